@@ -310,8 +310,8 @@ def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder:
             "text and sizes of width 80, the other part has 88", "E1409",
         ),
         ("text_encoder_2/config.json", {"projection_dim": 48}, "the other part has 96", "E1409"),
-        ("text_encoder_2/config.json", {"vocab_size": 100}, "the text encoder knows 100", "E1409"),
-        ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "family sdxl knows", "E1409"),
+        ("text_encoder_2/config.json", {"vocab_size": 100}, "the text encoder has 100", "E1409"),
+        ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "family sdxl supports", "E1409"),
     ],
 )  # fmt: skip
 def test_what_does_not_belong_together_is_refused_by_name(

@@ -240,7 +240,7 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     latents = LatentCache(settings.cache.path, settings, identity="vae", compute="fp32", seed=5)
     rows = np.arange(len(catalogue), dtype=np.int32)
     worker = Worker(catalogue, settings, lambda what: cast(ModelFamily, Encoder(what)), torch.device("cpu"))
-    with pytest.raises(DatasetError, match=r"3\.png: its content is not what the index says") as caught:
+    with pytest.raises(DatasetError, match=r"3\.png: its content differs from the index") as caught:
         fill(worker, rows, Caches(latents))
     assert caught.value.code == "E1251"
 

@@ -44,8 +44,8 @@ _COMPARED = ("prompt", "negative_prompt", "steps", "guidance", "solver")
 
 
 def missing(recipe: Recipe) -> list[int]:
-    """The numbers of the class pictures to generate, so that there are `data.prior.num_class_images` together with other
-    images in the folder. Empty where the recipe generates none."""
+    """The numbers of the class pictures to generate, so that there are `data.prior.num_class_images` together with
+    other images in the folder. Empty where the recipe generates none."""
     prior = recipe.data.prior
     if not prior.num_class_images:
         return []
@@ -64,8 +64,8 @@ def _existing(recipe: Recipe) -> list[str]:
 
 
 def of_other_settings(recipe: Recipe) -> str:
-    """A note on class pictures that were generated with another prompt, or other settings of `sample`, than the recipe's;
-    "" if there are none."""
+    """A note on class pictures that were generated with another prompt, or other settings of `sample`, than the
+    recipe's; "" if there are none."""
     prior, sample = recipe.data.prior, recipe.sample
     if not prior.num_class_images:
         return ""
@@ -87,8 +87,8 @@ def of_other_settings(recipe: Recipe) -> str:
 
 
 def as_checked(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """A recipe whose data can be examined before its class pictures are generated, and notes about them. While there are
-    no class pictures, the recipe is without `data.prior`."""
+    """A recipe whose data can be examined before its class pictures are generated, and notes about them. While there
+    are no class pictures, the recipe is without `data.prior`."""
     numbers, prior = missing(recipe), recipe.data.prior
     others = [sentence] if (sentence := of_other_settings(recipe)) else []
     if not numbers:
@@ -107,8 +107,8 @@ def _warning(recipe: Recipe, count: int) -> str:
     return (
         f"{counted(count, 'class picture')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
         f"training starts: {sample.steps} steps each, about {passes:,} passes of the model, which can take hours on a "
-        "CPU. To avoid it, put pictures of your own into that folder, set data.prior.path to a folder that has some, or "
-        "lower data.prior.num_class_images"
+        "CPU. To avoid it, put pictures of your own into that folder, set data.prior.path to a folder that has some, "
+        "or lower data.prior.num_class_images"
     )
 
 
@@ -154,8 +154,8 @@ def draw(
 
 
 class _GenerationProgress:
-    """Reports how many class pictures are done and the time left: for each block; due for the first, the last, and once a
-    minute."""
+    """Reports how many class pictures are done and the time left: for each block; due for the first, the last, and once
+    a minute."""
 
     def __init__(
         self, total: int, suffix: str, report: Callable[[str, bool], None], clock: Callable[[], float] = time.monotonic

@@ -1,4 +1,4 @@
-"""The command `doctor`: what is odd about a data set, and about this machine, each with what to do.
+"""The command `doctor`: findings about a data set or this machine, each with advice.
 
 From outside: nothing but the command, `doctor.run`.
 """
