@@ -57,7 +57,7 @@ class ModelFiles(ABC):
 
     spec: ClassVar[FamilySpec]
     has_split_names: ClassVar[bool] = False
-    """Whether every version of ComfyUI that knows the family reads diffusers' names of layers that are fused in
+    """Whether every version of ComfyUI that supports the family reads diffusers' names of layers that are fused in
     original-format checkpoints."""
     settings: ModelSettings
     seed: int

@@ -112,15 +112,15 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
     base = open_base(args.sources[0], config=args.config, store=store)
     names = LayerNames.of_stable(base.shapes)
     others: list[ModelTensors] = []
-    laid: list[LaidAdapter] = []
+    applied: list[LaidAdapter] = []
     for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
         if is_adapter:
             adapter = files.read(path, names, store)
-            laid.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
+            applied.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
             yield from (f"  {note}" for note in _notes_on_tokens(path))
         else:
             others.append(open_other(path, base, averaged=args.averaged, store=store))
-    merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(laid))
+    merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(applied))
     for line in merged.report():
         yield f"  {line}"
     to_file = args.destination.suffix in weights_formats.suffixes()
@@ -179,15 +179,15 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
     base = adapter_files.BaseModel.at(args.sources[0], args.config)
     model_files = base.family.files.of(base.settings)
     rest = list(zip(args.sources, args.strengths, strict=True))[1:]
-    laid = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
-    parts = {part for part, folder in model_files.spec.folders.items() if any(a.of(folder) for a, _ in laid)}
+    applied = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
+    parts = {part for part, folder in model_files.spec.folders.items() if any(a.of(folder) for a, _ in applied)}
     model = base.family.load(model_files, parts | {"denoiser"})
     weights: dict[str, Tensor] = {}
     for part in sorted(parts):
         network = model.parts()[part]
-        merging.merge_into(network, model_files.spec.folders[part], laid)
+        merging.merge_into(network, model_files.spec.folders[part], applied)
         weights |= {f"{part}/{name}": tensor for name, tensor in network.state_dict().items()}
-        yield f"  {part}: {sum(len(adapter.of(model_files.spec.folders[part])) for adapter, _ in laid)} layers changed"
+        yield f"  {part}: {sum(len(adapter.of(model_files.spec.folders[part])) for adapter, _ in applied)} layers changed"
     stored = (model_files.stored_parts(model.parts()) or {}).get("denoiser")
     kinds = Counter(info.dtype for info in stored.header().values()) if stored is not None else Counter({"F32": 1})
     stored_dtype: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")
