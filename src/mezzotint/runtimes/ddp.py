@@ -2,7 +2,7 @@
 
 Why not torch's DistributedDataParallel: it averages over processes, wants every process to run the same number of
 forwards and renames parameters; short batches give processes unequal shares, some of them empty. See
-docs/decisions/0003-gradient-exchange.md.
+docs/decisions/0003-gradient-all-reduce.md.
 """
 
 from __future__ import annotations
