@@ -104,8 +104,8 @@ def cells(*words: str) -> str:
 
 
 def page(faults: Sequence[Fault], cases: Sequence[Case], *, machine: str, before: str = "") -> str:
-    """tests/faults/results.md. machine: what it was run on, in a few words. before: the page as it was: what it says of faults
-    and files that were not run now stays."""
+    """tests/faults/results.md. machine: what it was run on, in a few words. before: the page as it was; its results of
+    faults and files that were not run now stay."""
     known, by_test = _known(before), dict[str, list[Case]]()
     for case in cases:
         by_test.setdefault(case.test, []).append(case)
