@@ -261,6 +261,7 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
     copying, changing = ({name for name, text in texts.items() if word in text} for word in words[:2])
     assert copying == {"recipe/base.py", "recipe/reading/read.py"}
     assert {name for name in changing if not name.startswith(("tasks/", "recipe/", "compat/"))} == {
+        "api/datasets.py",
         "data/catalogue/catalogue.py",
         "data/catalogue/indexing.py",
         "data/schedule/plan.py",
@@ -311,6 +312,7 @@ NAMED = {
     "formats": (("data/formats",), {
         "adapters/files.py": _LORA_FILES,
         "adapters/writing.py": _LORA_FILES,
+        "api/datasets.py": "the form in which data sets that are Python objects are written",
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
         "recipe/formats/base.py": "the default for the pictures beside clips",
         "recipe/reading/foreign_names.py": "a program whose settings are recognised",

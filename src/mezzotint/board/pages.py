@@ -36,7 +36,7 @@ PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "
 _AT_ONCE = 1 << 18
 """Bytes of a file that are sent at a time."""
 
-PARTS = ("facts", "output", "stored", "settings", "events", "log", "card")
+PARTS = ("facts", "output", "stored", "description", "settings", "events", "log", "card")
 """What a run's page is made of, besides curves and pictures."""
 
 MOST_COMPARED = 8
@@ -178,6 +178,8 @@ class Pages:
             case "stored":
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
                 return {**stored, "going_on": runs.going_on(path) if (path / "recipe.yaml").is_file() else ""}
+            case "description":
+                return {"description": runs.description(runs.history(path))}
             case "settings":
                 return {"settings": values.effective(path)}
             case "events":
@@ -305,7 +307,8 @@ def _view(request: Request) -> dict[str, Any]:
 
 
 def _event_text(event: dict[str, Any]) -> str:
-    rest = {name: value for name, value in event.items() if name not in ("event", "time") and value not in ([], None)}
+    left_out = ("event", "time", *runs.ACCOUNT)
+    rest = {name: value for name, value in event.items() if name not in left_out and value not in ([], None)}
     return ", ".join(
         f"{tails.shown(str(n))} {tails.shown(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False))}"
         for n, v in rest.items()

@@ -114,6 +114,10 @@ CODES: dict[str, str] = {
     "There may be no C++ compiler, the code may not fit this processor, or what an interrupted run left in the "
     "compiler's folder (TORCHINDUCTOR_CACHE_DIR, otherwise torchinductor_NAME in the folder of temporary files) may be "
     "damaged: empty that folder. Without run.compile results are the same up to rounding.",
+    "E1095": "A callback or loss function given to `mezzotint.train` cannot be used.",
+    "E1096": "A Python object given as data set cannot be used.\n"
+    "It is a sequence of (image, caption). For caches, checkpoints and several processes it also names its samples: "
+    "`key(index)` and `content_hash(index)`.",
     "E1110": "data.path names a cache folder, which holds no images.\n"
     "A cache is found by what was encoded: data.path stays the folder of the images.",
     "E1150": "data.format=kohya found no folder that it reads.\n"

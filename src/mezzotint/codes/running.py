@@ -38,6 +38,9 @@ CODES: dict[str, str] = {
     "E1521": "An older, unreleased version wrote the run folder or the checkpoint.\n"
     "Older formats are not converted. Check out the commit that the message names to continue or export the run; a new "
     "run here can start from the exported weights (`model.path`).",
+    "E1522": "The callbacks or the loss function are not those that the checkpoint was trained with.\n"
+    "They are recorded by name and by a hash of their source. Changed ones can be accepted with "
+    "`run.allow_change=[code]`.",
     "E1600": "Training diverged, or a part that is to be trained does not move.\n"
     "The newest checkpoint was written before it happened.",
     "E1601": "A part is to be trained, but no gradient reaches it.",

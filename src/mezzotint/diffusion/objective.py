@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -57,6 +57,15 @@ class StepDraws:
         )
 
 
+class SampleLoss(Protocol):
+    """The loss of each sample, (B,) float32, in the place of `objective.loss`. predicted, target: (B, C, *spatial)
+    float32. timesteps, weight: (B,) float32. mask: (B, *spatial), which latents count, or None."""
+
+    def __call__(
+        self, predicted: Tensor, target: Tensor, noised: Noised, timesteps: Tensor, weight: Tensor, mask: Tensor | None
+    ) -> Tensor: ...
+
+
 class Objective:
     """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR;
     `parameterization` says which input and which timestep the denoiser gets.
@@ -78,6 +87,7 @@ class Objective:
         self._sigma = self.schedule.sigma
         self._weights = self._factor(self.schedule.snr)
         self._learned_range: learned_variance.LearnedRange | None = None
+        self.user_loss: SampleLoss | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
@@ -190,7 +200,11 @@ class Objective:
         huber-mse: mse · (1 − t/T) + huber · t/T.
         """
         output, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
-        per_sample = learned_variance.mean(self._error(output.float(), self.target(noised), noised), mask)
+        output, target = output.float(), self.target(noised)
+        if self.user_loss is not None:
+            per_sample = self.user_loss(output, target, noised, self.timestep(noised), weight, mask)
+        else:
+            per_sample = learned_variance.mean(self._error(output, target, noised), mask)
         level_weight = self._level_weight(noised.level)
         if v is None:
             return Loss(per_sample=per_sample, weight=weight * level_weight)

@@ -24,6 +24,7 @@ class Resolved:
     gradient_sums: type in which gradients are summed, "same" for that of the weights (`run.gradient_dtype`).
     blocks_on_device: blocks of the denoiser on the device at once, None for all of them (`run.offload.blocks`).
     choices: setting → what was chosen for it, as JSON, for the history and the checkpoints.
+    code: the user's callbacks and loss function, by name and source hash (`mezzotint.train`).
     """
 
     recipe: Recipe
@@ -33,6 +34,7 @@ class Resolved:
     gradient_sums: GradientSums = "same"
     blocks_on_device: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:

@@ -94,8 +94,8 @@ def data_changed(allow_change: Sequence[str]) -> list[Problem]:
 
 
 def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
-    """The words of `run.allow_change` that name no setting, no section, and neither `data` nor `model`: E1001."""
-    known = {"data", "model", *by_path(), *sections()}
+    """The words of `run.allow_change` that name no setting, no section, and none of `data`, `model`, `code`: E1001."""
+    known = {"data", "model", "code", *by_path(), *sections()}
     return [
         Problem("run.allow_change", f"{word!r} is no setting", advice(word), "E1001")
         for word in allow_change
@@ -104,7 +104,7 @@ def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
 
 
 def _allowed(path: str, allow_change: Sequence[str]) -> bool:
-    return any(path == word or (word != "data" and path.startswith(word + ".")) for word in allow_change)
+    return any(path == word or (word not in ("data", "code") and path.startswith(word + ".")) for word in allow_change)
 
 
 def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:

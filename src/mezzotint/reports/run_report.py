@@ -33,14 +33,19 @@ def run_report(folder: RunFolder) -> tuple[Path, ...]:
 
 
 def summary(folder: RunFolder) -> tuple[str, ...]:
-    """The lines of logs/report.txt: steps and time, loss, held-out loss, bad steps, checkpoints, exports, previews.
+    """The lines of logs/report.txt: what the run trained, as its last start described it; then steps and time, loss,
+    held-out loss, bad steps, checkpoints, exports, previews.
 
     Steps, samples and time count every step of the run, logged or not; the loss is of the logged ones.
     """
     metrics = read_metrics(folder)
-    lines = [f"run {folder.path.name}", *_training_lines(metrics)]
-    if attempts := folder.attempts():
-        lines.append(f"attempts      {attempts}")
+    starts = [event for event in folder.events() if event.get("event") == "started"]
+    account = starts[-1].get("description", ()) if starts else ()
+    lines = [f"run {folder.path.name}", *(f"{title:<13} {text}" for title, text in account)]
+    lines += [f"{'note':<13} {note}" for note in (starts[-1].get("notes", ()) if starts else ())]
+    lines += _training_lines(metrics)
+    if starts:
+        lines.append(f"attempts      {len(starts)}")
     bad = durable.read_own_lines(folder.bad_steps)
     lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
     for word, place, pattern in (

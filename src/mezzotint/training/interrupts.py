@@ -1,13 +1,15 @@
 """Signals: a handler only sets a flag; the loop looks at it between two steps, and all processes agree before they act.
 
-SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and goes on; SIGHUP (a closed terminal) changes
+SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and continues; SIGHUP (a closed terminal) changes
 nothing. A second SIGINT within five seconds leaves at once: what was being written is swept at the next start.
+Handlers can only be set in a process's main thread; in other threads signals keep theirs.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -19,10 +21,13 @@ _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interrupts:
-    """Takes over the process's signals within a `with`. Until `running` is set a stop raises Stopped where it meets
-    the program: nothing is half-written then that the next start would not sweep."""
+    """Handles the process's signals within a `with`, in the main thread only; the handlers before are restored. Until
+    `running` is set a stop raises Stopped where it meets the program: nothing is half-written then that the next start
+    would not sweep. owns_process: whether a second SIGINT ends the process; otherwise, as in a notebook, it raises
+    KeyboardInterrupt."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, owns_process: bool = True) -> None:
+        self._owns_process = owns_process
         self.running = False
         self.stop_signal = 0
         self._once = NONE
@@ -43,13 +48,15 @@ class Interrupts:
             self._once |= what
 
     def __enter__(self) -> Self:
-        for number in _WATCHED:
-            self._before[number] = signal.signal(number, self._handle)
+        if threading.current_thread() is threading.main_thread():
+            for number in _WATCHED:
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # None: the handler before was not set from Python, and cannot be set again
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -59,6 +66,8 @@ class Interrupts:
             return
         now = time.monotonic()
         if number == signal.SIGINT and now - self._first_interrupt < 5.0:
+            if not self._owns_process:
+                raise KeyboardInterrupt
             os._exit(128 + signal.SIGINT)
         if number == signal.SIGINT:
             self._first_interrupt = now

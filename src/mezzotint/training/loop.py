@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
@@ -52,6 +53,7 @@ class Trainer:
     recovery: Recovery = field(init=False)
     saver: CheckpointSaver = field(init=False)
     _unread: StepReportFuture | None = None
+    _last_report: StepReport | None = None
     _timer_starts: list[float] = field(default_factory=list)
     _step_start: float = 0.0
     _is_over: bool = False
@@ -75,21 +77,53 @@ class Trainer:
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
+        with self.running():
+            for step in self.batches:
+                self.take(step)
+                if self.is_over:
+                    break
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Surrounds the steps of a run: callbacks that are due before the first, and the end of the last save. What is
+        raised within leaves no half-written save."""
         try:
             self._begin()
-            for step in self.batches:
-                if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
-                    self.host.epoch_begins(self, step.epoch)
-                report = self.recovery.run_step_or_retry(step)
-                self._advance(step, report)
-                signals = self.peers.exchange(step.broken)
-                self._act_between_steps(signals, step.broken)
-                if self._is_over or self.progress.is_done:
-                    break
+            yield
             self._finish()
         except BaseException:
             self.host.give_up_save()
             raise
+
+    def take(self, step: StepBatches) -> None:
+        """One step, and everything that is due after it."""
+        if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
+            self.host.epoch_begins(self, step.epoch)
+        report = self.recovery.run_step_or_retry(step)
+        self._advance(step, report)
+        signals = self.peers.exchange(step.broken)
+        self._act_between_steps(signals, step.broken)
+
+    def take_and_report(self, step: StepBatches) -> StepReport:
+        """`take`, which waits for the step's numbers."""
+        self.take(step)
+        if self._unread is not None:
+            self._read_newest()
+        assert self._last_report is not None
+        return self._last_report
+
+    def save_now(self) -> None:
+        """Writes a checkpoint of the step just taken, where there is none, and waits for it."""
+        if self._unread is not None:
+            self._read_newest()
+        if self.saver.saved_step != self.progress.step:
+            self.saver.save(self, self.progress.step, is_final=True, at_once=True)
+        self.saver.finish()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a callback or a signal has ended the run, or its last step is done."""
+        return self._is_over or self.progress.is_done
 
     def _begin(self) -> None:
         """Calls the callbacks that are due before the first step."""
@@ -182,6 +216,7 @@ class Trainer:
         for callback in self.callbacks:
             if callback.follows:
                 self._call(callback, report)
+        self._last_report = report
         return report
 
     def _check_movement(self, rates: Mapping[str, float]) -> None:

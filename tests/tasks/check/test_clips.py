@@ -14,7 +14,7 @@ from mezzotint.families.base import Grid
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.tasks.check.check import Checked, check
-from mezzotint.tasks.check.notes import of_clips
+from mezzotint.tasks.description_notes import of_clips
 from mezzotint.tasks.reading.arguments import parse
 
 
@@ -55,7 +55,7 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     page = " ".join(page.split())
     assert "1 file skipped, which cannot be used: list.mp4: a playlist, not a clip" in page
     assert "1 file left out as the recipe asks: short.mp4: too short: 3 frames, and 5 are needed" in page
-    assert "beside each 2 of 2 pictures, random" in page
+    assert "each with 2 of 2 images (random)" in page
     assert "w×h×frames" in page
     assert "40×24×5" in page
     document = _check_page.document(outcome)

@@ -19,7 +19,7 @@ from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check.estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.resolving import resolve
-from mezzotint.tasks.train import announce, exports
+from mezzotint.tasks.train import exports
 from mezzotint.training.checkpoints import state
 
 
@@ -158,9 +158,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
     assert outcome.disk is not None
     assert outcome.memory is not None
     model = opened(outcome.recipe)
-    line = announce._saving_line(
-        outcome.recipe, check.Runtime(torch.device("cpu"), check.Launch(), outcome.recipe.run), model
-    )
+    line = dict(outcome.description)["saving"]
     take_a_step(model)
     tensors = model.update.tensors()
     assert outcome.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())

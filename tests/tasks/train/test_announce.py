@@ -51,12 +51,12 @@ def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) ->
     unusual: dict[str, Any] = {f"objective__timestep_bias__{name}": value for name, value in bias.items()}
     assert world.train("one", run__steps=1, data__flip=0.25, model__clip_skip=1, **unusual) == 0
     said = capsys.readouterr().out
-    assert "1 last layer of its text encoder left out (clip skip)" in line(said, "model")
+    assert "without 1 last layer of its text encoder (clip skip)" in line(said, "model")
     assert "timestep bias range (100 to 399, 3 times as often)" in line(said, "objective")
-    assert line(said, "data").endswith("; mirrored with chance 0.25")
+    assert line(said, "data").endswith("; flipped with probability 0.25")
     assert world.train("two", run__steps=1, data__flip=0) == 0
     said = capsys.readouterr().out
-    assert not [word for word in ("clip skip", "timestep bias", "mirrored") if word in said]
+    assert not [word for word in ("clip skip", "timestep bias", "flipped") if word in said]
 
 
 def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[Path, list[str], str]) -> None:

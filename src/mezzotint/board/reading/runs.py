@@ -32,6 +32,9 @@ WORDS: Mapping[State, str] = {
 }
 """What a state means, for its reader."""
 
+ACCOUNT = ("description", "notes")
+"""Facts of a start that are shown by themselves."""
+
 _EVENTS = 50_000_000
 """Bytes of a history that is read."""
 
@@ -93,7 +96,7 @@ def standing(path: Path) -> Standing:
     events = history(path)
     lines = last_lines(path / "metrics.jsonl")
     steps = [line for line in lines if "loss" in line and to_count(line.get("step")) is not None]
-    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    start = _last_start(events)
     last = steps[-1] if steps else {}
     spent = sum(to_amount(line.get("seconds_since")) for line in steps[-20:])
     over = sum(to_amount(line.get("steps_since")) for line in steps[-20:])
@@ -301,17 +304,32 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         facts = outside.read_json(path / "environment.json", within=path)
     except (OSError, ValueError):
         facts = {}
-    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    start = _last_start(events)
     rows = {"folder": str(path)}
     for name, value in (facts if isinstance(facts, dict) else {}).items():
         if isinstance(value, dict):
             rows |= {f"{name}: {key}": str(one) for key, one in value.items()}
         else:
             rows[name] = str(value)
-    rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in ("event", "time") and v not in ([], "")}
+    left_out = ("event", "time", *ACCOUNT)
+    rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in left_out and v not in ([], "")}
     rows |= _hashes(path)
     rows["starts"] = str(sum(event.get("event") == "started" for event in events))
     return {shown(name): shown(value) for name, value in rows.items()}
+
+
+def description(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What the last start of a run printed about it (`mezzotint.tasks.describe`): title and text of each line, then its
+    notes. Empty for a run that has not started."""
+    start = _last_start(events)
+    account, notes = start.get("description"), start.get("notes")
+    lines = [line for line in account if isinstance(line, list)] if isinstance(account, list) else []
+    lines += [["note", note] for note in notes] if isinstance(notes, list) else []
+    return [(shown(str(title)), shown(str(text))) for title, text in (line for line in lines if len(line) == 2)]
+
+
+def _last_start(events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next((event for event in reversed(events) if event.get("event") == "started"), {})
 
 
 def _hashes(path: Path) -> dict[str, str]:

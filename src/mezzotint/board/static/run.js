@@ -32,7 +32,7 @@ const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, asyn
   if (has("metrics", "events", "stored")) work.push(refresh());
   if (has("pictures", "drawn")) work.push(previews.renew());
   if (has("stored", "exports")) work.push(part("p-stored"));
-  if (has("events")) work.push(part("p-events"), part("p-card"));
+  if (has("events")) work.push(part("p-events"), part("p-card"), part("p-description"));
   if (has("log")) work.push(part("p-log"));
   if (has("recipe")) work.push(part("p-settings").then(filterSettings));
   await Promise.all(work);

@@ -358,7 +358,7 @@ class RunSettings(Section):
 
     allow_change: Annotated[Names, FREE] = ()
     """Settings that may differ from those of the checkpoint, by path (`optim.lr`) or `data` for the data set's
-    content. Each is recorded in the history."""
+    content, `code` for callbacks and loss function (`mezzotint.train`). Each is recorded in the history."""
 
     max_nonfinite_steps: Annotated[NonNegativeInt, FREE] = 5
     """Steps with non-finite values in a row that are skipped; one more ends the run with status 3."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
@@ -20,12 +21,14 @@ from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks.check.fitting import Way
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.describe import Line
 from mezzotint.weights.model_files import ModelFiles
 
 
 @dataclass(slots=True)
 class Checked:
-    """What is not known is None or empty, and `problems` says why. notes: sentences about what will run and may not be
+    """What is not known is None or empty, and `problems` says why. description: see `describe`. lost: captions that the
+    text encoder truncates. notes: sentences about what will run and may not be
     meant. names: where pictures are batched by name, how each name fills its buckets (`batch_report.HEAD`). at_hand:
     bytes of memory free on the device, None where nobody tells. ways: in which a run that does not fit would."""
 
@@ -33,11 +36,13 @@ class Checked:
     recipe: Recipe
     processes: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    description: list[Line] = field(default_factory=list)
     files: tuple[Component, ...] = ()
     memory: Memory | None = None
     dataset: Dataset | None = None
     buckets: tuple[BucketRow, ...] = ()
     names: tuple[tuple[str, ...], ...] = ()
+    lost: LostWords | None = None
     length: Length | None = None
     caches: tuple[CacheNeed, ...] = ()
     disk: Disk | None = None

@@ -10,14 +10,13 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mezzotint import outside
-from mezzotint.data import findings
-from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
@@ -32,14 +31,13 @@ from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import assemble, holding
+from mezzotint.tasks import assemble, describe, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, MetaModel, described, memory_of
-from mezzotint.tasks.check.notes import notes, of_clips, of_names
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
@@ -104,6 +102,7 @@ def check(
         text_files.require(checked.recipe, words)
     _look_at_data(checked, outline, deep=deep)
     outline = outline if kept else _choose_sums(checked, outline)
+    _describe(checked, outline)
     _advise(checked, outline)
     if outline is not None:
         _look_at_memory(checked, outline)
@@ -152,9 +151,6 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
     outline, fits, recipe = None, False, checked.recipe
     with checked.gathering():
         outline = MetaModel(recipe, checked.device.type, sums)
-        checked.notes += of_clips(recipe, outline.family.grid)
-        checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
-        checked.notes += outline.adapter.notes if outline.adapter is not None else ()
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
             objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
@@ -189,26 +185,18 @@ def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) ->
         dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
         steps = length_in_steps(recipe, dataset.timeline)
         checked.length = estimates.length(dataset.timeline, steps)
-        checked.notes += announce.worked_out(recipe, steps)
         checked.dataset = dataset
         checked.buckets = estimates.bucket_rows(dataset, recipe)
         catalogue, rows = dataset.catalogue, dataset.rows
         if catalogue.overrides.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
-        checked.notes += findings.as_notes(
-            findings.of_data(
-                catalogue, recipe.data, rows=rows, held=dataset.held,
-                others=[one.catalogue for one in dataset.sets.values()],
-            )
-        )  # fmt: skip
         if outline is not None:
             denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():
-            catalogue, of_captions = checked.dataset.catalogue, checked.recipe.data.captions
-            lost = long_captions.lost_words(outline.family, catalogue, of_captions)
-            checked.notes += findings.as_notes(of_lost_words(catalogue, lost, of_captions))
+            captions = checked.recipe.data.captions
+            checked.lost = long_captions.lost_words(outline.family, checked.dataset.catalogue, captions)
 
 
 def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
@@ -224,12 +212,29 @@ def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | Non
     return MetaModel(checked.recipe, outline.device, sums)
 
 
+def _describe(checked: Checked, outline: MetaModel | None) -> None:
+    """The account of the run that `train` prints, too, and the notes that belong to it."""
+    launch = Launch.read()
+    if launch.world_size != checked.processes:
+        launch = replace(launch, world_size=checked.processes, local_size=checked.processes)
+    subject = describe.Subject(
+        recipe=checked.recipe,
+        device=checked.device,
+        launch=launch,
+        model=outline.model if outline is not None else None,
+        dataset=checked.dataset,
+        steps=checked.length.steps if checked.length is not None else None,
+        checkpoint_bytes=outline.update.checkpoint_bytes() if outline is not None else None,
+        lost=checked.lost,
+    )
+    checked.description = describe.describe(subject)
+    checked.notes += describe.notes(subject)
+
+
 def _advise(checked: Checked, outline: MetaModel | None) -> None:
-    """What may not be meant, what is usually done otherwise, and how large a file gets that is asked for."""
+    """What is usually done otherwise, and how large a file gets that is asked for."""
     recipe, dataset, length = checked.recipe, checked.dataset, checked.length
     prediction = outline.prediction if outline is not None else None
-    buckets = len(checked.buckets) if dataset is not None else None
-    checked.notes += notes(recipe, prediction=prediction, device=checked.device.type, buckets=buckets)
     steps = length.steps if length is not None else None
     memory = torch.cuda.mem_get_info(checked.device)[1] if checked.device.type == "cuda" else None
     checked.notes += advice.notes(recipe, steps=steps, memory=memory, prediction=prediction)

@@ -33,6 +33,7 @@ from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.checkpoints.background_save import is_behind
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import DTYPES, Precision
 from mezzotint.training.whole_batches import whole_size
@@ -269,6 +270,7 @@ class MetaModel:
         sums_of_update: GradientSums = "same" if recipe.run.runtime == "fsdp" else self.sums
         opened = replace(resolve(_without_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
         model = open_model(opened, self.files, _Uncomputed(recipe), parts=self.files.parts)
+        self.model = _with_wrappers_counted(model, recipe)
         self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
         self.update, self.prediction = model.update, model.prediction
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -379,6 +381,13 @@ def _without_wrappers(recipe: Recipe) -> Recipe:
     if recipe.model.attention == "xformers":
         values["model.attention"] = "auto"
     return with_values(recipe, values)
+
+
+def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableModel:
+    """The same with the numbers of blocks that a run recomputes and of modules that it compiles."""
+    blocks, settings = list(model.family.blocks()), recipe.run.gradient_checkpointing
+    recomputed = len(not_exempt(blocks, settings)) if settings.enabled else 0
+    return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
 
 
 def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:

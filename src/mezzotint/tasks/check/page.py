@@ -10,7 +10,6 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from mezzotint.data import findings
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted, duration, size
@@ -37,9 +36,8 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
     sections = {
         "recipe": _recipe(checked, every_setting),
         "files": _files(checked),
-        "parameters": _parameters(checked),
-        "data": _data(checked),
-        "length": _length(checked),
+        **{title: iter([text]) for title, text in checked.description},
+        "by bucket": _buckets(checked),
         "memory": _memory(checked),
         "disk": _disk(checked),
         "time": _time(checked),
@@ -126,9 +124,6 @@ def _value(value: object) -> str:
 
 
 def _files(checked: Checked) -> Iterator[str]:
-    model = checked.recipe.model
-    random = "; every weight is drawn at random, those in files are not read" if model.weights == "random" else ""
-    yield f"{model.family} at {model.described_by}{random}"
     rows = [
         [
             one.name,
@@ -139,50 +134,20 @@ def _files(checked: Checked) -> Iterator[str]:
         ]
         for one in checked.files
     ]
-    yield from _table(rows, "<<>><")
+    yield from _table(rows, "<<>><", "")
     for path in checked.recipe.data.path:
-        what = "clips" if checked.recipe.data.has_clips else "pictures"
-        yield f"{what} in {path}{'' if is_remote(path) or path.exists() else ': not there'}"
+        if not is_remote(path) and not path.exists():
+            yield f"{path} does not exist"
 
 
-def _parameters(checked: Checked) -> Iterator[str]:
-    rows = []
-    for part in checked.memory.parts if checked.memory is not None else ():
-        moves = "frozen" if part.loaded else "frozen, not loaded: what it makes is cached"
-        if part.trained:
-            rest = part.parameters - part.trained
-            of_adapter = f" ({checked.memory.adapter})" if checked.memory and checked.memory.adapter else ""
-            moves = f"{part.trained:,} of them trained{of_adapter}, {rest:,} frozen" if rest else "trained"
-        rows.append([part.name, f"{part.parameters:,}", moves])
-    yield from _table(rows, "<><", indent="")
-
-
-def _data(checked: Checked) -> Iterator[str]:
+def _buckets(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
-    word = "clip" if checked.recipe.data.has_clips else "picture"
-    dataset = checked.dataset
-    yield findings.count_samples(
-        dataset.catalogue, checked.recipe.data, rows=dataset.rows, held=dataset.held,
-        sets={name: len(one.rows) for name, one in dataset.sets.items()},
-    )  # fmt: skip
-    yield from _stills(checked)
-    bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
-    head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]
-    yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
+    clips = checked.recipe.data.has_clips
+    head = ["w×h×frames" if clips else "bucket", "clips" if clips else "pictures", "visits", "batches", "left over"]
+    yield from _table([[*head, "activations"], *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>", "")
     if checked.names:
-        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
-
-
-def _stills(checked: Checked) -> Iterator[str]:
-    clips = checked.recipe.data.clips
-    if not clips.images or checked.dataset is None:
-        return
-    stills = checked.dataset.catalogue.stills
-    if stills is None:
-        yield f"beside each {counted(clips.images, 'frame')} of its own, as pictures"
-        return
-    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}, {clips.images_order}"
+        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>", "")
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
@@ -193,18 +158,6 @@ def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     # only the buckets that may need most are measured
     activations = f"{size(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
     return [str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
-
-
-def _length(checked: Checked) -> Iterator[str]:
-    length, recipe = checked.length, checked.recipe
-    if length is None:
-        return
-    joined = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
-    yield (
-        f"an epoch has {counted(length.batches_an_epoch, 'batch')} of {recipe.data.batch_size}{joined}, "
-        f"{counted(length.steps_an_epoch, 'step')}; the run has {counted(length.steps, 'step')}, "
-        f"{length.epochs:,.1f} epochs"
-    )
 
 
 def _memory(checked: Checked) -> Iterator[str]:
@@ -326,6 +279,7 @@ def document(checked: Checked) -> dict[str, Any]:
     return {
         "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
                    "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
+        "description": dict(checked.description),
         "files": [_plain(component) for component in checked.files],
         "parts": [_plain(part) for part in memory.parts] if memory else None,
         "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),

@@ -64,9 +64,21 @@ Opener = Callable[[ModelSource, Weights | None, Sequence[tuple[Path, float]]], S
 """How a model is made ready to draw."""
 
 
-def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model) -> Iterator[str]:
-    """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
-    has a contact sheet of what was drawn."""
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A model ready to generate, and what it is to generate. name: of the model or run. recipe: whose section `sample`
+    holds."""
+
+    name: str
+    recipe: Recipe
+    model: SampledModel
+    drawings: list[Drawing]
+
+
+def open_session(
+    args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model
+) -> Session:  # fmt: skip
+    """Plans the images and opens the model. say: gets sentences on the way. Raises as `plan` and `open_model`."""
     source = find(place)
     for sentence in (*args.notes, *source.sentences):
         say(sentence)
@@ -74,28 +86,52 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Ope
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    out = args.out or durable.free_folder(Path("samples") / source.name)
     model = opened(source, args.weights, args.adapters)
     for sentence in (*model.notes, *_words_left_out(args, lines, recipe)):
         say(f"note: {sentence}")
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
+    _tell_of_lost_words(model.family, drawings, say)
+    return Session(source.name, recipe, model, drawings)
+
+
+def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Drawing, Pixels, dict[str, str]]]:
+    """Each image or clip, uint8 (H, W, 3) or (F, H, W, 3), with how it was generated, as text by name. Raises
+    OutOfMemory E1751 and as `drawn`."""
+    model, settings = session.model, session.recipe.sample
+    start = _begun_with(session.recipe)
+    remedy = "write --batch=1, draw smaller pictures, or set run.precision=bf16"
+    with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
+        pictured = drawn(model, [one.request for one in session.drawings], session.recipe, say)
+        for one, picture in zip(session.drawings, pictured, strict=True):
+            facts = pictures.facts(one.request, settings)
+            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
+                facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
+            yield one, picture.pixels, facts | start | model.facts
+
+
+def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model) -> Iterator[str]:
+    """Generates everything into a folder and yields the lines that report where it is. say: gets sentences on the way.
+    What Ctrl-C ends has a contact sheet of what was generated."""
+    session = open_session(args, place, say, opened)
+    recipe, drawings, title = session.recipe, session.drawings, session.name
+    out = args.out or durable.free_folder(Path("samples") / title)
     if args.numbered:
         drawings = _numbered(out, drawings)
+        session = replace(session, drawings=drawings)
     else:
         refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
     if any(one.request.size.frames > 1 for one in drawings) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
-    _tell_of_lost_words(model.family, drawings, say)
     tiles: dict[tuple[int, int], Pixels] = {}
     try:
-        _draw_all(out, drawings, model, recipe, tiles, say, replaces=args.replaces)
+        _draw_all(out, session, tiles, say, replaces=args.replaces)
     except KeyboardInterrupt:
         there = [one for one in drawings if (one.row, one.column) in tiles]
         if there:
-            where = _where(out, there, tiles, recipe.sample, source.name, of=len(drawings), replaces=args.replaces)
+            where = _where(out, there, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces)
             say(f"interrupted: {where}")
         raise
-    yield _where(out, drawings, tiles, recipe.sample, source.name, replaces=args.replaces)
+    yield _where(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
 
 
 def _words_left_out(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
@@ -166,27 +202,18 @@ def _drawings(
 
 
 def _draw_all(
-    out: Path, drawings: Sequence[Drawing], model: SampledModel, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
-    say: Callable[[str], None], *, replaces: bool,
+    out: Path, session: Session, tiles: dict[tuple[int, int], Pixels], say: Callable[[str], None], *, replaces: bool
 ) -> None:  # fmt: skip
-    """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
-    settings = recipe.sample
-    begun = _begun_with(recipe)
+    """Generates and writes, each image as soon as it is there. tiles: gets small copies by place."""
+    settings, total = session.recipe.sample, len(session.drawings)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    remedy = "write --batch=1, draw smaller pictures, or set run.precision=bf16"
-    with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
-        pictured = drawn(model, [one.request for one in drawings], recipe, say)
-        for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
-            facts = pictures.facts(one.request, settings)
-            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
-                facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
-            facts |= begun | model.facts
-            content = pictures.file(picture.pixels, facts, settings.clip)
-            durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
-            tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
-            if number % max(1, settings.batch_size) == 0 or number == len(drawings):
-                say(f"drawn {number} of {len(drawings)}")
+    for number, (one, pixels, facts) in enumerate(generate(session, say), 1):
+        content = pictures.file(pixels, facts, settings.clip)
+        durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
+        tiles[one.row, one.column] = _small(pictures.strip(pixels))
+        if number % max(1, settings.batch_size) == 0 or number == total:
+            say(f"drawn {number} of {total}")
 
 
 def _begun_with(recipe: Recipe) -> dict[str, str]:

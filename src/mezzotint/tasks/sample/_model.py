@@ -29,8 +29,8 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
+from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import family_class, open_files
-from mezzotint.tasks.check import notes
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
@@ -104,7 +104,7 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
         usual = family_spec(family).usual_values(place.reading.origin)
         recipe = with_values(recipe, usual)
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
-    sentences = (*of_family, *notes.knowledge(place.path))
+    sentences = (*of_family, *description_notes.knowledge(place.path))
     recipe = with_model_defaults(with_values(recipe, {"model": settings}), place.reading)
     return ModelSource(recipe, place.path.stem, is_model=True, sentences=sentences)
 

@@ -3,10 +3,17 @@ sheet of them all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.sampling.prompt_file import Line
 from mezzotint.tasks.sample import _plan
-from mezzotint.tasks.sample._args import parse
+from mezzotint.tasks.sample._args import SampleArgs, parse
+from mezzotint.tasks.sample._args import Weights as Weights
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -22,3 +29,36 @@ def run(arguments: Sequence[str]) -> int:
     for line in draw(args, place, say=print):
         print(line)
     return 0
+
+
+def generate_pixels(
+    source: str | Path,
+    prompts: str | Sequence[str],
+    words: Sequence[str],
+    *,
+    seed: int | Sequence[int] | None,
+    negative: str | None,
+    size: tuple[int, int] | None,
+    adapters: Sequence[tuple[str | Path, float]],
+    weights: Weights | None,
+    say: Callable[[str], None],
+) -> Iterator[tuple[NDArray[np.uint8], dict[str, str]]]:
+    """What `run` writes, as arrays with their facts: uint8 (H, W, 3) of an image, (F, H, W, 3) of a clip, prompt by
+    prompt and for each prompt seed by seed. See `mezzotint.sample` for the arguments. Raises as `run`."""
+    args = SampleArgs(
+        place=os.fspath(source),
+        overrides=tuple(words),
+        lines=tuple(Line(prompt) for prompt in ([prompts] if isinstance(prompts, str) else prompts)),
+        negative=negative,
+        sizes=() if size is None else (size,),
+        seeds=() if seed is None else (seed,) if isinstance(seed, int) else tuple(seed),
+        adapters=tuple((Path(path), strength) for path, strength in adapters),
+        weights=weights,
+    )
+    place = _plan.look(args)
+    from mezzotint.tasks.sample._drawing import generate, open_session  # torch: see `run`
+
+    session = open_session(args, place, say)
+    results = {(one.row, one.column): (pixels, facts) for one, pixels, facts in generate(session, lambda _: None)}
+    for where in sorted(results):
+        yield results[where]

@@ -213,8 +213,11 @@ class TrainHost(RunHost[Trainer]):
         )  # fmt: skip
 
 
-def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: int) -> list[Callback]:
-    """Every callback of a run, in the same order on every process; which there are, `training/callbacks/` says."""
+def callbacks(
+    host: TrainHost, caches: Caches, line: LiveLine, of_user: Sequence[Callback], *, start_step: int
+) -> list[Callback]:
+    """Every callback of a run, in the same order on every process; which there are, `training/callbacks/` says.
+    of_user: those that a start from Python brings."""
     recipe, runtime, dataset, model = host.recipe, host.runtime, host.dataset, host.model
     measures = held_out.is_measured(recipe, dataset)
     if measures and runtime.is_first:
@@ -234,7 +237,8 @@ def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: in
             held_out=lambda: held_out.batches(recipe, dataset, caches),
             previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, host.warn),
             decode=_decoder(recipe, model, runtime.device),
-        )
+        ),
+        of_user,
     )
 
 

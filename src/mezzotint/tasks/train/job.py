@@ -29,12 +29,14 @@ from mezzotint.tasks.train._host import TrainHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
+from mezzotint.training.user_code import NO_CODE, UserCode
 from mezzotint.weights.folder import publishing
 
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What every attempt at a run starts from. recipe: located. words: those behind the command."""
+    """What every attempt at a run starts from. recipe: located. words: those behind the command. code: callbacks and
+    loss function of the user."""
 
     reading: Reading
     recipe: Recipe
@@ -43,10 +45,13 @@ class RunStart:
     folder: RunFolder
     interrupts: Interrupts
     words: tuple[str, ...] = ()
+    code: UserCode = NO_CODE
 
     @property
     def command(self) -> str:
         """The line that resumes the run."""
+        if self.code.recorded():
+            return "mezzotint.train(recipe, …) in Python, with the same callbacks and loss function"
         return announce.command(self.folder, self.launch, self.reading.packages)
 
 
@@ -72,9 +77,9 @@ class Job:
         for callback in self.trainer.callbacks:
             callback.close()
         if self.trainer.stopped:
-            self._stop()
+            self.stop()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """Ends a run after a signal: the export that `run.export.when_stopped` asks for, the report. Raises Stopped."""
         if self.resolved.recipe.run.export.when_stopped:
             for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():

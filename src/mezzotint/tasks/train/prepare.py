@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -13,12 +14,13 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+import mezzotint
 from mezzotint.errors import MezzotintError, OutOfMemory, StorageError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, describe
 from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
@@ -68,15 +70,15 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
             settled = _settle(start, recorded, live.say)
         recipe = settled.recipe
         dataset = _open_dataset(recipe, runtime, live)
-        resolved = _resolve(settled, dataset, recorded, runtime, live.say)
+        resolved = replace(_resolve(settled, dataset, recorded, runtime, live.say), code=start.code.recorded())
         files = assemble.open_files(recipe)
         files.require_trainable()  # before anything is encoded
-        identity = _identity(recipe, dataset, files, runtime)
+        identity = _identity(resolved, dataset, files, runtime)
         restored, changes = _compare(start, resolved, checkpoint, identity)
         _refuse_early(resolved, files, folder, runtime)
         caches = assemble.open_caches(recipe, files)
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
-        model = assemble.open_model(resolved, files, runtime)
+        model = start.code.attach_to(assemble.open_model(resolved, files, runtime))
         _refuse_unfit(resolved, dataset, model, runtime)
         host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
         back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
@@ -86,7 +88,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         trainer = stack.enter_context(
             assemble.open_trainer(
                 resolved, runtime, dataset, caches, model, progress=progress, host=host,
-                callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
+                callbacks=_host.callbacks(host, caches, live, start.code.callbacks, start_step=progress.step),
                 update_check=UpdateCheck(model.update.masters),
             )
         )  # fmt: skip
@@ -184,7 +186,7 @@ def _open_host(
     require = partial(_live_settings.require_possible, model=model, caches=caches)
     host = TrainHost(
         resolved, start.reading.digest, runtime, folder, start.interrupts, dataset, model, identity,
-        recorded={**resolved.choices, **of_cache},
+        recorded={**resolved.choices, **of_cache, **({"code": resolved.code} if resolved.code else {})},
         changes=LiveSettings(recipe, runtime, folder, require, live.say),
         saves=Saves(folder.checkpoints, runtime, recipe.run, warn),
         say=live.say, files=requests.Requests(folder.requests, warn), replaces=start.reading.replaces,
@@ -217,14 +219,17 @@ def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runt
         raise kinds[kind](message, code=code)
 
 
-def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime) -> resume.Identity:
+def _identity(
+    resolved: Resolved, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime
+) -> resume.Identity:  # fmt: skip
     return resume.Identity(
         data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
+        parts=assemble.identities(resolved.recipe, files, assemble.from_the_folder(files)),
         world_size=runtime.world_size,
         device=runtime.device.type,
         torch=torch.__version__,
         threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
+        code=resolved.code,
     )
 
 
@@ -299,11 +304,19 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
     behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
+    subject = describe.Subject(
+        recipe=recipe, device=runtime.device, launch=launch, model=model, dataset=dataset, steps=steps,
+        checkpoint_bytes=model.update.checkpoint_bytes(lambda name, m: sharding.whole_shape(name, m, runtime.shares)),
+        lost=lost,
+    )  # fmt: skip
+    description, notes = describe.describe(subject), describe.notes(subject)
     folder.record(
         "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
-        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
+        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes,
+        description=description, notes=notes, **host.recorded,
     )  # fmt: skip
-    before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
     longer = announce.further(reading, recipe, start.words, launch)
     line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
-    return [*before, line]
+    titled = [*description, *(("note", note) for note in notes)]
+    head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"
+    return [head, *(f"  {title:<10} {text}" for title, text in titled), line]

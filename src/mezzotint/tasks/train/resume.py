@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -177,6 +177,8 @@ class Identity:
     device: str
     torch: str
     threads: int
+    code: Mapping[str, str] = field(default_factory=dict)
+    """The user's callbacks and loss function: see `UserCode.recorded`."""
 
     def values(self) -> dict[str, Any]:
         """As JSON, for the checkpoint."""
@@ -222,12 +224,35 @@ def compare(
                 what = f"the frozen {part} is not the one that the checkpoint was trained with"
                 remedy = "put it back, or write run.allow_change=[model] to go on with this one"
                 problems.append(Problem("model.path", what, remedy, "E1514"))
+    problems += _changed_code(before.get("code", {}), identity.code, allowed, sentences)
     for name in ("world_size", "device", "torch", "threads"):
         if before[name] != now[name]:
             sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {now[name]}")
     if problems:
         raise refusal(restored.path, recipe, reading, with_line(problems, line))
     return sentences
+
+
+def _changed_code(
+    before: Mapping[str, str], now: Mapping[str, str], allowed: Sequence[str], sentences: list[str]
+) -> list[Problem]:
+    """What is wrong with the user's code (E1522): a part that this start lacks, or that has changed without being
+    allowed to. sentences: gets what is not bit-exact."""
+    problems = []
+    for part in sorted({*before, *now}):
+        old, new = before.get(part), now.get(part)
+        if old == new:
+            continue
+        sentences.append(f"{part}: {old or 'none'} → {new or 'none'}")
+        if new is None:
+            what = f"the run was trained with the {part} {old}, and this start has none"
+            remedy = "start it from Python with mezzotint.train(…) and the same callbacks and loss function"
+            problems.append(Problem("run.resume", what, remedy, "E1522"))
+        elif "code" not in allowed:
+            what = f"the {part} is {new}, and was {old or 'none'}"
+            remedy = "put it back, or write run.allow_change=[code] to continue with this one"
+            problems.append(Problem("run.resume", what, remedy, "E1522"))
+    return problems
 
 
 def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:

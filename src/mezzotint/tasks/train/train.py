@@ -29,6 +29,7 @@ from mezzotint.training import requests
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
 from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.user_code import NO_CODE, UserCode
 from mezzotint.weights.folder import publishing
 
 
@@ -40,35 +41,50 @@ def run(arguments: Sequence[str]) -> int:
         print("the line encodes and does not train: mezzotint cache", flush=True)
         return cache.encode(reading)
     text_files.require(located(reading), arguments)
-    return train(reading, arguments)
+    train(reading, arguments)
+    return 0
 
 
-def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) -> int:
-    """Trains a recipe from wherever its run folder stands. words: those behind the command, for lines that are printed.
-    exports: whether the finished model is written."""
+def train(
+    reading: Reading, words: Sequence[str] = (), *, exports: bool = True, code: UserCode = NO_CODE,
+    owns_process: bool = True,
+) -> RunFolder:  # fmt: skip
+    """Trains a recipe from wherever its run folder stands, and returns that. words: those behind the command, for lines
+    that are printed. exports: whether the finished model is written. code: callbacks and loss function of the user.
+    owns_process: see `Interrupts`."""
+    with start_run(reading, words, code=code, owns_process=owns_process) as start:
+        while run_attempt(start, exports=exports):
+            gc.collect()  # the model of the attempt lets its memory go
+        return start.folder
+
+
+@contextmanager
+def start_run(
+    reading: Reading, words: Sequence[str] = (), *, code: UserCode = NO_CODE, owns_process: bool = True
+) -> Iterator[RunStart]:  # fmt: skip
+    """What attempts at a run start from: signals are handled, processes have met, the run folder is locked. See
+    `train`."""
     recipe = located(reading)
     launch = Launch.read()
     _refuse_impossible(reading, recipe, launch)
     with ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
+        interrupts = stack.enter_context(Interrupts(owns_process=owns_process))
         runtime = open_runtime(recipe.run, launch)
         stack.callback(runtime.close)
         place = Path(runtime.share(str(folder_of(reading, recipe))))
         folder = RunFolder(place, run_files.linked_folders(reading, recipe))
         folder.refuse_links()
-        start = RunStart(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
+        start = RunStart(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,), code)
         stack.enter_context(named_failures(runtime, folder, start.command, recipe))
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
-        while run_attempt(start, exports=exports):
-            gc.collect()  # the model of the attempt lets its memory go
-    return 0
+        yield start
 
 
 def run_attempt(start: RunStart, *, exports: bool) -> bool:
     """Trains to the end, or until the run rolls back to an earlier checkpoint. Returns whether it did: another attempt
     follows."""
-    with closing(_prepare_from_valid_checkpoint(start)) as job:
+    with closing(prepare_from_valid_checkpoint(start)) as job:
         try:
             job.train()
             if exports:
@@ -137,7 +153,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
-def _prepare_from_valid_checkpoint(start: RunStart) -> Job:
+def prepare_from_valid_checkpoint(start: RunStart) -> Job:
     """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
     DamagedCheckpoint where the recipe names that one."""
     damaged: dict[Path, str] = {}

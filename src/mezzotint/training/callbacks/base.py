@@ -40,15 +40,17 @@ class Action(Flag):
 
 
 class Callback(ABC):
-    """Looks at a run from between two steps.
+    """Called between two steps.
 
-    `every`: when it is due; None is at every step. `intervals`: the same where there may be several. Callbacks that are
-    due see the report of the step just made, so the trainer waits for it; `follows = True` marks those that take every
-    report one step late instead, which costs no waiting. `on_all_ranks`: whether it looks in every process (collective
-    work) or in the first alone.
+    every: when it is due, at every step unless said otherwise; None is never. intervals: the same where there may be
+    several. A callback that is due sees the report of the step just taken, which the trainer waits for; with `follows`
+    it gets every report one step late instead, without waiting, and what it asks for is ignored. at_start, at_end:
+    also before the first step, without a report, and at the end. on_all_ranks: whether it is called in every process,
+    for collective work, or in the first only. An error that it raises ends the run, except StorageError, of which the
+    run warns.
     """
 
-    every: Every | None = None
+    every: Every | None = Every(1, "steps")
     intervals: tuple[Every, ...] = ()
     follows: bool = False
     at_start: bool = False
@@ -174,13 +176,14 @@ class Setup:
             raise failed
 
 
-def open_callbacks(setup: Setup) -> list[Callback]:
-    """Every callback that the settings ask for, in the same order on every process. Those of other packages are asked
-    for by `run.callbacks`."""
+def open_callbacks(setup: Setup, more: Sequence[Callback] = ()) -> list[Callback]:
+    """Every callback that the settings ask for, and `more`, in the same order on every process. Those of other packages
+    are asked for by `run.callbacks`."""
     named = {name.replace("_", "-") for name in setup.run.callbacks}
     names = sorted({*registry.names("training/callbacks", skip_unimported=True), *named})
     modules = [registry.find("training/callbacks", name) for name in names]
     callbacks: list[Callback] = [callback for module in modules for callback in module.opened(setup)]
+    callbacks += more
     callbacks.sort(key=lambda one: one.place)
     setup.every_callback.extend(callbacks)
     return callbacks

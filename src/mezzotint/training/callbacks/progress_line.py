@@ -38,8 +38,8 @@ _WAIT_SHARE = 0.1
 class Voice:
     """Says lines to a stream and a log file; on a terminal it keeps one changing line below them.
 
-    plain: lines only; None asks the stream whether it is a terminal. log: run.log, or None; its lines carry the time
-    (UTC). When the stream or the log is gone, the other goes on.
+    plain: lines only; None asks the stream whether it is a terminal; in a notebook the line is rewritten in place. log:
+    run.log, or None; its lines carry the time (UTC). When the stream or the log is gone, the other goes on.
     """
 
     def __init__(self, stream: TextIO, log: Path | None, *, plain: bool | None = None) -> None:
@@ -50,6 +50,8 @@ class Voice:
         self._mute = False
         self._console: Console | None = None
         self._live: Live | None = None
+        self._updates_in_place = plain is None and is_notebook()
+        self._shown = 0  # characters of the line that a notebook shows now
         if plain is False or (plain is None and _is_terminal(stream)):
             console = _Terminal(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
             self._console = None if console.is_dumb_terminal and plain is None else console
@@ -57,7 +59,7 @@ class Voice:
     @property
     def is_plain(self) -> bool:
         """Whether there are lines only, without a live one."""
-        return self._console is None
+        return self._console is None and not self._updates_in_place
 
     def say(self, text: str) -> None:
         """Adds text of one or more lines to the stream, above the live line, and to the log."""
@@ -89,18 +91,27 @@ class Voice:
 
     def close(self) -> None:
         """Leaves the live line as it stands."""
+        if self._shown:
+            self._shown = 0
+            self._to_stream(lambda: self._write("\n"))
         live, self._live = self._live, None
         if live is not None:
             self._to_stream(live.stop)
 
     def _print(self, text: str) -> None:
+        if self._shown:
+            self._write("\r" + " " * self._shown + "\r")
+            self._shown = 0
         if self._console is not None:
             self._console.print(Text(_encodable(text, self._stream)), soft_wrap=True)
         else:
-            self._stream.write(_encodable(text, self._stream) + "\n")
-            self._stream.flush()
+            self._write(_encodable(text, self._stream) + "\n")
 
     def _draw(self, fields: Sequence[str]) -> None:
+        if self._updates_in_place:
+            line = _encodable("  ".join(fields), self._stream)
+            self._write("\r" + line.ljust(self._shown))
+            self._shown = len(line)
         if self._console is None:
             return
         text = Text(_encodable(_fitted(fields, self._console.width - 1), self._stream), no_wrap=True, overflow="crop")
@@ -109,6 +120,10 @@ class Voice:
             self._live.start()  # what others print goes through it from here on
             sys.stdout, sys.stderr = (cast(TextIO, VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
         self._live.update(text, refresh=True)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
 
     def _to_stream(self, act: Callable[[], None]) -> None:
         if self._mute:
@@ -240,6 +255,12 @@ def _fitted(fields: Sequence[str], width: int) -> str:
             break
         line = f"{line}  {field}"
     return line
+
+
+def is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def _is_terminal(stream: TextIO) -> bool:

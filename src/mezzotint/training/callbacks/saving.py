@@ -17,6 +17,7 @@ class Saver(Callback):
 
     at_end = True
     place = 3
+    every = None
 
     def __init__(self, every: Sequence[Every]) -> None:
         self.intervals = tuple(every)
@@ -33,6 +34,8 @@ class Exporter(Callback):
     so many of them."""
 
     place = 3
+
+    every = None
 
     def __init__(self, every: Sequence[Every], from_epoch: int = 0) -> None:
         self.intervals = tuple(every)

@@ -10,12 +10,12 @@ import pytest
 
 from mezzotint.assets import ASSETS
 from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.tasks.check.notes import knowledge, notes
+from mezzotint.tasks.description_notes import knowledge, of_settings
 
 
 def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:
     recipe = located(read_text("schema: 1", overrides=words))
-    return "\n".join(notes(recipe, prediction=prediction, device=device, buckets=buckets))
+    return "\n".join(of_settings(recipe, prediction=prediction, device=device, buckets=buckets))
 
 
 def test_a_folder_that_is_named_again_is_said_to_be_visited_again(

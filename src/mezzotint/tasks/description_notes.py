@@ -1,5 +1,5 @@
-"""What a recipe asks for and its writer may not mean: sentences that `check` and the start of a run show. Nothing here
-is an error, and nothing is changed."""
+"""The notes of `mezzotint.tasks.describe`: what a recipe asks for and may not mean, and values that follow from several
+settings. Nothing here is an error, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from mezzotint.assets import MODELS
 from mezzotint.families.base import Grid
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import trainable
 
 _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 
 
-def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
-    """The sentences, most of the time none.
+def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
+    """Settings without effect here, or that do something else than they seem to; usually none.
 
     recipe: with its paths resolved. prediction: of the model, None where it could not be read. device: "cpu" or "cuda".
     buckets: how many hold pictures, None where the data could not be read.
@@ -86,8 +88,8 @@ def knowledge(path: Path) -> list[str]:
     return [f"{path.name} knows {' '.join(match[1].split())}; anything else is a grey field until it has learned it"]
 
 
-def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection[str]) -> list[str]:
-    """Sentences about patterns that may match nothing and do. parts: the networks by name. trained: what moves, by
+def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection[str]) -> list[str]:
+    """Patterns of parameter names that match nothing in this model. parts: the networks by name. trained: parameters by
     `part/parameter`."""
     every = [f"{part}/{name}" for part, module in parts.items() for name, _ in module.named_parameters()]
     patterns = [("model.freeze", recipe.model.freeze, every)]
@@ -113,3 +115,42 @@ def of_clips(recipe: Recipe, grid: Grid) -> list[str]:
         for frames in counts
         if (frames - 1) % step
     ]
+
+
+def of_results(recipe: Recipe, steps: int) -> list[str]:
+    """Values that follow from several settings, and settings that the optimizer does not use. steps: of the run."""
+    o = recipe.optim
+    sentences = []
+    if recipe.run.whole_epochs and recipe.run.steps:
+        sentences.append(
+            f"run.whole_epochs ends the run at step {steps:,}, with its last whole epoch; "
+            f"{counted(recipe.run.steps - steps, 'step')} of run.steps left out"
+        )
+    if o.lr_batch_power:
+        data = f"({recipe.data.batch_size} × {o.accumulation})"
+        sentences.append(
+            f"optim.lr_batch_power multiplies every rate by {data}^{o.lr_batch_power:g} = {rate_factor(recipe):.4g}: "
+            + ", ".join(f"{part} {o.part_lr.get(part, o.lr) * rate_factor(recipe):.4g}" for part in recipe.model.train)
+        )
+    if o.ema.strength is not None:
+        sentences.append(
+            f"optim.ema.strength {o.ema.strength:g} over {steps:,} steps with an update every {o.ema.interval:,}: "
+            f"decay {resolve(recipe, steps).ema_decay:.10g}"
+        )
+    rules = {part: o.part_optimizer.get(part, o.optimizer) for part in recipe.model.train}
+    for label in dict.fromkeys(rule.label for rule in rules.values() if not rule.has_rate):
+        parts = " and ".join(part for part, rule in rules.items() if rule.label == label)
+        sentences.append(f"{label} has no rate: optim.lr and its schedule have no influence on {parts}")
+    for part, rule in rules.items():
+        path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
+        note = rule.rate_note(o.part_lr.get(part, o.lr), path)
+        sentences += [note] if note is not None else []
+    return sentences
+
+
+def of_launcher(recipe: Recipe, launch: Launch) -> list[str]:
+    """That the precision which the launcher hands over is not the recipe's, and does not count."""
+    handed = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
+    if handed is None or handed == recipe.run.precision:
+        return []
+    return [f"the launcher asks for {handed}; run.precision={recipe.run.precision} of the recipe is used"]

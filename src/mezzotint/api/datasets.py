@@ -1,0 +1,205 @@
+"""A Python object as the data set of a run (`mezzotint.train(recipe, dataset=…)`).
+
+The object is read once, before the run starts, into a folder of PNG files and captions in the cache folder; from there
+on everything works as with files: buckets, crops, caches, several workers, `doctor`. Random augmentation belongs to the
+recipe (`data.flip`, `data.crop`), not to the object.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.api.recipes import LoadedRecipe
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.reading.read import digest_of, located
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.tasks import assemble
+
+FOLDER = "objects"
+"""In the cache folder: data sets that were read from objects."""
+
+Picture = Image.Image | NDArray[np.uint8] | Path | str
+"""A PIL image, (H, W, 3) uint8, or the path of an image file."""
+
+
+class ImageDataset(Protocol):
+    """A sequence of (image, caption).
+
+    For caching and resuming it also names its samples: see `KeyedImageDataset`.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Picture, str]: ...
+
+
+@runtime_checkable
+class KeyedImageDataset(ImageDataset, Protocol):
+    """A data set that names its samples, so that its caches and checkpoints can be used again: `key(index)` stays when
+    other samples are added or removed, `content_hash(index)` changes when the image or the caption does."""
+
+    def key(self, index: int, /) -> str:
+        """The name of a sample."""
+        ...
+
+    def content_hash(self, index: int, /) -> str:
+        """Changes when the sample's image or caption does."""
+        ...
+
+
+@contextmanager
+def with_dataset(loaded: LoadedRecipe, dataset: ImageDataset | None) -> Iterator[LoadedRecipe]:
+    """The recipe with an object as its data set; as it is without one. What a data set without keys was read into is
+    removed at the end.
+
+    Raises RecipeError E1096 for a data set without keys where something has to be found again: a cache, a checkpoint,
+    another process; and for samples that are no images with captions.
+    """
+    if dataset is None:
+        yield loaded
+        return
+    recipe = located(loaded)
+    place = assemble.cache_folder(recipe) / FOLDER
+    if isinstance(dataset, KeyedImageDataset):
+        yield _reading_from(loaded, recipe, _read_keyed(dataset, place))
+        return
+    _refuse_without_keys(recipe, type(dataset).__name__)
+    folder = place / f"once-{uuid.uuid4().hex}"
+    try:
+        _write(folder, ((f"{n:08d}", partial(dataset.__getitem__, n)) for n in range(len(dataset))))
+        yield _reading_from(loaded, with_values(recipe, {"run.resume": "never"}), folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _refuse_without_keys(recipe: Recipe, name: str) -> None:
+    why = {
+        "data.cache.latents=true caches latents": recipe.data.cache.latents,
+        "data.cache.text=true caches text embeddings": recipe.data.cache.text,
+        f"run.resume={recipe.run.resume} resumes a run": recipe.run.resume not in ("auto", "never"),
+        "several processes train": Launch.read().world_size > 1,
+    }
+    reasons = [reason for reason, applies in why.items() if applies]
+    if reasons:
+        raise RecipeError(
+            f"{' and '.join(reasons)}, and the data set {name} does not name its samples; give it the methods "
+            "key(index) and content_hash(index), or switch that off",
+            code="E1096",
+        )
+
+
+def _reading_from(loaded: LoadedRecipe, recipe: Recipe, folder: Path) -> LoadedRecipe:
+    changed = with_values(recipe, {"data.path": (folder,), "data.format": "metadata", "data.repeats": (1.0,)})
+    return replace(loaded, recipe=changed, digest=digest_of(changed))
+
+
+def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
+    """Reads what is not there yet. A sample that an earlier version of the data set had, too, is not read again."""
+    names = [(str(dataset.key(n)), str(dataset.content_hash(n))) for n in range(len(dataset))]
+    repeated = len(names) - len({key for key, _ in names})
+    if repeated:
+        raise RecipeError(
+            f"the data set {type(dataset).__name__} gives {repeated} keys more than once; a key names one sample",
+            code="E1096",
+        )
+    folder = place / hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
+    pool = place / "pool"
+    pool.mkdir(parents=True, exist_ok=True)
+    with (place / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one reads, the others find it
+        if not (folder / "metadata.jsonl").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            _write(folder, ((key, _pooled(dataset, n, pool, names[n])) for n, (key, _) in enumerate(names)))
+    return folder
+
+
+def _pooled(
+    dataset: KeyedImageDataset, index: int, pool: Path, name: tuple[str, str]
+) -> Callable[[], tuple[Picture, str]]:
+    """Reads a sample through the pool of those that were read before."""
+
+    def read() -> tuple[Picture, str]:
+        address = hashlib.sha256(json.dumps(name).encode()).hexdigest()[:32]
+        about = pool / f"{address}.json"
+        if not about.is_file():
+            picture, caption = _checked(dataset[index], index)
+            file = _save(picture, pool / address, index)
+            durable.write_file(about, json.dumps({"file": file.name, "caption": caption}).encode())
+        entry = json.loads(about.read_text())
+        return pool / entry["file"], entry["caption"]
+
+    return read
+
+
+def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[Picture, str]]]]) -> None:
+    """Writes images and captions; metadata.jsonl comes last, so that a folder that has it is whole."""
+    folder.mkdir(parents=True)
+    lines = []
+    for index, (key, read) in enumerate(samples):
+        picture, caption = _checked(read(), index)
+        file = _save(picture, folder / _file_name(key), index)
+        lines.append(json.dumps({"file_name": file.name, "text": caption}, ensure_ascii=False))
+    durable.write_file(folder / "metadata.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+
+def _file_name(key: str) -> str:
+    name = quote(key, safe=" ")
+    return name if len(name) <= 200 else f"{name[:150]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def _checked(sample: Any, index: int) -> tuple[Picture, str]:
+    if isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[1], str):
+        return sample
+    raise RecipeError(
+        f"sample {index} of the data set is {type(sample).__name__}, not (image, caption) with a text as caption",
+        code="E1096",
+    )
+
+
+def _save(picture: Picture, stem: Path, index: int) -> Path:
+    """Writes an image without loss and returns its file: a path is linked, or copied as it is."""
+    if isinstance(picture, (str, Path)):
+        source = Path(picture)
+        target = stem.with_name(stem.name + source.suffix.lower())
+        target.unlink(missing_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+        return target
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
+            raise RecipeError(
+                f"sample {index} of the data set is an array of {picture.dtype} {picture.shape}; an image is uint8 "
+                "(H, W, 3)",
+                code="E1096",
+            )
+        picture = Image.fromarray(picture)
+    if not isinstance(picture, Image.Image):
+        raise RecipeError(
+            f"sample {index} of the data set has a {type(picture).__name__} as its image; give a PIL image, a uint8 "
+            "array (H, W, 3), or a path",
+            code="E1096",
+        )
+    target = stem.with_name(f"{stem.name}.png")
+    picture.save(target, compress_level=1)
+    return target
