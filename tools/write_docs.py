@@ -7,6 +7,7 @@ list of decisions, and the marked tables of the options of other trainers, of me
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,22 @@ def pages() -> dict[Path, str]:
         resume: with_part(resume, "rules", rule_table()),
         DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
+        DOCS / "guides" / "python.md": notebook_page(DOCS / "python.ipynb"),
         DOCS / "decisions" / "README.md": decisions_page(),
     }
+
+
+def notebook_page(notebook: Path) -> str:
+    """A notebook as a page: its texts, and its code without what it printed."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    parts = [
+        text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+    head, *rest = parts
+    note = f"This page is made from the notebook [{notebook.name}](../{notebook.name}), which you can run."
+    return "\n\n".join([head, note, *rest]) + "\n"
 
 
 def error_pages() -> dict[str, str]:
