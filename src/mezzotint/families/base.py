@@ -238,8 +238,8 @@ class ModelFamily(ABC):
     def export_parts(
         self, file: Path, parts: Sequence[str], files: ModelFiles, *, weights: Mapping[str, Tensor], dtype: DTypeName
     ) -> None:
-        """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
-        is a checkpoint of MindSpore's. weights: as for `export`. Of families whose `spec.file_styles` are not empty."""
+        """Writes some parts of the model whole, as one file under the names that single files of its kind have, in the
+        format of its suffix. weights: as for `export`. Of families with a `spec.layout`."""
         raise AssertionError("this family writes whole folders")
 
 

@@ -1,7 +1,8 @@
-"""MindSpore's checkpoints (`.ckpt`): read by their heads, tensor by tensor, and written slice by slice.
+"""The weights format `mindspore`: MindSpore's checkpoints, read by their heads, tensor by tensor, and written slice by
+slice.
 
-Such a file has no mark of its own; it is told by its first entry. It holds numbers, names and texts, nothing that runs.
-A tensor above 512 MiB lies in several entries of one name. A checksum may stand at the end.
+Such a file holds numbers, names and texts, nothing that runs. A tensor above 512 MiB is in several entries of one
+name. A checksum may stand at the end.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable, outside
+from mezzotint.compat.mindone import _mindspore_wire as wire
+from mezzotint.compat.mindone._mindspore_wire import Value
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files._mindspore_wire import Value
 from mezzotint.weights.files.protobuf import CUT_SHORT, Damaged
+from mezzotint.weights.files.spans import StoredTensor, blocks, bytes_at
 
-SUFFIX = ".ckpt"
 SLICE = 512 << 20
 """A tensor of more bytes is written in several entries."""
 
@@ -40,94 +40,39 @@ _KINDS = {dtype: kind for kind, (_, dtype) in reversed(_TYPES.items())}
 _TEXT = "str"
 _ENTRY_LIMIT = 1_000_000
 _TEXT_LIMIT = 1 << 20  # bytes
-_BLOCK = 4 << 20
-_ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A tensor of a file. dtype: in safetensors' words ("F32"), torch_dtype: in torch's, None for what torch has not.
-    spans: where its bytes lie, (offset, count)."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    spans: tuple[tuple[int, int], ...]
-    torch_dtype: torch.dtype | None
-
-
-def is_mindspore(path: Path) -> bool:
-    """Whether a file begins as a MindSpore checkpoint does, whatever its ending. False for what cannot be opened."""
-    try:
-        with outside.open_plain(path) as file:
-            start = file.read(wire.NAME_LIMIT + 32)
-    except OSError:
-        return False
-    return wire.begins(start)
-
-
-def is_encrypted(start: bytes) -> bool:
-    """Whether a file with these first bytes is one that MindSpore has encrypted."""
-    return start.startswith(_ENCRYPTED)
-
-
-def entries(path: Path) -> dict[str, Kept]:
+def read_header(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a file, from its heads alone.
 
     Raises WeightsError E1401 when there is no such file, E1420 for a damaged one, with the byte at which it is.
     """
     with _opened(path) as file:
-        return {name: kept for name, kept in _gathered(path, file) if isinstance(kept, Kept)}
+        return {name: stored for name, stored in _gathered(path, file) if isinstance(stored, StoredTensor)}
 
 
-def texts(path: Path) -> dict[str, str]:
-    """The texts of a file, such as notes of a trainer. Raises as `entries`."""
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts of a file, such as notes of a trainer. Raises as `read_header`."""
     with _opened(path) as file:
         entries_by_name = dict(_gathered(path, file))
-        return {name: _decoded(path, file, kept) for name, kept in entries_by_name.items() if isinstance(kept, Value)}
+        return {
+            name: _decoded(path, file, stored) for name, stored in entries_by_name.items() if isinstance(stored, Value)
+        }
 
 
 def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
     """Tensors of a file, in the types they have there; those named, all by default. Each owns its memory.
 
     Where the file ends with a checksum, the whole file is held against it first, once in a process.
-    Raises as `entries`.
+    Raises as `read_header`.
     """
     with _opened(path) as file:
         entries_by_name = dict(_gathered(path, file))
         facts = os.fstat(file.fileno())
         _require_sum(path.resolve(), (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino))
-        for name, kept in entries_by_name.items():
-            if isinstance(kept, Kept) and (names is None or name in names):
-                yield name, _tensor(path, file, name, kept)
-
-
-def blocks(file: BinaryIO, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """The bytes at places of a file, (offset, count), a few at a time."""
-    for start, count in spans:
-        file.seek(start)
-        while count > 0 and (block := file.read(min(count, _BLOCK))):
-            yield block
-            count -= len(block)
-
-
-def bytes_at(file: BinaryIO, spans: Sequence[tuple[int, int]]) -> Tensor:
-    """The same in one allocation, uint8. Raises EOFError where the file ends before."""
-    raw = torch.empty(sum(count for _, count in spans), dtype=torch.uint8)
-    read_into(raw, file, spans)
-    return raw
-
-
-def read_into(raw: Tensor, file: BinaryIO, spans: Sequence[tuple[int, int]]) -> None:
-    """The same into a tensor of bytes that is there. Raises EOFError where the file ends before, as one that somebody
-    cuts short meanwhile does."""
-    left = memoryview(raw.numpy().data)
-    for start, count in spans:
-        file.seek(start)
-        while count:
-            read_count = file.readinto(left[:count])  # type: ignore[attr-defined]
-            if not read_count:
-                raise EOFError("it ends before its header says")
-            left, count = left[read_count:], count - read_count
+        for name, stored in entries_by_name.items():
+            if isinstance(stored, StoredTensor) and (names is None or name in names):
+                yield name, _tensor(path, file, name, stored)
 
 
 def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
@@ -154,7 +99,7 @@ def _opened(path: Path) -> BinaryIO:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
 
 
-def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, Kept | Value]]:
+def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTensor | Value]]:
     """Tensors with their slices put together, and texts as they lie there, by name."""
     handle, size = file.fileno(), os.fstat(file.fileno()).st_size
     seen: set[str] = set()
@@ -163,7 +108,7 @@ def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, Kept | Value]]:
     try:
         for count, value in enumerate(wire.values(handle, size)):
             if slices and (value.name != slices[0].name or lacking <= 0):
-                yield slices[0].name, _kept(slices)
+                yield slices[0].name, _join_slices(slices)
                 slices = []
             if not slices:
                 if value.name in seen:
@@ -175,7 +120,7 @@ def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, Kept | Value]]:
             lacking -= value.size
             slices.append(value)
         if slices:
-            yield slices[0].name, _kept(slices)
+            yield slices[0].name, _join_slices(slices)
     except Damaged as error:
         _refuse(path, error.reason, error.offset)
 
@@ -189,7 +134,7 @@ def _expected(value: Value) -> int:
     return number if value.dims == (0,) and value.size else math.prod(value.dims) * number
 
 
-def _kept(slices: list[Value]) -> Kept | Value:
+def _join_slices(slices: list[Value]) -> StoredTensor | Value:
     first = slices[0]
     if first.kind == _TEXT:
         return first
@@ -201,7 +146,7 @@ def _kept(slices: list[Value]) -> Kept | Value:
         raise Damaged(f"{first.name!r} has {held:,} bytes, its shape {list(first.dims)} needs {expected:,}", first.at)
     shape = () if first.dims == (0,) and held else first.dims
     dtype, torch_dtype = _TYPES[first.kind]
-    return Kept(dtype, shape, tuple((v.start, v.size) for v in slices), torch_dtype)
+    return StoredTensor(dtype, shape, tuple((v.start, v.size) for v in slices), torch_dtype)
 
 
 def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
@@ -214,14 +159,14 @@ def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
         _refuse(path, f"{value.name!r} is marked as text and is none", value.at)
 
 
-def _tensor(path: Path, file: BinaryIO, name: str, kept: Kept) -> Tensor:
+def _tensor(path: Path, file: BinaryIO, name: str, stored: StoredTensor) -> Tensor:
     try:
-        raw = bytes_at(file, kept.spans)
+        raw = bytes_at(file, stored.spans)
     except EOFError:
-        _refuse(path, f"{name!r} ends while it is read; {CUT_SHORT}", kept.spans[0][0])
-    assert kept.torch_dtype is not None
-    flat = raw.ne(0) if kept.torch_dtype == torch.bool else raw.view(kept.torch_dtype)
-    return flat.reshape(kept.shape)
+        _refuse(path, f"{name!r} ends while it is read; {CUT_SHORT}", stored.spans[0][0])
+    assert stored.torch_dtype is not None
+    flat = raw.ne(0) if stored.torch_dtype == torch.bool else raw.view(stored.torch_dtype)
+    return flat.reshape(stored.shape)
 
 
 @lru_cache(maxsize=64)

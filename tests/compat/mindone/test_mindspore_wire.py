@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from mindspore_files import RECORD, entry, everything, file_of
 
+from mezzotint.compat.mindone import _mindspore_wire as wire
+from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import formats, tensor_files
 
 
 def test_packed_dimensions_are_read_as_well(tmp_path: Path) -> None:
@@ -19,10 +20,10 @@ def test_packed_dimensions_are_read_as_well(tmp_path: Path) -> None:
 
 
 def test_endless_empty_slices_are_refused_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mindspore, "_ENTRY_LIMIT", 1000)
+    monkeypatch.setattr(mindspore_format, "_ENTRY_LIMIT", 1000)
     path = file_of(tmp_path / "x.ckpt", entry("x", (1 << 40,), "UInt8", b"") * 1001)
     with pytest.raises(WeightsError, match="too many entries"):
-        mindspore.entries(path)
+        mindspore_format.read_header(path)
 
 
 ONE = entry("x", (1,), "Float32", bytes(4))
@@ -57,7 +58,7 @@ DAMAGES: dict[str, tuple[bytes, str]] = {
 def test_damaged_files_are_refused_in_a_sentence_with_the_place(tmp_path: Path, damage: str) -> None:
     content, words = DAMAGES[damage]
     path = file_of(tmp_path / "x.ckpt", content)
-    for act in (mindspore.entries, everything, mindspore.texts):
+    for act in (mindspore_format.read_header, everything, mindspore_format.read_metadata):
         with pytest.raises(WeightsError, match=words) as caught:
             act(path)
         assert caught.value.code == "E1420"
@@ -73,10 +74,10 @@ def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -
     for length in sorted({*range(0, len(whole), 2), *ends[:-1]}):
         path = file_of(tmp_path / "cut.ckpt", whole[:length])
         if length in ends:
-            assert len(mindspore.entries(path)) == ends.index(length) - (length > ends[-3])
+            assert len(mindspore_format.read_header(path)) == ends.index(length) - (length > ends[-3])
             continue
         with pytest.raises(WeightsError, match="cut short"):
-            mindspore.entries(path)
+            mindspore_format.read_header(path)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -
 )  # fmt: skip
 def test_other_files_are_not_taken_for_one(tmp_path: Path, content: bytes) -> None:
     path = file_of(tmp_path / "x.ckpt", content)
-    assert not mindspore.is_mindspore(path)
+    assert formats.name_at(path) is None
     with pytest.raises(WeightsError) as caught:
         tensor_files.read_header(path)
     assert caught.value.code == "E1402"

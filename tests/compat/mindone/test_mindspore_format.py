@@ -16,9 +16,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint import durable
+from mezzotint.compat.mindone import _mindspore_wire as wire
+from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import formats, tensor_files
 
 DTYPES = (
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
@@ -40,13 +41,13 @@ def test_what_mindspore_wrote_is_read_to_the_bit() -> None:
         assert found[name].flatten().tolist() == values
     appended = {name: value for name, value in told["appended"].items() if not isinstance(value, str)}
     assert {name: found[name].item() for name in appended} == appended
-    assert mindspore.texts(RECORD) == {"note": "hello"}
+    assert mindspore_format.read_metadata(RECORD) == {"note": "hello"}
     assert len(found) == len(told["tensors"]) + 3
 
 
 def test_the_same_values_are_written_to_the_same_bytes(tmp_path: Path) -> None:
     found = everything(RECORD)
-    mindspore.write(tmp_path / "again.ckpt", {name: found[name] for name in recorded()["tensors"]})
+    mindspore_format.write(tmp_path / "again.ckpt", {name: found[name] for name in recorded()["tensors"]})
     written = (tmp_path / "again.ckpt").read_bytes()
     assert len(written) > 200
     assert RECORD.read_bytes().startswith(written)  # numbers and a text come after the tensors there
@@ -58,7 +59,7 @@ def test_tensors_of_every_type_and_shape_return(tmp_path: Path, dtype: torch.dty
     count = torch.Size(shape).numel()
     raw = torch.randint(0, 256, (count * dtype.itemsize,), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     tensor = (raw & 1 if dtype == torch.bool else raw).view(dtype).reshape(shape)
-    mindspore.write(tmp_path / "x.ckpt", {"x": tensor, "after": torch.ones(2)})
+    mindspore_format.write(tmp_path / "x.ckpt", {"x": tensor, "after": torch.ones(2)})
     found = everything(tmp_path / "x.ckpt")
     assert found["x"].dtype == dtype
     assert found["x"].shape == shape
@@ -67,14 +68,14 @@ def test_tensors_of_every_type_and_shape_return(tmp_path: Path, dtype: torch.dty
 
 
 def test_no_type_is_forgotten() -> None:
-    assert set(DTYPES) == set(mindspore._KINDS)
+    assert set(DTYPES) == set(mindspore_format._KINDS)
     names = "Float32 Float16 BFloat16 Float64 Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Bool Int4"
-    assert set(names.split()) == set(mindspore._TYPES)
+    assert set(names.split()) == set(mindspore_format._TYPES)
 
 
 def test_types_that_the_format_does_not_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"x is torch.complex64, which MindSpore's format does not have") as caught:
-        mindspore.write(tmp_path / "x.ckpt", {"x": torch.zeros(2, dtype=torch.complex64)})
+        mindspore_format.write(tmp_path / "x.ckpt", {"x": torch.zeros(2, dtype=torch.complex64)})
     assert caught.value.code == "E1420"
     assert list(tmp_path.iterdir()) == []
 
@@ -98,17 +99,17 @@ def test_four_bit_numbers_stay_packed(tmp_path: Path) -> None:
 
 
 def test_slices_begin_above_512_mebibytes() -> None:
-    assert mindspore.SLICE == 512 * 1024 * 1024
+    assert mindspore_format.SLICE == 512 * 1024 * 1024
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
 def test_a_large_tensor_lies_in_slices_of_nearly_one_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
 ) -> None:
-    monkeypatch.setattr(mindspore, "SLICE", limit)
+    monkeypatch.setattr(mindspore_format, "SLICE", limit)
     path = tmp_path / "x.ckpt"
     tensor = torch.arange(10.0).reshape(5, 2)
-    mindspore.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
+    mindspore_format.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
     with path.open("rb") as file:
         values = list(wire.values(file.fileno(), path.stat().st_size))
     assert [value.size for value in values if value.name == "x"] == sizes
@@ -123,7 +124,7 @@ def test_a_large_tensor_lies_in_slices_of_nearly_one_size(
 
 def test_a_file_of_gigabytes_costs_its_heads_and_what_is_asked_for(tmp_path: Path) -> None:
     """Six gibibytes of nothing in twelve slices, which take no room on the disk, and a small tensor behind them."""
-    path, part = tmp_path / "large.ckpt", mindspore.SLICE
+    path, part = tmp_path / "large.ckpt", mindspore_format.SLICE
     head = wire.head_of("large", (12, part // 4), "Float32", part)
     with path.open("wb") as file:
         for _ in range(12):
@@ -131,7 +132,7 @@ def test_a_file_of_gigabytes_costs_its_heads_and_what_is_asked_for(tmp_path: Pat
             file.seek(part, 1)
         file.write(entry("small", (2,), "Int8", b"\1\2"))
     read = counted_reads(path)
-    assert mindspore.entries(path)["large"].shape == (12, part // 4)
+    assert mindspore_format.read_header(path)["large"].shape == (12, part // 4)
     assert everything_named(path, "small")["small"].tolist() == [1, 2]
     assert counted_reads(path) - read < 1_000_000
 
@@ -143,7 +144,7 @@ def counted_reads(path: Path) -> int:
 
 
 def everything_named(path: Path, *names: str) -> dict[str, Tensor]:
-    return dict(mindspore.read(path, names))
+    return dict(mindspore_format.read(path, names))
 
 
 def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
             made_when.append(aside.stat().st_size)
             yield f"x{number}", torch.full((1 << 15,), float(number))
 
-    mindspore.write(path, pairs())
+    mindspore_format.write(path, pairs())
     assert made_when[0] == 0
     assert made_when[2] > made_when[1] > 100_000
     assert everything(path)["x2"][0] == 2
@@ -164,13 +165,13 @@ def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
 
 def test_a_checksum_at_the_end_is_held_against_the_content(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
-    mindspore.write(path, {"x": torch.arange(100.0)})
+    mindspore_format.write(path, {"x": torch.arange(100.0)})
     content = path.read_bytes()
     whole = content + b"crc_num" + binascii.crc32(content).to_bytes(10, "big")
     path.write_bytes(whole)
     assert everything(path)["x"].equal(torch.arange(100.0))
     path.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-    assert mindspore.entries(path)["x"].shape == (100,)
+    assert mindspore_format.read_header(path)["x"].shape == (100,)
     with pytest.raises(WeightsError, match=r"its checksum is 0x[0-9a-f]{8}, its content gives 0x") as caught:
         everything(path)
     assert caught.value.code == "E1420"
@@ -184,7 +185,7 @@ def test_content_that_looks_like_a_checksum_is_content(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
-    mindspore.write(path, {"x": torch.ones(1)})
+    mindspore_format.write(path, {"x": torch.ones(1)})
     before = path.read_bytes()
 
     def pairs() -> Iterator[tuple[str, Tensor]]:
@@ -192,18 +193,18 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
         raise RuntimeError("pulled out")
 
     with pytest.raises(RuntimeError, match="pulled out"):
-        mindspore.write(path, pairs())
+        mindspore_format.write(path, pairs())
     with pytest.raises(WeightsError, match="written twice"):
-        mindspore.write(path, [("x", torch.ones(1)), ("x", torch.ones(1))])
+        mindspore_format.write(path, [("x", torch.ones(1)), ("x", torch.ones(1))])
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["x.ckpt"]
 
 
 def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", entry("note", (0,), "str", b"\xff\xff\xff\xff"))
-    assert mindspore.entries(path) == {}
+    assert mindspore_format.read_header(path) == {}
     with pytest.raises(WeightsError, match="'note' is marked as text and is none"):
-        mindspore.texts(path)
+        mindspore_format.read_metadata(path)
 
 
 def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Path) -> None:
@@ -225,7 +226,7 @@ def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Pat
         path.write_bytes(content)
         try:
             found = everything(path)
-            mindspore.texts(path)
+            mindspore_format.read_metadata(path)
             assert sum(tensor.nbytes for tensor in found.values()) <= len(content)
         except WeightsError as error:
             assert error.code == "E1420"  # noqa: PT017 - both ends are right
@@ -235,13 +236,13 @@ def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Pat
 
 def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -> None:
     tensors = {"a.weight": torch.arange(6.0).reshape(2, 3).bfloat16(), "b": torch.tensor(2)}
-    mindspore.write(tmp_path / "x.safetensors", tensors)
+    mindspore_format.write(tmp_path / "x.safetensors", tensors)
     with (tmp_path / "x.safetensors").open("ab") as file:
         file.write(entry("note", (0,), "str", "from a trainer".encode("utf-32-le")))
     save_file(tensors, tmp_path / "y.ckpt")
     for name, is_ours in (("x.safetensors", True), ("y.ckpt", False)):
         path = tmp_path / name
-        assert mindspore.is_mindspore(path) is is_ours
+        assert (formats.name_at(path) == "mindspore") is is_ours
         assert tensor_files.read_header(path)["a.weight"] == tensor_files.TensorInfo("BF16", (2, 3))
         found = tensor_files.read(path)
         assert all(found[key].equal(tensor) for key, tensor in tensors.items())
@@ -257,14 +258,14 @@ def test_an_encrypted_checkpoint_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert not mindspore.is_mindspore(tmp_path / "x.ckpt")
+    assert formats.name_at(tmp_path / "x.ckpt") is None
     with pytest.raises(WeightsError) as caught:
-        mindspore.entries(tmp_path / "x.ckpt")
+        mindspore_format.read_header(tmp_path / "x.ckpt")
     assert caught.value.code == "E1401"
 
 
 def test_spoilt_values_are_refused_as_in_any_file(tmp_path: Path) -> None:
-    mindspore.write(tmp_path / "x.ckpt", {"x": torch.tensor([1.0, float("nan")])})
+    mindspore_format.write(tmp_path / "x.ckpt", {"x": torch.tensor([1.0, float("nan")])})
     with pytest.raises(WeightsError, match="1 of 2 values that are not finite"):
         tensor_files.read(tmp_path / "x.ckpt")
 
@@ -272,10 +273,10 @@ def test_spoilt_values_are_refused_as_in_any_file(tmp_path: Path) -> None:
 def test_the_name_of_weights_follows_names_types_shapes_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mindspore, "SLICE", 8)
+    monkeypatch.setattr(mindspore_format, "SLICE", 8)
 
     def digest(**tensors: Tensor) -> str:
-        mindspore.write(tmp_path / "x.ckpt", tensors)
+        mindspore_format.write(tmp_path / "x.ckpt", tensors)
         return tensor_files.digest(tmp_path / "x.ckpt", ("a", "b"))
 
     a, b = torch.arange(4.0), torch.ones(2)

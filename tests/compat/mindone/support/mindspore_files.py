@@ -6,10 +6,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files import mindspore
+from mezzotint.compat.mindone import _mindspore_wire as wire
+from mezzotint.compat.mindone import mindspore_format
 
-RECORD = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl" / "mixed.ckpt"
+RECORD = Path(__file__).parents[3] / "parity" / "data" / "mindone-sdxl" / "mixed.ckpt"
 
 
 def entry(name: str, dims: tuple[int, ...], kind: str, content: bytes) -> bytes:
@@ -22,4 +22,4 @@ def file_of(path: Path, *entries: bytes) -> Path:
 
 
 def everything(path: Path) -> dict[str, Tensor]:
-    return dict(mindspore.read(path))
+    return dict(mindspore_format.read(path))
