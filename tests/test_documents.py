@@ -321,7 +321,11 @@ def test_the_first_steps_show_the_message_as_it_is() -> None:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "body"), blocks("python"))
+OF_NOTEBOOK = "docs/guides/python.md"
+"""Its examples follow each other: `tests/api/test_guide.py` runs them."""
+
+
+@pytest.mark.parametrize(("words", "body"), [one for one in blocks("python") if not one.id.startswith(OF_NOTEBOOK)])
 def test_every_example_runs(load: Load, words: str, body: str) -> None:
     assert words.split()[1:2] == ["run"]
     load("example", body)

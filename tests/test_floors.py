@@ -321,7 +321,7 @@ NAMED = {
         "recipe/reading/foreign_names.py": "a program whose settings are recognised",
         "recipe/sections/data.py": "the default",
         "recipe/sections/saving.py": _LORA_FILES,
-        "tasks/bench/_pictures.py": "the data set that it draws itself",
+        "tasks/bench/synthetic.py": "the data set that it writes itself",
         "tasks/reading/foreign.py": "a program whose name may be given",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,

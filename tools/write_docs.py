@@ -69,7 +69,7 @@ def pages() -> dict[Path, str]:
         resume: with_part(resume, "rules", rule_table()),
         DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
-        DOCS / "guides" / "python.md": notebook_page(DOCS / "python.ipynb"),
+        DOCS / "guides" / "python.md": notebook_page(DOCS / "guides" / "python.ipynb"),
         DOCS / "decisions" / "README.md": decisions_page(),
     }
 
@@ -83,7 +83,7 @@ def notebook_page(notebook: Path) -> str:
         for cell, text in zip(cells, texts, strict=True)
     ]
     head, *rest = parts
-    note = f"This page is made from the notebook [{notebook.name}](../{notebook.name}), which you can run."
+    note = f"This page is made from the notebook [{notebook.name}]({notebook.name}), which you can run."
     return "\n\n".join([head, note, *rest]) + "\n"
 
 

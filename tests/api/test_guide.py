@@ -10,7 +10,7 @@ import pytest
 
 import mezzotint as mz
 
-NOTEBOOK = Path(__file__).parents[2] / "docs" / "python.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "guides" / "python.ipynb"
 
 
 def test_the_notebook_runs_in_an_empty_folder(

@@ -1,18 +1,24 @@
-"""`bench --gpu`: checks a GPU in one command and writes one file. Losses are compared with the CPU, peak memory with
-the estimate of `check`, a resumed run with an uninterrupted one, and the speed is measured.
+"""Checks a GPU and writes one file: losses are compared with the CPU, peak memory with the estimate of `check`, a
+resumed run with an uninterrupted one, and the speed is measured.
 
-The model has the shape of Stable Diffusion 1.5 and random weights, and the pictures are synthetic: nothing is
-downloaded. A check that fails is recorded, and the others still run.
+    python tools/check_gpu.py             checks this GPU and writes bench/gpu/gpu.json
+    python tools/check_gpu.py --dry-run   the same with a model of a sixteenth of the width, also on a CPU
+
+The model has the shape of Stable Diffusion 1.5 and random weights, and the images are synthetic: nothing is
+downloaded. A check that fails is recorded, the others still run, and the exit status is 1.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import shutil
+import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +27,20 @@ from typing import Any
 import torch
 import yaml
 
+from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import size
+from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.runtimes.base import Launch, open_runtime
-from mezzotint.tasks.bench import _pictures
-from mezzotint.tasks.bench._run import Measured, RowLength, measure
+from mezzotint.tasks.bench import synthetic
+from mezzotint.tasks.bench.bench import Options, bench
+from mezzotint.tasks.bench.measuring import Measured, measure
+from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.check.memory import MetaModel, memory_of
+from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import train
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -40,13 +52,13 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What is checked. recipe: with a model and pictures that exist. folder: for temporary files. measure_rows: the
-    rows of a benchmark of a recipe, of so many steps each."""
+    """What is checked. reading: of the line. recipe: with a model and images that exist. folder: for temporary
+    files."""
 
+    reading: Reading
     recipe: Recipe
     is_small: bool
     folder: Path
-    measure_rows: Callable[[Recipe, int], list[Result]]
 
     def to_compare(self, **run: Any) -> Recipe:
         """A short recipe whose numbers are compared: small batches, no weight average, no warm-up."""
@@ -105,21 +117,19 @@ def write_model(folder: Path, *, is_small: bool) -> Path:
 
 
 def prepare(recipe: Recipe, folder: Path, *, is_small: bool) -> Recipe:
-    """The recipe with that model and synthetic pictures, both written below `folder`."""
+    """The recipe with that model and synthetic images, both written below `folder`."""
     side, count = (64, 8) if is_small else (recipe.data.resolution, 256)
-    pictures = _pictures.folder_of(folder, count, side)
-    _pictures.draw(pictures, count, side)
     values: dict[str, Any] = {"model.path": write_model(folder / "model", is_small=is_small), "model.weights": "random"}
     values |= {"data.resolution": side, "data.buckets.shape": "square", "data.cache.path": folder / "cache"}
     values |= {"data.workers": 0 if is_small else recipe.data.workers, "run.preview.every": None}
     values |= {"data.batch_size": 2} if is_small else {}
     recipe = with_values(recipe, values)
-    return with_values(recipe, {"data": _pictures.with_stand_in(recipe.data, pictures)})
+    return with_values(recipe, {"data": synthetic.with_images(recipe.data, count, folder)})
 
 
 def _measure(recipe: Recipe, steps: int) -> Measured:
     with closing(open_runtime(recipe.run, Launch())) as runtime:
-        return measure("gpu", recipe, runtime, RowLength(steps, steps), lambda text: None)
+        return measure("gpu", recipe, runtime, steps, lambda text: None)
 
 
 def _check_losses(card: Card) -> Result:
@@ -151,7 +161,9 @@ def _check_memory(card: Card) -> Result:
 
 def _check_speed(card: Card) -> Result:
     """The recipe as written and with everything that is faster."""
-    return {"ok": None, "rows": card.measure_rows(card.recipe, 8 if card.is_small else 45)}
+    options = Options(steps=8 if card.is_small else 45, fast=True, as_json=True)
+    with closing(open_runtime(card.recipe.run, Launch())) as runtime:
+        return {"ok": None, "rows": bench(card.reading, card.recipe, options, runtime, Launch())["rows"]}
 
 
 def _check_resume(card: Card) -> Result:
@@ -192,7 +204,7 @@ def _device() -> Result:
 
 def table(document: Result) -> list[str]:
     """The page, line by line."""
-    lines = [f"mezzotint bench --gpu: {document['device']['name']}", ""]
+    lines = [document["device"]["name"], ""]
     for name, result in document["parts"].items():
         lines.append(f"{name:<34}{_verdict(result):<48}{result['seconds']:.0f} s")
         if "estimate" in result:
@@ -203,3 +215,36 @@ def table(document: Result) -> list[str]:
             for row in result.get("rows", ())
         ]
     return lines
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dry-run", action="store_true", help="a small model, also on a CPU")
+    parser.add_argument("--out", type=Path, help="a folder for gpu.json")
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that differ from the recipe sd15")
+    line = parser.parse_args(words)
+    if not line.dry_run and not torch.cuda.is_available():
+        parser.error("torch finds no GPU here; run it on a machine with a GPU, or add --dry-run")
+    file = (line.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
+    reading, _ = parse_with(["sd15", *line.settings], "bench")
+    recipe, _ = settling.settle_seeds(located(reading))
+    with closing(open_runtime(recipe.run, Launch())) as runtime:
+        about = origin(line.settings, runtime, Launch())
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    def write(document: Result) -> None:
+        durable.write_json(file, document)
+
+    with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
+        prepared = prepare(recipe, Path(name), is_small=line.dry_run)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        document = check_card(Card(reading, prepared, line.dry_run, Path(name)), about, say, write)
+    print("\n".join([*table(document), "", f"the results are in {file}"]))
+    return int(any(part["ok"] is False for part in document["parts"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
