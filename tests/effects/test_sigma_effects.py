@@ -41,7 +41,7 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
     factors = preconditioning.scaling(kind, sigma)
     x_sigma = x_0 + sigma.view(2, 1, 1, 1) * noised.noise
     torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
-    clean = preconditioning.denoised(ready.objective.target(noised), x_sigma, factors)
+    clean = preconditioning.denoise(ready.objective.target(noised), x_sigma, factors)
     torch.testing.assert_close(clean, x_0, rtol=1e-4, atol=1e-4)
     model_t = times if kind == "epsilon-unscaled" else 0.25 * sigma.log()
     torch.testing.assert_close(noised.model_t, model_t)

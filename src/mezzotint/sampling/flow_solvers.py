@@ -67,8 +67,8 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
     if steps == 1:  # from noise to the image: there is no last level to replace
         config["shift_terminal"] = None
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
-    sigmas = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
-    sigmas = slow_sigmas(steps) if schedule.tokens.slowly else sigmas
+    sigmas = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.uniform_sigmas else None
+    sigmas = slow_sigmas(steps) if schedule.tokens.slow_start else sigmas
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None
     scheduler.set_timesteps(steps, sigmas=sigmas, mu=mu, device=device)
     return scheduler
