@@ -49,7 +49,7 @@ def adapter_for(family: str, kind: str, preset: str = "attention+mlp", *, alpha:
     modules = {}
     own = family_spec(family).layers
     for component in names.shapes:
-        for layer in targets.chosen(names, component, cast(Any, preset), own) if component != "vae" else ():
+        for layer in targets.select_layers(names, component, cast(Any, preset), own) if component != "vae" else ():
             out, width, *window = names.weights[layer]
             match kind:
                 case "loha":

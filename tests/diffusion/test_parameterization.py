@@ -49,5 +49,5 @@ def test_levels_between_timesteps_are_in_proportion() -> None:
 def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
     with pytest.raises(ValueError, match="choose from epsilon"):
         Parameterization("warp")
-    with pytest.raises(RecipeError, match="may be given"):
+    with pytest.raises(RecipeError, match="works with v"):
         Parameterization("epsilon", time_input="log-sigma")

@@ -93,12 +93,12 @@ def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) ->
 
 
 def test_unknown_kinds_and_too_many_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="no scaling"):
+    with pytest.raises(ValueError, match="unknown scaling"):
         preconditioning.scaling("eps", SIGMAS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown prediction"):
         weighting.x_0_weight("eps", SIGMAS)
     for steps in (0, 1001):
-        with pytest.raises(ValueError, match="1 to 1000 steps"):
+        with pytest.raises(ValueError, match="from 1 to 1000"):
             preconditioning.spread_sigmas(TABLE, steps)
     assert preconditioning.spread_sigmas(TABLE, 1000).tolist() == [*TABLE.flip(0).tolist(), 0.0]
     once = preconditioning.scaling("epsilon-unscaled", SIGMAS)

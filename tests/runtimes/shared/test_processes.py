@@ -26,8 +26,11 @@ def test_a_text_comes_back_as_it_went(text: str) -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_a_process_that_ends_before_all_have_met_is_no_bug_of_ours(error: RuntimeError) -> None:
-    with pytest.raises(PeerLost, match="process 1 has not met the others of this run") as caught, processes._meeting(1):
+    with (
+        pytest.raises(PeerLost, match="process 1 could not join the others of this run") as caught,
+        processes._rendezvous_errors(1),
+    ):
         raise error
     assert (caught.value.code, "frame" in caught.value.message) == ("E1804", False)
-    with pytest.raises(RuntimeError, match="another thing"), processes._meeting(1):
+    with pytest.raises(RuntimeError, match="another thing"), processes._rendezvous_errors(1):
         raise RuntimeError("another thing")
