@@ -225,7 +225,7 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
         f"model.{name}.first_frame_prob=0.25",
     )
     if name == "wan":
-        with pytest.raises(WeightsError, match=r"leave out model\.wan\.first_frame") as caught:
+        with pytest.raises(WeightsError, match=r"remove model\.wan\.first_frame") as caught:
             files(*words).require_trainable()
         assert caught.value.code == "E1480"
         edit(path / "model_index.json", expand_timesteps=True)

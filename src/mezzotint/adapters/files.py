@@ -166,7 +166,7 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     for target, leaves in grouped.items():
         for layer, module in _modules(file, target, leaves, settings, names).items():
             if layer in modules:
-                raise WeightsError(f"{file}: {layer} occurs twice, alone and in a fused layer", code="E1433")
+                raise WeightsError(f"{file}: {layer} occurs twice, once as part of a fused layer", code="E1433")
             modules[layer] = module
     modules = _restore_alphas(file, modules, metadata)
     notes = (*guess, *_notes(modules, tensors, settings))
@@ -289,11 +289,11 @@ def make_module(
         return AdapterModule(kind, tensors, float(alpha))
     # as in diffusers, a file for the second of two denoisers calls it `transformer`
     starts = (f"{layer.component}.", "transformer." if layer.component.startswith("transformer") else "")
-    own = {key.removeprefix(starts[0]).removeprefix(starts[1]): value for key, value in settings.items()}
-    if not settings or "lora_alpha" not in own:
+    of_layer = {key.removeprefix(starts[0]).removeprefix(starts[1]): value for key, value in settings.items()}
+    if not settings or "lora_alpha" not in of_layer:
         return AdapterModule(kind, tensors)
-    stated = _by_pattern(own.get("alpha_pattern"), layer.path, own["lora_alpha"])
-    return AdapterModule(kind, tensors, stated, bool(own.get("use_rslora")))
+    stated = _by_pattern(of_layer.get("alpha_pattern"), layer.path, of_layer["lora_alpha"])
+    return AdapterModule(kind, tensors, stated, bool(of_layer.get("use_rslora")))
 
 
 _NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {

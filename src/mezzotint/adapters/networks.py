@@ -312,10 +312,10 @@ def _file_path(path: str, network: nn.Module) -> str:
 
 def _named_parameters(network: nn.Module) -> Iterator[Trained]:
     for name, parameter in network.named_parameters():
-        words = name.split(".")
-        for number, word in enumerate(words):
-            if word in _LEAVES and words[number + 1] == _NAME:
-                yield Trained(_file_path(".".join(words[:number]), network), _LEAVES[word], parameter)
+        pieces = name.split(".")
+        for number, piece in enumerate(pieces):
+            if piece in _LEAVES and pieces[number + 1] == _NAME:
+                yield Trained(_file_path(".".join(pieces[:number]), network), _LEAVES[piece], parameter)
 
 
 def _base_layers(network: nn.Module) -> dict[str, Any]:

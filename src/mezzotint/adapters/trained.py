@@ -179,13 +179,13 @@ def _subtract(module: AdapterModule, initial: AdapterModule) -> AdapterModule:
 
 
 def _layers(
-    words: Iterable[str], names: LayerNames, folders: Mapping[str, str], own: Mapping[str, str]
+    entries: Iterable[str], names: LayerNames, folders: Mapping[str, str], own: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Paths of the adapted layers of each part, in the model's order. own: see `targets.select_layers`."""
     chosen: dict[str, set[str]] = {part: set() for part in folders}
-    for word in words:
-        _require_part("targets", word, folders, names)
-        parts, rest = _parts_of(word, folders)
+    for entry in entries:
+        _require_part("targets", entry, folders, names)
+        parts, rest = _parts_of(entry, folders)
         failures = []
         for part in parts:
             patterns = rest if rest in get_args(targets.Preset) else [rest]
@@ -198,7 +198,7 @@ def _layers(
     for part, paths in chosen.items():
         if not paths:
             raise WeightsError(
-                f"model.adapter.targets: {', '.join(words)} matches no layer of {part}, which is in model.train; add "
+                f"model.adapter.targets: {', '.join(entries)} matches no layer of {part}, which is in model.train; add "
                 f"{part}/attention, or remove {part} from model.train",
                 code="E1437",
             )
@@ -206,21 +206,21 @@ def _layers(
             for part in folders}  # fmt: skip
 
 
-def _parts_of(word: str, folders: Mapping[str, str]) -> tuple[Sequence[str], str]:
+def _parts_of(entry: str, folders: Mapping[str, str]) -> tuple[Sequence[str], str]:
     """The parts that a target applies to, and its pattern."""
-    first, slash, rest = word.partition("/")
-    return ([first], rest) if slash and first in folders else (list(folders), word)
+    first, slash, rest = entry.partition("/")
+    return ([first], rest) if slash and first in folders else (list(folders), entry)
 
 
-def _require_part(setting: str, word: str, folders: Mapping[str, str], names: LayerNames) -> None:
+def _require_part(setting: str, entry: str, folders: Mapping[str, str], names: LayerNames) -> None:
     """Raises WeightsError E1437 if a target names a part that is not trained; no layer has a slash in its name."""
-    first, slash, rest = word.partition("/")
+    first, slash, rest = entry.partition("/")
     if not slash or any(fnmatchcase(part, first) for part in folders):
         return
     near = None if first in names.shapes else most_alike(first, folders)
-    remedy = f"write {near}/{rest}" if near else f"add {first} to model.train, or remove {word}"
+    remedy = f"write {near}/{rest}" if near else f"add {first} to model.train, or remove {entry}"
     raise WeightsError(
-        f"model.adapter.{setting}: {word} is for {first}, but model.train is {', '.join(folders)}; {remedy}",
+        f"model.adapter.{setting}: {entry} is for {first}, but model.train is {', '.join(folders)}; {remedy}",
         code="E1437",
     )
 

@@ -46,7 +46,7 @@ class Files(StableFiles):
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """See StableFiles: the refiner has no first text encoder, and its model_index.json says so."""
+        """See StableFiles: the refiner has no first text encoder, according to model_index.json."""
         first = folder.index.get("text_encoder")
         return ("text_encoder",) if not isinstance(first, list) or not any(first) else ()
 

@@ -1,6 +1,5 @@
-"""Sharded data parallelism with torch's FSDP2 (`fully_shard`): each process keeps its rows of every trained tensor and
-of
-its gradient, optimizer state and EMA, and gathers a block's weights when it computes with it.
+"""Sharded data parallelism with torch's FSDP2 (`fully_shard`): each process keeps its rows of every trained tensor, of
+the gradient, optimizer state and EMA, and gathers a block's weights when it computes with it.
 
     run.shard.parameters=true    a block's weights are freed after its forward pass and gathered again for backward
     run.shard.parameters=false   weights stay gathered until backward; gradients and optimizer state are sharded
@@ -71,7 +70,7 @@ class Runtime(Processes):
         policy = MixedPrecisionPolicy(
             param_dtype=None if weights == torch.float32 else weights,
             reduce_dtype=torch.float32,
-            cast_forward_inputs=False,  # SDXL's sizes are exact integers only in float32
+            cast_forward_inputs=False,  # sizes passed as numbers are exact only in float32
         )
         names = {id(p): f"{name}/{at}" for name, part in parts.items() for at, p in part.named_parameters()}
         network_names = {name: names[id(parameter)] for name, parameter in trained.items()}

@@ -124,9 +124,8 @@ class Offload:
         elif isinstance(tensor, nn.Parameter):
             tensor.data, placed = here, tensor
         here.untyped_storage().resize_(0)
-        unit.held.append(
-            Held(home, placed.data)
-        )  # `.data` has its own version counter, separate from the computation's
+        # `.data` has a version counter separate from the computation's
+        unit.held.append(Held(home, placed.data))
         return placed
 
     def _copy_to_host(self, tensors: Sequence[Tensor], weights: torch.dtype | None) -> dict[int, Tensor]:
@@ -153,8 +152,8 @@ class Offload:
             if int(runtime.cudaHostRegister(flat.data_ptr(), size, 0)):
                 raise OutOfMemory(
                     f"run.offload.blocks needs {size:,} bytes of page-locked host memory, which the system refused; "
-                    "free "
-                    "memory on the host, raise the limit of locked memory (`ulimit -l`), or remove run.offload.blocks",
+                    "free memory on the host, raise the limit of locked memory (`ulimit -l`), or remove "
+                    "run.offload.blocks",
                     code="E1753",
                 )
             weakref.finalize(self, runtime.cudaHostUnregister, flat.data_ptr()).atexit = False

@@ -147,7 +147,7 @@ class Processes(base.Runtime):
             differing = [rank for rank in phases if phases[rank] != phases.get(self.rank)]
             if not differing:
                 return "another process of this run"
-            return f"{_name_processes(differing)}, which {'does' if len(differing) == 1 else 'do'} not respond"
+            return f"{_name_processes(differing)}, which {'does' if len(differing) == 1 else 'do'} not answer"
         return f"{_name_processes([0])}, which hosts the rendezvous"
 
     def _ended_ranks(self) -> list[int]:
