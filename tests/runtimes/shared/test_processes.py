@@ -13,7 +13,7 @@ from mezzotint.runtimes.shared import processes
 
 @given(st.text())
 def test_a_text_comes_back_as_it_went(text: str) -> None:
-    assert processes._text_of(processes._bytes_of(text)) == text
+    assert processes._decode(processes._encode(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -399,7 +399,7 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
             "E1431",
             "looks like an adapter for SDXL",
         ),
-        ([lora, out, "--base=sdxl", "--layout=kohya"], "E1431", "and the model is SDXL"),
+        ([lora, out, "--base=sdxl", "--layout=kohya"], "E1431", "but the model is SDXL"),
     ]
     for words, code, said in refused:
         assert main(["convert", *map(str, words)]) == 2, words
