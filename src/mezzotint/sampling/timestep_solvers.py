@@ -198,7 +198,7 @@ def _check_supported(name: SolverName, schedule: Schedule, prediction: str, spac
     if prediction == "x0" and not entry.predicts_x0:
         raise RecipeError(
             f"sample.solver: {name} needs a model that predicts epsilon or v, but this one predicts the image; "
-            "use sample.solver=ddim",
+            "set sample.solver=ddim",
             code="E1070",
         )
     # leading timesteps do not include the last one; the others start there
