@@ -50,7 +50,8 @@ DOCS = ROOT / "docs"
 DOORS = ("start", "guides", "coming-from", "reference")
 OF_THE_HOUSE = ("faults", "gpu-path", "journey", "structure")
 """Pages for those who work on it."""
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+GUIDES = sorted(SOURCE.glob("compat/*/guide.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *GUIDES])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 EXAMPLES = {
     "data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
@@ -153,11 +154,12 @@ def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_
     figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
     files = {page for page in DOCS.rglob("*") if page.is_file()}
     assert files <= listed | shown | figures, "a README.md of docs/ must list it"
+    assert set(GUIDES) <= linked_from("docs/coming-from/README.md")
 
 
 def test_the_readme_and_the_pages_are_short_enough_to_be_read() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 100
-    sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith("docs/")}
+    sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith(("docs/", "src/"))}
     assert {name: size for name, size in sizes.items() if size > 20_000} == {}
 
 
@@ -314,7 +316,11 @@ def test_the_first_steps_show_the_message_as_it_is() -> None:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "body"), blocks("python"))
+OF_NOTEBOOK = "docs/guides/python.md"
+"""Its examples follow each other: `tests/api/test_guide.py` runs them."""
+
+
+@pytest.mark.parametrize(("words", "body"), [one for one in blocks("python") if not one.id.startswith(OF_NOTEBOOK)])
 def test_every_example_runs(load: Load, words: str, body: str) -> None:
     assert words.split()[1:2] == ["run"]
     load("example", body)
@@ -472,7 +478,7 @@ def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
 
 def test_every_file_of_a_written_folder_is_written() -> None:
     written = written_pages().keys()
-    for folder in ("recipe", "errors"):
+    for folder in ("recipe", "errors", "options"):
         assert set((DOCS / "reference" / folder).iterdir()) <= written, "delete what no longer has a source"
 
 

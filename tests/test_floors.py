@@ -144,6 +144,9 @@ def test_floors_without_torch_load_none() -> None:
         "import sys\nimport mezzotint.recipe.reading.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
         "import mezzotint.cli, mezzotint.stages, mezzotint.registry, mezzotint.run_folder, mezzotint.draws\n"
         "import mezzotint.fault_injection, mezzotint.shapes\n"
+        "for kind in ('families', 'formats', 'optimizers', 'weights_formats'):\n"
+        "    for name in mezzotint.registry.names(f'recipe/{kind}'):\n"
+        "        mezzotint.registry.find(f'recipe/{kind}', name)\n"
         "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -318,7 +321,7 @@ NAMED = {
         "recipe/reading/foreign_names.py": "a program whose settings are recognised",
         "recipe/sections/data.py": "the default",
         "recipe/sections/saving.py": _LORA_FILES,
-        "tasks/bench/_pictures.py": "the data set that it draws itself",
+        "tasks/bench/synthetic.py": "the data set that it writes itself",
         "tasks/reading/foreign.py": "a program whose name may be given",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
@@ -336,7 +339,6 @@ NAMED = {
 
 
 _TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
-_CHECKPOINTS = "checkpoints of MindSpore are read and written beside safetensors; they move with run.export.mindspore"
 _CODES = "what `explain` says of codes that a folder of `compat` raises"
 _ADVICE = "whose advice holds for a family: documents of other trainers are its source"
 TRAINERS_NAMED = {
@@ -345,23 +347,12 @@ TRAINERS_NAMED = {
     "codes/recipes.py": _CODES,
     "recipe/advice.py": _ADVICE,
     "recipe/families/sd.py": _ADVICE,
-    "recipe/families/sdxl.py": f"{_ADVICE}; a style of files: {_CHECKPOINTS}",
+    "recipe/families/sdxl.py": _ADVICE,
     "recipe/optimizers/base.py": "the help of `no_decay` names a rule of MindONE's folder",
     "recipe/reading/foreign_names.py": "a program whose settings are recognised, to answer with ours",
     "recipe/renamed.py": "what values were called before",
-    "recipe/sections/saving.py": _CHECKPOINTS,
-    "tasks/train/exports.py": _CHECKPOINTS,
-    "tasks/weights/args.py": _CHECKPOINTS,
-    "tasks/weights/_source.py": f"{_CHECKPOINTS}; LatteT2V is told that it needs no converting",
-    "tasks/weights/convert.py": _CHECKPOINTS,
-    "tasks/weights/merge.py": _CHECKPOINTS,
+    "tasks/weights/_source.py": "LatteT2V is told that it needs no converting",
     "training/optimizers/_torch_class.py": "a remedy says how another program writes it",
-    "weights/files/_headers.py": _CHECKPOINTS,
-    "weights/files/mindspore.py": _CHECKPOINTS,
-    "weights/files/tensor_files.py": _CHECKPOINTS,
-    "weights/kinds.py": _CHECKPOINTS,
-    "weights/single_file/planned.py": _CHECKPOINTS,
-    "weights/single_file/writing.py": _CHECKPOINTS,
 }
 """The files outside of `compat` that name another trainer in code, with the reason. It only becomes shorter."""
 

@@ -25,8 +25,7 @@ from mezzotint.tasks.bench.origin import processor
 
 ROOT = Path(__file__).parents[1]
 RUNS: Mapping[str, Sequence[str]] = {
-    "tiny_cpu": ("tiny_cpu", "--steps=53", "--fast", "--against=stock", "--rounds=6"),
-    "tiny_cpu-data": ("tiny_cpu", "--stand-in=240", "--data", "--steps=30", "--rounds=5"),
+    "tiny_cpu": ("tiny_cpu", "--steps=65", "--fast", "--against=stock"),
 }
 """By name, the words behind `mezzotint bench`."""
 
@@ -52,8 +51,7 @@ def measure(folder: Path) -> None:
             cached = f"data.cache.path={out}/cache"
             if mezzotint(["bench", words[0], cached, *words[1:], f"--out={out}/result"]):
                 raise SystemExit(f"{name} could not be measured")
-            [document] = [*Path(out, "result").glob("*.json")]
-            shutil.copyfile(document, folder / f"{name}.json")
+            shutil.copyfile(Path(out, "result", "bench.json"), folder / f"{name}.json")
 
 
 def table(root: Path) -> str:
@@ -61,16 +59,16 @@ def table(root: Path) -> str:
     lines = ["| device | result | says | how |", "|---|---|---|---|"]
     for file in sorted(root.glob("*/*.json")):
         document = json.loads(file.read_text("utf-8"))
-        how = _how(document, file.stem)
+        how = _how(document)
         said = "; ".join(_said(document))
         lines.append(f"| {file.parent.name} | [{file.stem}]({file.relative_to(root)}) | {said} | {how} |")
     return "\n".join(lines)
 
 
-def _how(document: Mapping[str, Any], name: str) -> str:
-    """The command and when it ran on which commit, of what the document says; of an older one the words of today."""
+def _how(document: Mapping[str, Any]) -> str:
+    """The command and when it ran on which commit, where the document has them."""
     if "command" not in document:
-        return f"`mezzotint bench {' '.join(RUNS[name])}`" if name in RUNS else ""
+        return ""
     words = [word for word in document["command"] if not word.startswith(_PLACES)]
     commit = document["environment"]["commit"] or "a release"
     return f"`{' '.join(words)}`, {document['date'][:10]}, {commit[:12]}"
@@ -78,9 +76,7 @@ def _how(document: Mapping[str, Any], name: str) -> str:
 
 def _said(document: Mapping[str, Any]) -> Iterator[str]:
     for row in document.get("rows", ()):
-        if "per_cpu_second" in row:
-            yield f"{row['name']}: {row['per_cpu_second']['median']:,.0f} a CPU second"
-        elif row.get("against"):
+        if row.get("against"):
             by = row["against"]["cpu_seconds" if row["against"]["by"] == "CPU seconds" else "seconds"]
             spread = f"{by['lowest']:.2f} to {by['highest']:.2f}, {by['rounds']} rounds"
             yield f"{row['name']} is {by['median']:.2f} times as fast as {row['against']['row']} ({spread})"

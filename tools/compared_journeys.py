@@ -327,7 +327,7 @@ def mindspore() -> Journey:
     own = {"train": ours, "merge": (f"--config={base}",), "sample": (f"model.config={base}", "--size=64x64")}
     lines = [foreign_line(verb, "mindone-sdxl", line.replace("{base}", base), *own.get(verb, ()))
              for verb, line in MINDONE.values()]  # fmt: skip
-    written = ("run.export.mindspore=true", "run.export.single_file=true", "run.export.optimizer_file=mindone")
+    written = ("run.export.file_format=mindspore", "run.export.single_file=true", "run.export.optimizer_file=mindone")
     return Journey(
         "mindone-sdxl",
         (

@@ -54,7 +54,7 @@ ASKED_FOR = {"families": ("Family", "Files"), "runtimes": ("Runtime",)}
 """Classes that each file of a listed folder defines under the same name."""
 STORIES = {
     "other trainers": ("compat", "dialects", "nets", "families/latte", "families/_latte", "data/formats/everydream",
-                       "data/formats/mindone", "data/files/mindone", "weights/files/mindspore"),
+                       "data/formats/mindone", "data/files/mindone"),
     "inspection": ("board", "inspect", "reports", "tasks/bench", "tasks/check", "tasks/doctor", "tasks/proof"),
     "data": ("data",),
     "cache": ("data/cache", "tasks/cache"),

@@ -1,5 +1,6 @@
 """`make docs`: writes what in docs/ comes from the source: the recipe reference, its JSON Schema, the error codes, the
-list of decisions, and the marked tables of the options of other trainers, of metrics.md, resume.md and structure.md.
+list of decisions, and the marked tables of other trainers and their options, of metrics.md, resume.md and structure.md.
+Deletes pages of options of trainers that are no longer there.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
@@ -7,6 +8,8 @@ list of decisions, and the marked tables of the options of other trainers, of me
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,12 +20,14 @@ from mezzotint import errors, registry
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
+from mezzotint.tasks.reading import foreign
 from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SOURCE = DOCS.parent / "src" / "mezzotint"
 REFERENCE = DOCS / "reference"
 OPTIONS = REFERENCE / "options"
+TRAINERS = DOCS / "coming-from" / "README.md"
 ERROR_PAGES: dict[str, dict[str, str]] = {
     "recipes.md": {"E10": "Recipes and command lines", "E11": "Recipes and command lines, continued"},
     "data.md": {"E12": "Data", "E13": "Cache"},
@@ -49,8 +54,22 @@ def pages() -> dict[Path, str]:
         resume: with_part(resume, "rules", rule_table()),
         DOCS / "structure.md": with_part(DOCS / "structure.md", "rooms", room_table()),
         **option_pages(),
+        DOCS / "guides" / "python.md": notebook_page(DOCS / "guides" / "python.ipynb"),
         DOCS / "decisions" / "README.md": decisions_page(),
     }
+
+
+def notebook_page(notebook: Path) -> str:
+    """A notebook as a page: its texts, and its code without what it printed."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    parts = [
+        text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+    head, *rest = parts
+    note = f"This page is made from the notebook [{notebook.name}]({notebook.name}), which you can run."
+    return "\n\n".join([head, note, *rest]) + "\n"
 
 
 def error_pages() -> dict[str, str]:
@@ -125,15 +144,21 @@ def flag_table(dialect: Any) -> list[str]:
     for row in dialect.rows:
         came = f" ({row.since})" if row.since else ""
         default = "-" if row.default in (None, False) else f"`{row.default}`"
-        here = ", ".join(f"`{path}`" for path in row.to) or row.outcome
+        paths = dict.fromkeys((*row.to, *row.fixed)) if row.to else ()
+        here = ", ".join(f"`{path}`" for path in paths) or row.outcome
         rows.append((f"`--{row.flag}`{came}", default, here, _line(row.about)))
     return table(("flag", "default", "here", ""), rows)
 
 
 def option_pages() -> dict[Path, str]:
-    """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
-    dialects = {name: registry.find("dialects", name).DIALECT for name in registry.names("dialects")}
-    texts = {}
+    """The index of other trainers, and files of docs/reference/options: an index, and every option of each dialect, of
+    EveryDream2 the keys of its files as well."""
+    dialects = {name: foreign.dialect(name) for name in registry.names("dialects")}
+    listed = [f"- [{name}.md]({name}.md): {_line(dialect.about)}" for name, dialect in dialects.items()]
+    texts = {
+        TRAINERS: with_part(TRAINERS, "trainers", trainer_table(dialects)),
+        OPTIONS / "README.md": with_part(OPTIONS / "README.md", "pages", listed),
+    }
     for name, dialect in dialects.items():
         page = OPTIONS / f"{name}.md"
         text = with_part(page, "flags", flag_table(dialect))
@@ -141,6 +166,21 @@ def option_pages() -> dict[Path, str]:
             text = with_part_of(page, text, one.prefix.removesuffix(":"), key_table(one.rows, one.shipped))
         texts[page] = text
     return texts
+
+
+def trainer_table(dialects: Mapping[str, Any]) -> list[str]:
+    """Every command line of other trainers, with `guide.md` of its folder in `compat/` and the page of its options."""
+    rows = []
+    for name, dialect in dialects.items():
+        guide = Path(str(registry.find("dialects", name).__file__)).parent / "guide.md"
+        title = guide.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        links = (f"[{title}]({_link(TRAINERS, guide)})", f"[options]({_link(TRAINERS, OPTIONS / f'{name}.md')})")
+        rows.append((_line(dialect.about), f"`--as {name}`", *links))
+    return table(("command line", "name", "guide", "every option"), rows)
+
+
+def _link(page: Path, target: Path) -> str:
+    return Path(os.path.relpath(target, page.parent)).as_posix()
 
 
 def key_table(rows: Sequence[Any], shipped: Mapping[str, object]) -> list[str]:
@@ -194,8 +234,12 @@ def _line(text: str) -> str:
 
 
 def main() -> None:
-    """Writes what differs and says so."""
-    for path, text in pages().items():
+    """Writes what differs, deletes what has no source, and says so."""
+    written = pages()
+    for page in sorted(set(OPTIONS.iterdir()) - written.keys()):
+        page.unlink()
+        print(f"deleted {page.relative_to(DOCS.parent)}")
+    for path, text in written.items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")

@@ -15,25 +15,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mezzotint.api import (
-        Action,
-        Callback,
-        Every,
-        ImageDataset,
-        LoadedRecipe,
-        LossBatch,
-        MezzotintError,
-        OpenTrainer,
-        Progress,
-        RecipeError,
-        Run,
-        StepReport,
-        open_trainer,
-        recipe,
-        sample,
-        sample_clips,
-        train,
-    )
+    from mezzotint.api.datasets import ImageDataset
+    from mezzotint.api.images import sample, sample_clips
+    from mezzotint.api.recipes import LoadedRecipe, recipe
+    from mezzotint.api.runs import Run
+    from mezzotint.api.training import OpenTrainer, open_trainer, train
+    from mezzotint.errors import MezzotintError, RecipeError
+    from mezzotint.recipe.base import Every
+    from mezzotint.stages import StepReport
+    from mezzotint.training.callbacks.base import Action, Callback
+    from mezzotint.training.progress import Progress
+    from mezzotint.training.user_code import LossBatch
 
 __version__ = "0.1.0"
 
@@ -67,6 +59,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'mezzotint' has no attribute {name!r}")
+    importlib.import_module("mezzotint.api")  # first: it quiets libraries
     return getattr(importlib.import_module(f"mezzotint.{_MODULES[name]}"), name)
 
 

@@ -15,7 +15,7 @@ from board_runs import Board, opened, write_pictures, write_run
 from catalogues import many
 
 from mezzotint.board import data_pages
-from mezzotint.board.reading import alikes, data_sets, token_counts
+from mezzotint.board.reading import data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.catalogue.catalogue import Catalogue
@@ -229,50 +229,6 @@ def test_a_sample_is_looked_at_large_and_a_clip_is_sent_as_it_is(tmp_path: Path,
         assert (status, headers["content-type"], headers["content-length"]) == (206, "video/mp4", "10")
         for folder in (f"{tmp_path.parent}", "/etc", f"{tmp_path}/../", "/", "5", "pictures"):
             assert board.ask(f"/data?folder={folder}")[0] == 404, folder
-
-
-def test_near_duplicates_are_looked_for_among_the_first_and_then_among_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(alikes, "FIRST", 2)
-    write_pictures(tmp_path / "pictures", 7)
-    (tmp_path / "pictures" / "broken.png").unlink()
-
-    def looked(query: str) -> dict[str, Any]:
-        until = time.monotonic() + 20
-        while True:
-            answer: dict[str, Any] = json.loads(board.ask(f"/api/near?folder=0/pictures{query}")[1])
-            if not answer["going"]:
-                return answer
-            assert time.monotonic() < until
-            time.sleep(0.02)
-
-    with opened(tmp_path) as board:
-        text = ""
-        until = time.monotonic() + 20
-        while "Near duplicates" not in text:
-            assert time.monotonic() < until
-            text = board.ask("/data?folder=0/pictures")[1]
-        first = looked("")
-        assert (first["among"], first["all"], first["pairs"]) == (2, 7, [])
-        whole = looked("&all=1")
-        assert (whole["among"], whole["done"]) == (7, 7)
-        assert [set(pair["keys"]) for pair in whole["pairs"]] == [{"cats/5.png", "dogs/6.png"}]
-        assert looked("") == whole, "what was looked at once is not looked at again"
-
-
-def test_near_duplicates_and_the_nearest_picture_are_seen(board: Board) -> None:
-    answer = {"ready": False}
-    until = time.monotonic() + 20
-    while not answer["ready"]:
-        assert time.monotonic() < until
-        answer = json.loads(board.ask("/api/near?run=0/runs/run")[1])
-        time.sleep(0.02)
-    assert [set(pair["keys"]) for pair in answer["pairs"]] == [{"dogs/4.png", "cats/5.png"}]  # type: ignore[attr-defined]
-    status, text, _ = board.ask("/api/nearest?run=0/runs/run&file=samples/step-00000000/00-raw.png")
-    assert status == 200
-    assert len(json.loads(text)["near"]) == 4
-    assert board.ask("/api/nearest?run=0/runs/run&file=../../pictures/broken.txt")[0] == 404
 
 
 def test_data_that_lie_elsewhere_are_shown_when_asked_for_alone(tmp_path: Path) -> None:

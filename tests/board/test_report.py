@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from board_runs import SCRIPT, write_pictures, write_run
-from films import probe
 from PIL import Image
 
+from mezzotint import outside
 from mezzotint.board import report
 from mezzotint.cli import main
 
@@ -77,33 +74,24 @@ def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, m
     assert any("images" in one for one in left_out)
 
 
-@pytest.mark.slow
-def test_clips_are_carried_small_and_what_does_not_fit_is_told(
-    tmp_path: Path, write_clip: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clips are shown as the strip of frames that lies beside each; the clip itself is not read."""
     folder = write_run(tmp_path / "run")
-    for step in (0, 30, 60):
-        write_clip(folder / "samples" / f"step-{step:08d}" / "00-raw.mp4", 60, size=(320, 192), sound=step == 60)
-    (folder / "samples" / "step-00000060" / "01-raw.mp4").write_bytes(b"no clip")
+    shots = folder / "samples" / "step-00000060"
+    (shots / "00-raw.mp4").write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
+    read: list[str] = []
+    real = outside.open_plain
+
+    def watched(path: Path, *words: Any, **named: Any) -> Any:
+        read.append(Path(path).name)
+        return real(path, *words, **named)
+
+    monkeypatch.setattr(outside, "open_plain", watched)
     text, left_out = report.of_run(folder)
-    assert "media-src data:" in html.unescape(text)
-    clips = dict(re.findall(r'"(\d{8}/00-raw\.png)": "data:video/mp4;base64,([^"]+)"', text))
-    assert len(clips) == 3
-    for content in clips.values():
-        (tmp_path / "one.mp4").write_bytes(base64.b64decode(content))
-        frames, width, height, rate, _ = probe(tmp_path / "one.mp4")
-        assert (frames, width, height) == (48, 256, 154)
-        assert rate == pytest.approx(48 / 6, rel=0.01), "as long as the clip"
-    assert any(one.startswith("1 of 4 clips") for one in left_out)
-    monkeypatch.setattr(report, "_CLIPS", len(clips["00000060/00-raw.png"]) + 200)
-    text, left_out = report.of_run(folder)
-    assert text.count("data:video/mp4") == 1
-    assert any(one.startswith("3 of 4 clips, which") for one in left_out)
-    monkeypatch.delitem(sys.modules, "mezzotint.data.media._clips")
-    monkeypatch.delattr("mezzotint.data.media._clips")
-    monkeypatch.setitem(sys.modules, "av", None)
-    text, left_out = report.of_run(folder)
-    assert any(one.startswith("4 of 4 clips, which") for one in left_out)
+    assert "00-raw.png" in read
+    assert not [name for name in read if name.endswith(".mp4")]
+    assert "data:video" not in text
+    assert "1 clip: shown as a strip of frames" in left_out
 
 
 def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:

@@ -173,7 +173,7 @@ def test_an_unknown_flag_names_the_nearest_and_a_beginning_of_one_is_that_one(li
     with pytest.raises(RecipeError, match=rf"--{flag}z +E1016 unknown flag; did you mean --{flag}\?"):
         lines.translate(f"--{flag}z=1")
     words = [f"--{flag[:-2]}", *(["none"] if lines.rows[flag].form != "switch" else [])]
-    parsed = reading.parse(words, {row.flag: row.spec for row in lines.dialect.rows})
+    parsed = reading.parse(words, {row.flag: row for row in lines.dialect.rows})
     assert parsed.notes == [(flag, f"written --{flag[:-2]}")]
 
 

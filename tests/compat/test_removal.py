@@ -17,6 +17,7 @@ from mezzotint import compat
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(init.parent.name for init in Path(compat.__file__).parent.glob("*/__init__.py"))
 TRAINERS = [name for name in FOLDERS if name != "kit"]
+LINKS = "test_every_link_leads_to_a_file_and_a_heading"
 COPIED = ("src", "tests", "recipes", "docs", "tools", "benchmarks", "pyproject.toml", "constraints.txt",
           "requirements.lock", "bill-of-materials.cdx.json", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
           "SECURITY.md", "LICENSE", "LICENSES", ".ci", ".pre-commit-config.yaml", ".gitignore")  # fmt: skip
@@ -77,11 +78,14 @@ def lint(tree: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", TRAINERS)
 def test_the_rest_is_whole_without_a_folder(name: str, tmp_path: Path, write_clip: Callable[..., Path]) -> None:
-    """Imports, the collection of all tests, `check` of every recipe that is no trainer's, and one small training."""
+    """Imports, the collection of all tests, links of the pages, `check` of every recipe that is no trainer's, and one
+    small training."""
     tree, here = copy_without([name], tmp_path / "tree"), tmp_path / "here"
     lint(tree)
     collected = run(tree, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", "")
     assert f"tests/compat/{name}/" not in collected
+    run(tree, tree / "tools" / "write_docs.py")
+    run(tree, "-m", "pytest", "-p", "no:cacheprovider", f"tests/test_documents.py::{LINKS}")
     write_films(here / "films", write_clip)
     run(tree, "-c", CHECK, tree / "recipes", cwd=here)
     run(tree, "-m", "mezzotint", "train", "tiny_cpu", "run.steps=2", "run.tensorboard=false", cwd=here)

@@ -24,7 +24,6 @@ OF_TRAINERS = {
     "model.max_tokens": "only the family latte has it",
     "model.text_encoder": "only the family latte has it",
     "objective.variance": "only the family latte predicts a variance",
-    "run.export.mindspore": "only the layout mindone-sdxl writes such files",
     "run.export.optimizer_file": "only MindONE's folder brings such a file",
     "run.live.dialect": "only folders of trainers bring dialects",
     "run.live.line": "only folders of trainers bring dialects",

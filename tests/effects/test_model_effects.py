@@ -102,7 +102,7 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
     assert [ready.family.parts()["denoiser"].config.block_out_channels for ready in (plain, built)] == [
         [16, 32], [8, 8],
     ]  # fmt: skip
-    assert f"configurations from {other};" in (built.job.start.folder.path / "run.log").read_text()
+    assert f"configurations in {other};" in (built.job.start.folder.path / "run.log").read_text()
     settings = built.job.resolved.recipe.model
     assert sum(p.numel() for p in described(sd.Family, settings)[1].parts()["denoiser"].parameters()) == sum(
         p.numel() for p in built.family.parts()["denoiser"].parameters()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from effect_fixtures import COMMON, names
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -21,20 +22,11 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train import resume
-from mezzotint.tasks.train.exports import require_possible
 from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 
-COMMON = {
-    "data__cache__latents": True,
-    "data__cache__text": True,
-    "data__holdout__fraction": 0.3,
-    "sample__prompts": ["a red circle"],
-    "sample__steps": 1,
-    "sample__guidance": 1,
-}
 RICH = COMMON | {
     "run__steps": 6,
     "run__save__every": "2 steps",
@@ -73,10 +65,6 @@ def rich(shared_world: Any) -> Path:
 def poor(shared_world: Any) -> Path:
     assert shared_world.train("poor", **POOR) == 0
     return Path(shared_world.root / "poor")
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def lines(run: Path, key: str) -> dict[int, dict[str, Any]]:
@@ -235,7 +223,7 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
 def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
     for form, name, called in (
-        ("none", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema"]),
+        ("null", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema"]),
         ("safetensors", "m{micro_step}", ["m0", "m0-ema", "unet-m0-ema.safetensors", "unet-m0.safetensors"]),
     ):
         ready = prepare(**settings, run__export__trained_file=form, run__export__name=name)
@@ -245,11 +233,6 @@ def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Pa
     ready = prepare(**settings, **alone)
     ready.trainer.host.export(ready.trainer)
     assert names(ready.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
-    for form in ("safetensors", "mindspore"):
-        family = "flux" if form == "safetensors" else "sd"
-        words = [f"run.export.trained_file={form}", f"model.family={family}"]
-        with pytest.raises(RecipeError, match=r"are written as whole folders alone|not written as checkpoints"):
-            require_possible(read_text("schema: 1", "x", words).recipe)
 
 
 # breaks if every step were written, or the first and the last were not

@@ -80,7 +80,6 @@ READERS = {
     "config": Reader(seeds.model, ("unet/config.json", "vae/config.json", "text_encoder/config.json", "model_index.json", "scheduler/scheduler_config.json"), door("config"), share=0.3),
     "recipe": Reader(file("recipe.yaml", seeds.RECIPE), ("recipe.yaml",), door("recipe"), (b"*c", b"!!map", b"? ", b"- ", b"\t", b"---\n")),
     "override": Reader(file("word", "data.captions={dropout: 0.1, missing: empty}"), ("word",), lambda folder: read_text("schema: 1", overrides=[(folder / "word").read_text("utf-8", "replace")]), (b"=", b"+=", b"[a, b]")),
-    "mindspore": Reader(file("x.safetensors", seeds.mindspore()), ("x.safetensors",), door("mindspore"), (b"crc_num", b"Float16", b"str")),
     "parquet": Reader(file("t.parquet", seeds.parquet()), ("t.parquet",), listed("metadata"), share=0.5),
     "arrow": Reader(file("t.arrow", seeds.arrow()), ("t.arrow",), listed("metadata"), share=0.5),
     "jsonl": Reader(both(PICTURE, file("metadata.jsonl", TABLE)), ("metadata.jsonl",), listed("metadata")),

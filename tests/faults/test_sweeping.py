@@ -7,6 +7,7 @@ import io
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,11 @@ from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.data.cache import entries
 from mezzotint.data.catalogue import catalogue, thumbnails
+from mezzotint.recipe import weights_formats
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.train.exports import free_place
 from mezzotint.tasks.weights import convert
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import formats, tensor_files
 
 pytestmark = pytest.mark.faults
 
@@ -72,8 +74,13 @@ def test_what_a_killed_verb_has_left_goes_when_it_is_said_again(tmp_path: Path, 
 @pytest.mark.parametrize("length", [8, 240], ids=["short", "long"])
 def test_weights_sweep_what_lies_beside_them(tmp_path: Path, length: int) -> None:
     tensors, name = {"a": torch.ones(2)}, "n" * length
-    file, ckpt = tmp_path / f"{name}.safetensors", tmp_path / f"{name}.ckpt"
-    for write in (lambda: tensor_files.write(tensors, file), lambda: mindspore.write(ckpt, tensors)):
+    writes = [partial(tensor_files.write, tensors, tmp_path / f"{name}.safetensors")]
+    for spec in weights_formats.specs().values():
+        file = tmp_path / f"{name}{spec.suffix}"
+        other = formats.format_for(file)
+        assert other is not None
+        writes.append(partial(other.write, file, list(tensors.items())))
+    for write in writes:
         for _ in range(2):
             killed(write)
         assert len(left(tmp_path)) == 1, "the second has swept what the first had left"

@@ -35,7 +35,6 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
         "run__steps": STEPS,
         "run__save__every": 2,
         "run__export__parts": "trained",
-        "run__export__mindspore": True,
         "run__export__name": "{what}_{micro_step}{ema}",
         "optim__ema__rule": "none",
     }
@@ -73,7 +72,7 @@ def test_what_the_resumed_run_has_trained_is_merged_and_drawn_from(
     shared_world: Any, sdxl_folder: Path, capsys: Any
 ) -> None:
     root = shared_world.root
-    [file] = (root / "run" / "exports").glob("unet_*.ckpt")
+    [file] = (root / "run" / "exports").glob("unet_*.safetensors")
     merged = root / "merged"
     assert main(["merge", str(sdxl_folder), str(file), str(merged)]) == 0
     tensors = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")

@@ -33,6 +33,21 @@ from mezzotint.tasks.train.job import Job, RunStart
 from mezzotint.tasks.train.prepare import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
+COMMON: dict[str, Any] = {
+    "data__cache__latents": True,
+    "data__cache__text": True,
+    "data__holdout__fraction": 0.3,
+    "sample__prompts": ["a red circle"],
+    "sample__steps": 1,
+    "sample__guidance": 1,
+}
+"""Of a short run that samples and holds samples out, for rows on what runs write."""
+
+
+def names(folder: Path) -> list[str]:
+    """The names of a folder's entries, sorted."""
+    return sorted(path.name for path in folder.iterdir())
+
 
 @pytest.fixture(autouse=True)
 def _process_as_it_was() -> Iterator[None]:

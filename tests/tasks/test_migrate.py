@@ -18,7 +18,7 @@ run:
   half: "products"   # as MindSpore's O1
   precision: bf16
   recompute: {enabled: true, exempt: 2}
-  export: {mindspore_optimizer: true}
+  export: {mindspore_optimizer: true, mindspore: false, trained_file: none}
   spikes: null
 data:
   on_broken: weight-0
@@ -31,7 +31,7 @@ run:
   half_precision: matmuls   # as MindSpore's O1
   precision: bf16
   gradient_checkpointing: {enabled: true, skip_first: 2}
-  export: {optimizer_file: mindone}
+  export: {optimizer_file: mindone, file_format: safetensors, trained_file: null}
   spike_factor: null
 data:
   on_corrupt: zero_weight

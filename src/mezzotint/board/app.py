@@ -49,8 +49,6 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/data", data.state),
         Route("/part/histograms", data.histograms),
         Route("/part/{part}", view.part),
-        Route("/api/near", data.near),
-        Route("/api/nearest", data.nearest),
         Route("/recipe", recipes.recipe),
         Route("/api/recipe", recipes.live, methods=["POST"]),
         Route("/api/check", recipes.check, methods=["POST"]),

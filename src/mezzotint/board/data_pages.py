@@ -1,4 +1,4 @@
-"""The page Data: samples as the model will see them, filters, histograms, problems, near duplicates."""
+"""The page Data: samples as the model will see them, filters, histograms, problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from starlette.responses import PlainTextResponse, Response
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.pages import Pages, picture_answer
 from mezzotint.board.reading import data_sets
-from mezzotint.board.reading.alikes import FIRST, AlikeSearch
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
@@ -44,7 +43,7 @@ class DataPages:
             places = [(str(n), shown(str(path))) for n, path in enumerate(self.pages.places.folders)]
             listed = {"choices": self._choices(), "places": places}
             return self.pages.html("data.html", here="data", state="choose", name="", query="", **listed)
-        facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request), "near_first": FIRST}
+        facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request)}
         try:
             opening = self._opening(request)
         except MezzotintError as error:
@@ -100,32 +99,6 @@ class DataPages:
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
             return picture_answer(path, request)
         return _webp(thumbnails.large(data.catalogue, row, data.settings))
-
-    def near(self, request: Request) -> Response:
-        """Pairs of pictures that look alike. Asking begins the search, which goes on in a thread; `all`: among all."""
-        search = self._search(request)
-        search.begin(among_all="all" in request.query_params)
-        return JsonAnswer(search.as_json())
-
-    def nearest(self, request: Request) -> Response:
-        """The training pictures that look most like a picture of the run, among those that were looked at."""
-        search = self._search(request)
-        path = inside(self.pages.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
-        search.begin()
-        if search.pairs is None:
-            return JsonAnswer({"ready": False, "done": search.looked_at, "total": search.as_json()["total"]})
-        near = search.nearest(path)
-        if near is None:
-            return PlainTextResponse("This file is not a readable image.\n", 415)
-        return JsonAnswer({"ready": True, "near": near, "among": search.among, "all": search.count})
-
-    def _search(self, request: Request) -> AlikeSearch:
-        """The search of a data set, one for all that ask."""
-        opening, data = self._opening(request), self._opened(request)
-        with self._lock:
-            search: AlikeSearch = opening.search or AlikeSearch.of(data)
-            opening.search = search
-        return search
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
         data, row = self._opened(request), whole(request.query_params.get("row", ""))

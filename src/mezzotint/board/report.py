@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.counting import size
+from mezzotint.recipe.counting import counted, size
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.commands import REPLACE
 
@@ -25,13 +25,9 @@ MOST = 30_000_000
 """Bytes of a report."""
 
 _PICTURES = 24_000_000
-"""Bytes of it for pictures and clips."""
-
-_CLIPS = 8_000_000
-"""Of those, bytes for clips where there are any."""
+"""Bytes of it for pictures. Clips are shown as a strip of frames."""
 
 _SIDE = 512
-_CLIP_SIDE = 256
 _WIDTH = 1600
 _SAMPLES = 1200
 _MODULES = ("page.js", "curves.js", "pictures.js", "settings.js", "frames.js", "report.js")
@@ -70,7 +66,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     """The report of a run, and what it leaves out."""
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
-    from mezzotint.board.reading import pictures, small_clips, tails
+    from mezzotint.board.reading import pictures, tails
     from mezzotint.board.reading.metrics import RunMetrics
     from mezzotint.board.reading.places import Places
 
@@ -80,11 +76,8 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
     previews = pictures.previews(path)
-    shots, most_clips = path / "samples", min(_CLIPS, _PICTURES // 3) if previews.clips else 0
-    kept = dict(_fitting(previews.drawn, _PICTURES - most_clips, lambda name: _picture(shots / f"step-{name}")))
-    own = [name for name in previews.clips if name in kept]
-    clips = dict(_fitting(own, most_clips, lambda name: _clip((shots / f"step-{name}").with_suffix(".mp4"))))
-    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": sorted(clips)}
+    kept = dict(_fitting(previews.drawn, _PICTURES, lambda name: _picture(path / "samples" / f"step-{name}")))
+    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
     drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
     left_out = []
     most = max((one["count"] for chart in charts["step"]["charts"] for one in chart["series"]), default=0)
@@ -94,18 +87,13 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} images")
     if kept:
         left_out.append(f"images larger than {_SIDE} pixels are reduced, and image metadata is left out")
-    if clips:
-        left_out.append(
-            f"clips are reduced to at most {small_clips.FRAMES} frames of {_CLIP_SIDE} pixels, without sound"
-        )
-    if len(clips) < len(previews.clips):
-        count = len(previews.clips) - len(clips)
-        left_out.append(f"{count} of {len(previews.clips)} clips, which are shown as a strip of frames")
+    if previews.clips:
+        left_out.append(f"{counted(len(previews.clips), 'clip')}: shown as a strip of frames")
     left_out += [f"{name}: a link that leads out of the run folder" for name in _links_out_of(path)]
     log = path / "run.log"
     if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
         left_out.append(f"the log before its last {tails.TAIL // 1000} kB")
-    embedded = {"charts": charts, "drawn": drawn, "pictures": kept, "clips": clips}
+    embedded = {"charts": charts, "drawn": drawn, "pictures": kept}
     facts = pages.facts(path.resolve()) | {
         "name": "",
         "path": path.resolve(),
@@ -188,12 +176,6 @@ def _picture(file: Path) -> str:
     return _uri(pictures.small(file, _SIDE))
 
 
-def _clip(file: Path) -> str:
-    from mezzotint.board.reading import small_clips
-
-    return _uri(small_clips.small(file, _CLIP_SIDE), "video/mp4")
-
-
 def _spread(total: int, most: int) -> list[int]:
     """At most so many of a row of things: the last, the first, then ever finer between them."""
     chosen: dict[int, None] = dict.fromkeys([total - 1, 0] if total > 1 else range(total))
@@ -205,8 +187,8 @@ def _spread(total: int, most: int) -> list[int]:
     return list(chosen)[:most]
 
 
-def _uri(content: bytes | None, kind: str = "image/webp") -> str:
-    return "" if content is None else f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+def _uri(content: bytes | None) -> str:
+    return "" if content is None else f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: dict[str, Any]) -> str:
@@ -219,7 +201,7 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     plotting, style = files["uPlot.iife.min.js"].replace("</", "<\\/"), files["uPlot.min.css"] + files["page.css"]
     assert "</" not in program, "a script would end in the middle"
     policy = (
-        f"default-src 'none'; img-src data:; media-src data:; style-src {_hash(style)}; "
+        f"default-src 'none'; img-src data:; style-src {_hash(style)}; "
         f"script-src {_hash(plotting)} {_hash(program)}; "
         "base-uri 'none'; form-action 'none'"
     )

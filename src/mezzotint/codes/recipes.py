@@ -107,7 +107,8 @@ CODES: dict[str, str] = {
     "SDXL's refiner goes with SDXL's base model.",
     "E1091": "`sample.image` is no image that can be read, or cannot be used here.",
     "E1092": "The run would export files that models of this family are not written as.\n"
-    "`run.export.mindspore` is for SDXL; `run.export.parts: trained` for families that are shared as single files.",
+    "A format other than safetensors (`run.export.file_format`) needs a layout of the family's models in it; "
+    "`run.export.parts: trained` is for families that are shared as single files.",
     "E1093": "`model.flux2.text_layers` names a layer that the text encoder does not have.\n"
     "The model's own pipeline reads layers 9, 18 and 27.",
     "E1094": "`run.compile`: torch's compiler failed.\n"

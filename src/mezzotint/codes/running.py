@@ -113,7 +113,6 @@ CODES: dict[str, str] = {
     "Each process writes its part of a checkpoint (`run.save.sharded`).",
     "E1860": "`mezzotint bench --against=stock` cannot compare this recipe.\n"
     "The recipe asks for what the loop of diffusers' train_text_to_image.py does not do.",
-    "E1861": "`mezzotint bench --gpu` needs a GPU, and torch sees none.",
     "E1880": "`run.shard.group` does not divide the number of processes.\nEach group holds the model once.",
     "E1881": "`run.whole_epochs` needs room for an epoch within `run.steps`.",
     "E1900": "A signal stopped the run after it had saved.\nThe printed command continues it.",

@@ -240,9 +240,9 @@ class ModelFamily(ABC):
     def export_parts(
         self, file: Path, parts: Sequence[str], files: ModelFiles, *, weights: Mapping[str, Tensor], dtype: DTypeName
     ) -> None:
-        """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
-        is a checkpoint of MindSpore's. weights: as for `export`. Of families whose `spec.file_styles` are not empty."""
-        raise AssertionError("this family writes whole folders")
+        """Writes some parts of the model to one file, with the tensor names of its single-file checkpoints, in the
+        format of the file's suffix. weights: as for `export`. Only for families with a `spec.layout`."""
+        raise AssertionError("this family writes only folders")
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:

@@ -159,7 +159,7 @@ class Recipe(Section):
         export = self.run.export
         whole = {
             "run.export.parts": export.parts == "trained",
-            "run.export.trained_file": export.trained_file != "none",
+            "run.export.trained_file": export.trained_file is not None,
             "run.export.single_file": export.single_file,
             "run.export.optimizer_file": export.optimizer_file is not None,
             "optim.ema.start": self.optim.ema.start is not None,

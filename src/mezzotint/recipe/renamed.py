@@ -27,6 +27,7 @@ SETTINGS: Mapping[str, str] = {
     "optim.schedule.decay_of_run": "optim.schedule.decay_ratio",
     "optim.schedule.warmup_share": "optim.schedule.warmup_ratio",
     "run.device_memory": "run.memory_limit",
+    "run.export.mindspore": "run.export.file_format",
     "run.export.mindspore_optimizer": "run.export.optimizer_file",
     "run.float32_islands": "run.keep_in_fp32",
     "run.gradient_sums": "run.gradient_dtype",
@@ -58,7 +59,9 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
     "data.resize": {"open-sora-plan": "square-then-bilinear", "open-sora-plan-port": "bicubic-then-square"},
     "data.verify": {"start": "on_start", "use": "on_first_use"},
     "optim.schedule.after_decay": {"wave": "cosine"},
+    "run.export.file_format": {True: "mindspore", False: "safetensors"},
     "run.export.optimizer_file": {True: "mindone", False: None},
+    "run.export.trained_file": {"none": None},
     "run.half_precision": {"products": "matmuls"},
     "run.weight_dtype": {"alone": "pure"},
 }

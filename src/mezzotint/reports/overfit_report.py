@@ -13,20 +13,18 @@ from mezzotint.run_folder import RunFolder
 
 RISE = 0.01
 """A loss that ends so much above its lowest has risen."""
-NEAR = 0.5
-"""A preview that is nearer to a training picture than this share of what is usual between those may be a copy."""
 
 
-def overfit_report(folder: RunFolder, near: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Writes the three files where the held-out loss was measured; returns what was written. near: the training
-    pictures nearest to previews (`tasks/train/_nearest.py`). Raises StorageError."""
+def overfit_report(folder: RunFolder) -> tuple[Path, ...]:
+    """Writes the three files where the held-out loss was measured; returns what was written. Raises
+    StorageError."""
     # here, not above: matplotlib takes half a second that no start of a training should pay
     from mezzotint.reports.plots import plot_overfit
 
     curves = overfit_curves(read_metrics(folder))
     if curves is None:
         return ()
-    facts = facts_of(curves) | {"nearest": dict(near)}
+    facts = facts_of(curves)
     facts["words"] = sentences(facts)
     with durable.storage_errors(folder.logs):
         folder.logs.mkdir(parents=True, exist_ok=True)
@@ -83,7 +81,7 @@ def _plain(value: float) -> float | None:
 
 def sentences(facts: Mapping[str, Any]) -> list[str]:
     """What the numbers say, in words."""
-    return [*_of_the_curve(facts), *_of_the_gap(facts), *_of_the_average(facts), *_of_previews(facts["nearest"])]
+    return [*_of_the_curve(facts), *_of_the_gap(facts), *_of_the_average(facts)]
 
 
 def _of_the_curve(facts: Mapping[str, Any]) -> Sequence[str]:
@@ -129,23 +127,6 @@ def _of_the_average(facts: Mapping[str, Any]) -> Sequence[str]:
     return [f"At the end the {better} weights are better on held-out pictures: {low:.4f}, the {other} ones {high:.4f}."]
 
 
-def _of_previews(near: Mapping[str, Any]) -> Sequence[str]:
-    pairs = [
-        (one[space]["apart"] / one[space]["usual"], one["preview"], space, one[space]["picture"])
-        for one in near.get("previews", ())
-        for space in ("pixels", "latents")
-        if space in one and one[space]["usual"] > 0
-    ]
-    if not pairs:
-        return []
-    share, preview, space, picture = min(pairs)
-    far = f"{share:.2f} times the distance that is usual between training pictures"
-    what = f"{preview} to {picture}, at {far} ({space})"
-    if share < NEAR:
-        return [f"A preview is remarkably near to a training picture: {what}. Look at both: it may be a copy."]
-    return [f"No preview is remarkably near to a training picture; the nearest is {what}."]
-
-
 def lines(name: str, facts: Mapping[str, Any]) -> list[str]:
     """The lines of logs/overfit.txt."""
     steps = facts["steps"]
@@ -161,15 +142,6 @@ def lines(name: str, facts: Mapping[str, Any]) -> list[str]:
     if best := facts["best"]["average"]:
         text.append(f"the averaged weights were best at step {best['step']:,}, with {best['loss']:.4f}")
     text.append("quartile 0 is the quarter of the schedule with least noise")
-    near = facts["nearest"]
-    if near:
-        text += ["", f"nearest of {near['compared']:,} among {near['of']:,} training pictures, and how far is usual:"]
-    for one in near.get("previews", ()):
-        for space in ("pixels", "latents"):
-            if space in one:
-                pair = one[space]
-                far = f"{pair['apart']:.3g} apart, usual {pair['usual']:.3g}"
-                text.append(f"  {one['preview']}  {space:8} {pair['picture']}  {far}")
     return text
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -312,8 +311,3 @@ def refuse_uncompiled(error: RuntimeError) -> None:
             "run.precision=bf16 instead of fp16 on a CPU",
             code="E1094",
         ) from error
-
-
-def graphs_compiled() -> int:
-    """The number of graphs that this process has compiled so far."""
-    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"]) if "torch._dynamo" in sys.modules else 0

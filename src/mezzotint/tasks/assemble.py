@@ -50,7 +50,7 @@ from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
-from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
@@ -242,9 +242,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
         family = family_class(recipe).load(files, parts, forms)
         family.in_turn = in_turn
         refuse_unfit(recipe, family.grid)
-        for part, module in family.parts().items():
-            cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
-            module.to(device)
+        holding.freeze(family, recipe, precision, device)
         return family
 
     return load
@@ -391,9 +389,7 @@ def _arrange(
     recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
 ) -> tuple[list[tuple[nn.Module, ...]], int, int]:
     """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
+    holding.arrange_denoisers(family, recipe, precision)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)

@@ -170,7 +170,7 @@ def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:
         "short": "a batch with too few samples is smaller",
         "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
         "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, with less weight",
-        "drop": f"{counted(epoch.left_out, 'sample')} left out of an epoch",
+        "drop": f"{counted(epoch.left_out, 'sample')} left out" if epoch.left_out else "no sample is left out",
     }[data.remainder]
     return (
         f"{counted(data.batch_size, 'sample')}{share}{step} a step{micro_batch}; an epoch has "

@@ -121,7 +121,7 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
     """Values that follow from several settings, and settings that the optimizer does not use. steps: of the run."""
     o = recipe.optim
     sentences = []
-    if recipe.run.whole_epochs and recipe.run.steps:
+    if recipe.run.whole_epochs and recipe.run.steps and steps < recipe.run.steps:
         sentences.append(
             f"run.whole_epochs ends the run at step {steps:,}, with its last whole epoch; "
             f"{counted(recipe.run.steps - steps, 'step')} of run.steps left out"

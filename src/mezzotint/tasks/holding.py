@@ -9,11 +9,13 @@ from dataclasses import replace
 import torch
 
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
 from mezzotint.runtimes.shared.offload import Offload
-from mezzotint.training.precision.policy import Precision
+from mezzotint.training.precision import attention
+from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.layers_in_turn import TOGETHER, LayersInTurn
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles
@@ -77,6 +79,28 @@ def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightF
     model, precision = recipe.model, Precision.of(recipe.run)
     moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
     return {part: precision.form_of(part) for part in parts if part not in moving}
+
+
+def freeze(
+    family: ModelFamily, recipe: Recipe, precision: Precision, device: torch.device, *, as_trained: Collection[str] = ()
+) -> None:
+    """Makes a model ready to encode or to generate, not to train: parts frozen, on the device, in the types of frozen
+    parts. as_trained: parts that are held in the type of trained weights."""
+    for part, module in family.parts().items():
+        module.requires_grad_(False).eval()
+        if part in as_trained:
+            cast(module, precision.weights)
+        else:
+            cast(module, precision.of_frozen(part), but=precision.islands(module))
+        module.to(device)
+    arrange_denoisers(family, recipe, precision)
+
+
+def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision) -> None:
+    """The denoisers' attention, and the modules of them that compute in float32."""
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
 
 
 def at_hand(device: torch.device, cap: str | None) -> int | None:

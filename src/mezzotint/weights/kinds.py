@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import TensorInfo, read_header
 from mezzotint.weights.folder.model_folder import read_json
 
@@ -58,7 +58,7 @@ def of_path(path: Path) -> str | None:
     if what := outside.said_of(path):
         raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
     if path.is_file():
-        if path.suffix != ".safetensors" and not mindspore.is_mindspore(path):
+        if path.suffix != ".safetensors" and formats.name_at(path) is None:
             return f"a single file ({path.suffix or 'no ending'})"
         return of_tensors(read_header(path))
     if (path / "model_index.json").exists():  # what is no plain file is refused as it is read

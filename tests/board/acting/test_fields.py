@@ -48,6 +48,7 @@ def test_every_closed_choice_is_a_list_of_choices() -> None:
     assert "prodigy" in optimizer
     assert "heun" in solver
     assert words == ["auto", "true", "false"]
+    assert "safetensors" in field_of(by_path()["run.export.file_format"], defaults)["choices"]
     assert field_of(by_path()["model.family"], {"model.family": "of-a-package"})["choices"][-1] == "of-a-package"
 
 

@@ -14,8 +14,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, plan
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import bench
-from mezzotint.tasks.bench._protocol import Protocol
-from mezzotint.tasks.bench._run import counts
+from mezzotint.tasks.bench.measuring import counts
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import parse as parse_words
 
@@ -52,16 +51,11 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
     assert recipe.optim.ema.rule == "ramp"
     accumulation = recipe.optim.accumulation
     epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)
-    protocol = Protocol.of(833, data.batch_size, accumulation, 8, 101)
-    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (
-        protocol.micro_batches,
-        protocol.updates,
-        protocol.fill_ups,
-    )
+    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (14, 4, 63)
     timeline = Timeline(columns(833), data, accumulation, 0)
     assert timeline.locate(100) == (25, 0)
     each = [counts(timeline, buckets.table(data), step) for step in range(101)]
-    assert sum(sum(sizes.values()) for _, sizes in each) == protocol.images
+    assert sum(sum(sizes.values()) for _, sizes in each) == 22_656
     assert sum(distinct for distinct, _ in each[:4]) == 833, "an epoch's repeats are not distinct"
     assert [sum(sizes.values()) for _, sizes in each[96:]] == [256, 256, 256, 128, 256], "step 100 closes an epoch"
     assert each[0][1] == {Size(512, 512): 256}
@@ -76,7 +70,6 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
         f"--max_train_steps=2 --learning_rate=1e-05 --dataloader_num_workers=0 --output_dir={tmp_path / 'theirs'}"
     ).split()
     ours = ["--stand-in=12", f"data.cache.path={tmp_path / 'cache'}", "run.device=cpu", "model.weights=random"]
-    ours.append("run.validation.timesteps=1")
     ours.append(f"--out={tmp_path / 'out'}")
     assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
     results = bench_results(tmp_path / "out")

@@ -6,7 +6,6 @@ import pytest
 from dialect_cases.diffusers_sd import BAREST, LINES
 from foreign_lines import ALONE
 
-from mezzotint.compat.diffusers_scripts.dialect.sd import DIALECT
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.paths import by_path
 from mezzotint.recipe.reading.read import COMMAND_LINE
@@ -17,7 +16,7 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 
 def test_all_problems_of_a_line_are_told_at_once() -> None:
     with pytest.raises(RecipeError) as caught:
-        DIALECT.translate(["--bathc=3", "--resolution=x", "--push_to_hub", "--max_grad_norm=0"], ALONE)
+        LINES.dialect.translate(["--bathc=3", "--resolution=x", "--push_to_hub", "--max_grad_norm=0"], ALONE)
     assert {problem.where for problem in caught.value.problems} == {
         "--bathc", "--resolution", "--push_to_hub", "--max_grad_norm", "--pretrained_model_name_or_path",
         "--train_data_dir",
@@ -26,7 +25,7 @@ def test_all_problems_of_a_line_are_told_at_once() -> None:
 
 def test_a_data_set_s_name_that_cannot_be_read_is_not_called_missing() -> None:
     with pytest.raises(RecipeError) as caught:
-        DIALECT.translate([BAREST[0], "--dataset_name=$DATASET_NAME"], ALONE)
+        LINES.dialect.translate([BAREST[0], "--dataset_name=$DATASET_NAME"], ALONE)
     assert [problem.where for problem in caught.value.problems] == ["--dataset_name"]
 
 
@@ -37,15 +36,15 @@ def test_the_nearest_flag_is_named() -> None:
 
 def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted() -> None:
     with pytest.raises(RecipeError, match="trains SDXL"):
-        DIALECT.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
-    translation = DIALECT.translate(["python", "my_train.py", *BAREST], ALONE)
+        LINES.dialect.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
+    translation = LINES.dialect.translate(["python", "my_train.py", *BAREST], ALONE)
     assert any("my_train.py is taken for train_text_to_image.py" in str(note) for note in translation.notes)
     assert translation.settings == translate().settings
 
 
 def test_a_pasted_launcher_of_one_process_hands_over_its_precision() -> None:
     line = ["accelerate", "launch", "--mixed_precision=fp16", "--cpu", "train_text_to_image.py", *BAREST]
-    translation = DIALECT.translate(line, ALONE)
+    translation = LINES.dialect.translate(line, ALONE)
     assert translation.settings["run"]["precision"] == "fp16"
     assert translation.settings["run"]["device"] == "cpu"
     assert translation.origin["run.precision"] == "the launcher (accelerate)"

@@ -8,7 +8,6 @@ import pytest
 from dialect_cases.diffusers_sd import BAREST, LINES
 from foreign_lines import ALONE, flat
 
-from mezzotint.compat.diffusers_scripts.dialect.sd import DIALECT
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
@@ -55,10 +54,10 @@ BENCHMARK = shlex.split(
 
 def test_the_benchmark_line_is_answered_with_the_line_to_type_and_means_the_protocol() -> None:
     with pytest.raises(RecipeError, match="torchrun --nproc-per-node 8 -m mezzotint train --as diffusers-sd") as caught:
-        DIALECT.translate(BENCHMARK, ALONE)
+        LINES.dialect.translate(BENCHMARK, ALONE)
     typed = str(caught.value).partition(" -- ")[2].split()
-    settings = flat(DIALECT.translate(typed, Launched(8)).settings)
-    assert settings == flat(DIALECT.translate(BENCHMARK, EIGHT).settings)
+    settings = flat(LINES.dialect.translate(typed, Launched(8)).settings)
+    assert settings == flat(LINES.dialect.translate(BENCHMARK, EIGHT).settings)
     protocol = {
         "data.batch_size": 64, "optim.accumulation": 4, "run.steps": 101, "optim.lr": 1e-5, "optim.clip.norm": 1.0,
         "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0, "optim.ema.rule": "ramp",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from dialect_cases.diffusers_sd import LINES as SD
 from dialect_cases.diffusers_sdxl import BAREST, LINES
 from foreign_lines import ALONE, flat
 
-from mezzotint.compat.diffusers_scripts.dialect import sd as diffusers_sd
-from mezzotint.compat.diffusers_scripts.dialect.sdxl import DIALECT
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.translation import Launched
 
@@ -27,7 +26,7 @@ def test_flags_that_both_scripts_have_act_alike() -> None:
         "--image_interpolation_mode=lanczos", "--center_crop", "--random_flip",
     ]  # fmt: skip
     xl = flat(translate(*words, launched=EIGHT).settings)
-    sd = flat(diffusers_sd.DIALECT.translate([*BAREST, *words], EIGHT).settings)
+    sd = flat(SD.dialect.translate([*BAREST, *words], EIGHT).settings)
     differ = {path for path in sd.keys() & xl.keys() if sd[path] != xl[path]}
     assert differ == {"model.family", "sample.steps", "sample.guidance"}
     assert sd.keys() - xl.keys() == {"optim.ema.device"}
@@ -56,10 +55,10 @@ def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> N
 
 def test_the_other_script_is_refused_and_names_its_dialect() -> None:
     with pytest.raises(RecipeError, match=r"write --as diffusers-sd$"):
-        DIALECT.translate(["python", "train_text_to_image.py", *BAREST], ALONE)
+        LINES.dialect.translate(["python", "train_text_to_image.py", *BAREST], ALONE)
     with pytest.raises(RecipeError, match=r"write --as diffusers-sdxl$"):
-        diffusers_sd.DIALECT.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
+        SD.dialect.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
     with pytest.raises(RecipeError, match="torchrun --nproc-per-node 4 -m mezzotint train --as diffusers-sdxl -- "):
-        DIALECT.translate(
+        LINES.dialect.translate(
             ["accelerate", "launch", "--multi_gpu", "--num_processes=4", "train_text_to_image_sdxl.py", *BAREST], ALONE
         )

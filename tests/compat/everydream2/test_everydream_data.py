@@ -123,7 +123,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
     (folder / "more.zip").write_bytes(b"PK")
     assert world.train("look", verb="check", **settings(folder, run__steps=None, run__epochs=2)) == 0
     page = capsys.readouterr().out
-    assert re.search(r"the run has \d+ steps, 2\.0 epochs", page), "though epochs differ, with fractions of visits"
+    assert re.search(r"length +\d+ steps, 2\.0 epochs", page), "though epochs differ, with fractions of visits"
     assert f"1 .zip archive below {folder} is not opened" in " ".join(page.split())
     assert "data.holdout.fraction" not in page
     assert "name    bucket  pictures  over  to add  filled up" in page

@@ -186,7 +186,7 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
     page = " ".join(capsys.readouterr().out.split())
     assert "optim.lr comes to 9e-06 with batches of 2 at 64; advised: 1e-6 in general for SD 1.5" in page
     assert "data.flip is 0.5; advised: Not for faces" in page
-    assert "the run has 8 steps" in page
+    assert "length 8 steps" in page
     assert "rated_dataset_target_dropout_rate in train.json: is called rated_dataset_target_dropout_percent now" in page
     assert "run.schedule_file writes about" in page
     assert not (here / "logs").exists()

@@ -12,10 +12,10 @@ from model_export import load_model
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mezzotint.compat.mindone import mindspore_format
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
-from mezzotint.weights.files import mindspore
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def test_names_that_a_trainer_left_behind_are_freed(
     forms: dict[str, Path], family: Family, tmp_path: Path, capsys: Any
 ) -> None:
     state = scaled(family, tmp_path / "unet.ckpt", 2.0)
-    held = dict(mindspore.read(tmp_path / "unet.ckpt"))
+    held = dict(mindspore_format.read(tmp_path / "unet.ckpt"))
     odd: dict[str, Tensor] = {}
     for name, tensor in held.items():
         inside = name.removeprefix("model.diffusion_model.")
         stage = "stage1" if inside.startswith(("time_embed", "label_emb", "input", "middle")) else "stage2"
         odd[f"{stage}.diffusion_model._backbone.{inside}"] = tensor
         odd[f"ema.model.diffusion_model.{inside}"] = tensor * 3
-    mindspore.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
+    mindspore_format.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
     merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "plain")
     said = capsys.readouterr().out
     assert f"{len(held)} names were freed of `._backbone`" in said

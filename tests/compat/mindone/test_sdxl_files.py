@@ -15,12 +15,14 @@ from model_export import in_one_file, load_model
 from safetensors.torch import load_file
 from sdxl_files import COUNTS, convert, equal, folder_tensors, names_of
 
+from mezzotint.cli import main
+from mezzotint.compat.mindone import mindspore_format
 from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.compat.mindone.sdxl_layout import mindspore_name, stability_name
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder
 from mezzotint.weights.keymap import Shape
@@ -75,8 +77,8 @@ def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
 ) -> None:
     config = f"--config={folders[model]}"
     assert convert(singles[model], tmp_path / "x.ckpt", config) == 0
-    assert mindspore.is_mindspore(tmp_path / "x.ckpt")
-    written, source = dict(mindspore.read(tmp_path / "x.ckpt")), load_file(singles[model])
+    assert formats.name_at(tmp_path / "x.ckpt") == "mindspore"
+    written, source = dict(mindspore_format.read(tmp_path / "x.ckpt")), load_file(singles[model])
     assert equal(written, {mindspore_name(name): tensor for name, tensor in source.items()})
     assert convert(tmp_path / "x.ckpt", tmp_path / "folder", config) == 0
     assert equal(folder_tensors(tmp_path / "folder"), folder_tensors(folders[model]))
@@ -89,7 +91,7 @@ def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
 def test_a_folder_without_openclips_scale_gets_one_for_mindspore(folders: dict[str, Path], tmp_path: Path) -> None:
     """Its readers refuse a list that is not complete; no picture depends on the value."""
     assert convert(folders["sdxl"], tmp_path / "x.ckpt") == 0
-    scale = dict(mindspore.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
+    scale = dict(mindspore_format.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
     assert scale.popitem()[1].item() == pytest.approx(math.log(100), abs=1e-4)
 
 
@@ -99,12 +101,23 @@ def test_a_denoiser_alone_in_mindspores_format_is_converted_under_its_names(
     """What a run with cached latents and texts leaves: it has to be merged before it is a model."""
     tensors = load_file(singles["sdxl"])
     alone = {mindspore_name(n): t for n, t in tensors.items() if n.startswith("model.diffusion_model.")}
-    mindspore.write(tmp_path / "unet_1000.ckpt", alone | {"updates": torch.tensor(3)})
+    mindspore_format.write(tmp_path / "unet_1000.ckpt", alone | {"updates": torch.tensor(3)})
     assert convert(tmp_path / "unet_1000.ckpt", tmp_path / "x.safetensors") == 0
     assert equal(load_file(tmp_path / "x.safetensors"), alone | {"updates": torch.tensor(3)})
     assert "its tensors keep their names" in capsys.readouterr().out
     assert convert(tmp_path / "unet_1000.ckpt", tmp_path / "folder") == 2
     assert "without autoencoder (VAE) and text encoder" in capsys.readouterr().err
+
+
+def test_other_models_are_not_written_as_mindspores_checkpoints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(RECORDS.parent / "diffusers" / "tiny_sd")
+    for words in (["convert", model], ["merge", model, model]):
+        assert main([*words, str(tmp_path / "x.ckpt")]) == 2
+        said = capsys.readouterr().err
+        assert "only models of family sdxl are written as .ckpt files, write a name that ends in .safetensors" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_truncated_checkpoint_is_named_with_the_place(
@@ -126,7 +139,7 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, tmp_path: P
     places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     file = tmp_path / "model.ckpt"
-    mindspore.write(file, in_one_file(mindone_sdxl.LAYOUT, folder, tensors))
+    mindspore_format.write(file, in_one_file(mindone_sdxl.LAYOUT, folder, tensors))
     loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():
@@ -146,7 +159,7 @@ def test_averaged_weights_are_used_when_asked_for(
     tensors = {mindspore_name(name): tensor for name, tensor in load_file(singles["sdxl"]).items()}
     layout = mindone_sdxl.LAYOUT
     copies = {layout.average(n): t + 1 for n, t in tensors.items() if n.startswith("model.diffusion_model.")}
-    mindspore.write(tmp_path / "x.ckpt", tensors | copies)
+    mindspore_format.write(tmp_path / "x.ckpt", tensors | copies)
     plain = tensors["model.diffusion_model.input_blocks.0.0.bias"]
     sdxl_files.require_averages(tmp_path / "x.ckpt", copies, plain, folders["sdxl"])
 

@@ -15,8 +15,9 @@ from safetensors.torch import load_file, save_file
 from mezzotint.assets import MODELS
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import MezzotintError, WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read_header
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.kinds import refusal
@@ -49,18 +50,32 @@ def test_diffusers_layout_torch_files_and_the_ports_files_are_the_same_model(
     save_file(plain, tmp_path / "model" / "transformer" / "diffusion_pytorch_model.safetensors")
     torch.save({"model": tensors, "step": 3}, tmp_path / "epoch.pt")
     port = {f"network.{n}": t for n, t in tensors.items()} | {"network.temp_pos_embed": torch.zeros(1, 5, 48)}
-    mindspore.write(tmp_path / "port.ckpt", port)
+    save_file(port, tmp_path / "port.safetensors")
     expected = Family.of(settings(released), only=["denoiser"])
     assert expected.parts()["denoiser"].config.model_max_length == 24
     config, vae = shipped("tiny-latte"), released / "vae"
-    for path in ("model", "epoch.pt", "port.ckpt"):
+    for path in ("model", "epoch.pt", "port.safetensors"):
         section = settings(released, path=tmp_path / path, config=None if path == "model" else config, vae=vae)
         loaded = Family.of(section, only=["denoiser"])
         for name, tensor in loaded.parts()["denoiser"].state_dict().items():
             if name != "caption_projection.y_embedding":
                 assert torch.equal(tensor, expected.parts()["denoiser"].state_dict()[name]), (path, name)
-        assert bool(loaded.notes) == (path == "port.ckpt")
+        assert bool(loaded.notes) == (path == "port.safetensors")
     assert "temp_pos_embed" in loaded.notes[0]
+
+
+@pytest.mark.skipif("mindspore" not in weights_formats.names(), reason="the format is that of MindONE's folder")
+def test_the_ports_checkpoint_in_mindspores_format_is_read(released: Path, tmp_path: Path) -> None:
+    tensors = load_file(released / "5x64x64" / "diffusion_pytorch_model.safetensors")
+    file = tmp_path / "port.ckpt"
+    mindspore = formats.format_for(file)
+    assert mindspore is not None
+    mindspore.write(file, [(f"network.{name}", tensor) for name, tensor in tensors.items()])
+    assert family_at(file) == "latte"
+    section = settings(released, path=file, config=shipped("tiny-latte"), vae=released / "vae")
+    expected = Family.of(settings(released), only=["denoiser"]).parts()["denoiser"].state_dict()
+    loaded = Family.of(section, only=["denoiser"]).parts()["denoiser"].state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.items())
 
 
 def test_identities_follow_what_they_depend_on(released: Path, tmp_path: Path) -> None:
@@ -180,8 +195,8 @@ def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
 
 def test_files_say_that_they_are_of_this_family(released: Path, tmp_path: Path) -> None:
     file = released / "5x64x64" / "diffusion_pytorch_model.safetensors"
-    mindspore.write(tmp_path / "port.ckpt", {f"network.{n}": t for n, t in load_file(file).items()})
-    for place in (released / "5x64x64", file, tmp_path / "port.ckpt", shipped("tiny-latte")):
+    save_file({f"network.{n}": t for n, t in load_file(file).items()}, tmp_path / "port.safetensors")
+    for place in (released / "5x64x64", file, tmp_path / "port.safetensors", shipped("tiny-latte")):
         assert family_at(place) == "latte"
     assert family_at(shipped("tiny-sd")) == "sd"
     refused = refusal(read_header(file), "sd")

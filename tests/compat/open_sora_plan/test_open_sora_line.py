@@ -98,8 +98,8 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
     assert main(line(*flags(), verb="check")) == 0
     page = " ".join(capsys.readouterr().out.split())
     for said in (
-        "denoiser 167,504 trained", "4 clips beside each 2 of 7 pictures, groups",
-        "32×32×5 4 4 2", "an epoch has 2 batches of 2, 2 steps; the run has 4 steps",
+        "denoiser 167,504 trained", "4 clips, each with 2 of 7 images (groups)",
+        "32×32×5 4 4 2", "an epoch has 2 batches, 2 steps", "length 4 steps",
     ):  # fmt: skip
         assert said in page, page
 

@@ -49,7 +49,6 @@ def test_pairs_are_the_nearest_first() -> None:
     looks = Looks(np.array([1, 7, 2**63, 2**63 + 1, 3], np.uint64), shades)
     assert likeness.near_pairs(looks) == [(2, 3, 2.0), (0, 4, 5.0)]
     assert likeness.near_pairs(looks, 1) == [(2, 3, 2.0)]
-    assert likeness.nearest(shades, shades[3])[0] == (3, 0.0)
 
 
 def test_every_pair_within_seven_bits_is_found_and_none_beyond() -> None:

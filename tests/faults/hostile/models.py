@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from mindspore_files import entry as mindspore_entry
 
 from hostile import seeds
 from hostile.entry import Content, Entry, Make, all_of, file
 from hostile.seeds import safetensors, tensor
 from hostile.texts import link, pipe
-from mezzotint.weights.files import _mindspore_wire as wire
-from mezzotint.weights.files.protobuf import field, varint
+from mezzotint.weights.files.protobuf import field
 
 
 def entry(reader: str, id_: str, fault: str, make: Make, code: str, **more: Any) -> Entry:
@@ -124,32 +122,6 @@ _INDEXES[-3] = entry(
            file(_INDEX, '{"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}')),
     "E1404", names="b.safetensors",
 )  # fmt: skip
-
-# --- MindSpore --------------------------------------------------------------------------------------------------------
-
-
-def _ms(id_: str, fault: str, content: bytes, code: str = "E1420", **more: Any) -> Entry:
-    return entry(
-        "mindspore", id_, fault, file("x.safetensors", content), code, names="x.safetensors" if code else "", **more
-    )
-
-
-_FLOATS = np.arange(6, dtype="<f4").tobytes()
-_MINDSPORE = [
-    _ms("cut", "it ends in its middle", seeds.mindspore()[:-30], is_quick=True),
-    _ms("twice", "a name twice with other shapes", mindspore_entry("a", (6,), "Float32", _FLOATS) + mindspore_entry("a", (2, 3), "Float32", _FLOATS), is_quick=True),
-    _ms("type", "a type of nobody's", mindspore_entry("a", (6,), "Float31", _FLOATS)),
-    _ms("huge", "a side of 2^62", mindspore_entry("a", (2**62,), "Float32", _FLOATS), is_quick=True),
-    _ms("wraps", "sides whose product is 6 modulo 2^64", mindspore_entry("a", (2**63, 2, 6), "Float32", _FLOATS)),
-    _ms("rank", "1,000 dimensions", mindspore_entry("a", (1,) * 1000, "Float32", _FLOATS[:4]), is_quick=True),
-    _ms("shape", "another shape than it has bytes", mindspore_entry("a", (7,), "Float32", _FLOATS)),
-    _ms("length", "an entry that says it is 2^63 bytes long", mindspore_entry("a", (6,), "Float32", _FLOATS) + b"\x0a" + varint(2**63) + b"x"),
-    _ms("varint", "a number of eleven bytes", mindspore_entry("a", (6,), "Float32", _FLOATS) + b"\x0a" + b"\xff" * 11),
-    _ms("nan", "NaN among the numbers", mindspore_entry("a", (2,), "Float32", _NAN), "E1403", is_quick=True),
-    _ms("sum", "a checksum that is wrong", seeds.mindspore() + wire.TRAILER + bytes(10)),
-    _ms("unnamed", "an entry without a name", field(1, field(2, field(2, b"Float32"))), "E1402"),
-    _ms("text-long", "a text of 3 MB", seeds.mindspore() + mindspore_entry("n", (0,), "str", b"x" * 3_000_000)),
-]  # fmt: skip
 
 # --- pickles ----------------------------------------------------------------------------------------------------------
 
@@ -315,5 +287,5 @@ _FOLDERS = [
 ]  # fmt: skip
 
 ENTRIES = (
-    _WEIGHTS + _INDEXES + _MINDSPORE + _PICKLES + _TOKENIZERS + _T5 + _CONFIGS + _FOLDERS
+    _WEIGHTS + _INDEXES + _PICKLES + _TOKENIZERS + _T5 + _CONFIGS + _FOLDERS
 )  # fmt: skip

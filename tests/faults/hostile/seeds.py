@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from mindspore_files import entry as mindspore_entry
 from PIL import Image, PngImagePlugin
 
 from mezzotint.assets import ASSETS, MODELS
@@ -76,15 +75,6 @@ def weights() -> bytes:
     """A safetensors file of three tensors."""
     header = {"__metadata__": {"format": "pt"}, "a": tensor("F32", [2, 3], 0, 24), "b": tensor("F16", [4], 24, 32)}
     return safetensors(header | {"c": tensor("I64", [], 32, 40)}, np.arange(6, dtype="<f4").tobytes() + bytes(16))
-
-
-def mindspore() -> bytes:
-    """A checkpoint of MindSpore's of two tensors and a text."""
-    return b"".join((
-        mindspore_entry("a.weight", (2, 3), "Float32", np.arange(6, dtype="<f4").tobytes()),
-        mindspore_entry("b", (4,), "Float16", bytes(8)),
-        mindspore_entry("note", (0,), "str", "made by a trainer".encode("utf-32-le")),
-    ))  # fmt: skip
 
 
 def tar(*members: tuple[str, bytes], **facts: Any) -> bytes:

@@ -10,7 +10,6 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["run.export.parts=trained", "run.export.folder=x"], "wants whole models"),
-        (["run.export.mindspore=true"], "set run.export.single_file=true"),
         (["run.export.name={size}"], "takes {name}, {what}"),
         (["run.scaler.stages=[[5, 2, 9], [5, 2, 9]]"], "must rise"),
         (["run.start.optimizer=x"], "in run.start.step"),

@@ -13,7 +13,6 @@ from contradictions import contradiction
             ["run.export.parts=trained", "run.export.folder=model"],
             "wants whole models, run.export.parts=trained writes none",
         ),
-        (["run.export.mindspore=true", "run.export.single_file=false"], "is about files, and none are written"),
         (
             ["run.on_divergence=roll-back", "run.roll_back.skip=false"],
             "which end the same way; write a run.roll_back.factor",

@@ -61,4 +61,4 @@ def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.Cap
 def test_the_state_is_told_in_the_optimizers_own_words(optimizer: str, words: str, quick: Path) -> None:
     page = " ".join(" ".join(_check_page.page(checked(f"optim.optimizer.kind={optimizer}"))).split())
     assert words in page
-    assert "An export takes a tensor at a time" in page
+    assert "Exporting holds one tensor at a time" in page

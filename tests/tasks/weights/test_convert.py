@@ -13,13 +13,15 @@ import torch
 from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from model_export import counted_portions, is_sealed, second_version
+from numbers_format import add_numbers_format
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights.files.tensor_files import read_metadata
+from mezzotint.weights.files import formats
+from mezzotint.weights.files.tensor_files import read, read_metadata
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
 
@@ -278,10 +280,6 @@ def _taken_folder(root: Path) -> tuple[object, ...]:
     [
         (_taken_file, "E1410"),
         (_taken_folder, "E1410"),
-        (
-            lambda root: (FOLDER, root / "x.ckpt"),
-            "SDXL and its refiner are written as checkpoints of MindSpore's, write a name that ends in .safetensors",
-        ),
         (lambda root: (FOLDER, root / "x.bin"), "x.bin would be a pickle, which is never written; write x.safetensors"),
         (lambda root: (FOLDER,), "SOURCE DESTINATION; got 1 name"),
         (lambda root: (FOLDER, root / "x", "--dtype=fp8"), "--dtype is fp32 or fp16 or bf16, got fp8"),
@@ -407,3 +405,22 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
         assert f"error[{code}]" in complaint, (words, complaint)
         assert said in complaint, (words, complaint)
         assert not out.exists()
+
+
+def test_a_registered_format_is_written_and_read_back(
+    tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_numbers_format(tmp_path / "packages", monkeypatch)
+    file, again = tmp_path / "x.numbers", tmp_path / "again.safetensors"
+    assert convert(FOLDER, file) == 0
+    assert formats.name_at(file) == "numbers"
+    assert "ModelSpec" not in capsys.readouterr().out
+    assert main(["merge", str(FOLDER), str(file), str(tmp_path / "merged.numbers")]) == 0
+    assert read(tmp_path / "merged.numbers").keys() == read(file).keys()
+    assert convert(FOLDER, tmp_path / "x.safetensors", "--dtype=fp32") == 0
+    assert convert(file.rename(tmp_path / "x.ckpt"), again, f"--config={FOLDER}") == 0
+    assert equal(load_file(again), load_file(tmp_path / "x.safetensors"))
+    for line in (["convert", sdxl_folder], ["merge", sdxl_folder, sdxl_folder / "unet"]):
+        assert main([*map(str, line), str(tmp_path / "xl.numbers")]) == 2
+        said = capsys.readouterr().err
+        assert "only models of family sd are written as .numbers files, write a name that ends in .safetensors" in said

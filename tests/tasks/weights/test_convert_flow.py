@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from flow_folders import tiny_a14b
+from numbers_format import add_numbers_format
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
@@ -133,8 +134,11 @@ def test_a_folder_is_made_of_both_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--part is for Wan 2.2 A14B alone; leave it out" in capsys.readouterr().err
 
 
-def test_what_is_not_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for source, target, code in (("flux", "flux.safetensors", "E1479"), ("wan", "wan.ckpt", "E1479")):
+def test_what_is_not_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_numbers_format(tmp_path / "packages", monkeypatch)
+    for source, target, code in (("flux", "flux.safetensors", "E1479"), ("wan", "wan.numbers", "E1479")):
         assert convert(RECORDS / source / "model", tmp_path / target) != 0
         assert code in capsys.readouterr().err
         assert not (tmp_path / target).exists()

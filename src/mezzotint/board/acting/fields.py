@@ -15,13 +15,15 @@ from typing import Any, get_args
 
 from mezzotint import registry
 from mezzotint.board.reading import values
-from mezzotint.recipe import reference
+from mezzotint.recipe import reference, weights_formats
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.families import base as families
 from mezzotint.recipe.reading.paths import Setting, Shape
 
 _REGISTERED = {"model.family": families.FOLDER, "data.format": "data/formats", "run.live.dialect": "dialects"}
 """Settings whose choices are modules of a folder."""
+_WEIGHTS_FORMATS = ("run.export.file_format", "run.export.trained_file")
+"""Settings whose choices are formats of weights files."""
 
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 _SCALARS = (bool, int, float, str, Path)
@@ -96,6 +98,8 @@ def _choices(setting: Setting) -> list[str]:
     """What may stand in a field, where that is a closed choice."""
     if setting.path in _REGISTERED:
         return list(registry.names(_REGISTERED[setting.path], skip_unimported=True))
+    if setting.path in _WEIGHTS_FORMATS:
+        return list(weights_formats.names())
     if setting.shape.base is bool:
         return ["true", "false"]
     return [values.text(one) for one in get_args(setting.shape.base)] if setting.shape.choices else []

@@ -277,7 +277,6 @@ class Opening:
     error: MezzotintError | None = None
     done: int = 0
     total: int = 0
-    search: Any = None
     is_counted: bool = False
     _ready: threading.Event = field(default_factory=threading.Event)
 

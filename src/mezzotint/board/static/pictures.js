@@ -5,7 +5,7 @@ import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
 export const fileOf = (step, prompt, weights) => `${pad(step, 8)}/${pad(prompt, 2)}-${weights}.png`;
-export const address = (run, name, ending = "") => embedded ? embedded[ending ? "clips" : "pictures"][name]
+export const address = (run, name, ending = "") => embedded ? embedded.pictures[name]
   : `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
 
 export class Previews {
@@ -66,10 +66,8 @@ export class Previews {
       const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
       return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
         el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
-          const near = el("button", { type: "button", class: "plain near", title: "Show the training images that look most like it", "aria-label": `Nearest training images: ${text}, ${words}` }, "similar");
-          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", embedded ? null : near));
+          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words));
           const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
-          near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
           this.cells.push(cell);
           return box;
         })));
@@ -84,7 +82,6 @@ export class Previews {
       const name = fileOf(step, cell.number, cell.kind);
       if (cell.name === name) continue;
       cell.name = name;
-      cell.box.querySelector(".thumbs")?.remove();
       if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "none at this step"));
       else if (this.clips.has(name)) {
         cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
@@ -98,28 +95,6 @@ export class Previews {
         else old.parentElement.href = picture.src;
       }
     }
-  }
-
-  /** The training pictures that look most like one, beside it. */
-  async nearest(cell, button) {
-    const run = encodeURIComponent(this.run), name = cell.name;
-    button.disabled = true;
-    try {
-      let answer = { ready: false };
-      while (!answer.ready) {
-        answer = await askJSON(`/api/nearest?run=${run}&file=${encodeURIComponent(`samples/step-${name}`)}`);
-        if (!answer.ready) {
-          say(`Reading the training images: ${answer.done} of ${answer.total}`);
-          await new Promise((done) => setTimeout(done, 300));
-        }
-      }
-      if (cell.name !== name) return;
-      cell.box.querySelector(".thumbs")?.remove();
-      cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("a", { href: `/sample?run=${run}&row=${row}` }, el("img", {
-        src: `/thumb?run=${run}&row=${row}`, alt: `training image ${key}`, title: `${key}, mean difference ${apart} of 255`,
-      })))));
-      if (answer.among < answer.all) say(`Searched the first ${answer.among} of ${answer.all} images; the Data page can search all`);
-    } finally { button.disabled = false; }
   }
 
   async renew() { this.take(await askJSON(this.place.dataset.url)); }

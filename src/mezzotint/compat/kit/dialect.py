@@ -32,15 +32,17 @@ def none() -> Any:
 class Row(Spec):
     """One foreign option. default: what the foreign trainer takes when it is not given.
 
-    mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
-    it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same whatever it says,
-    and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that brought it, "" for
-    both. now: the flag that an old spelling stands for. Others: see `Spec`.
+    mapped: its value goes to `to[0]` by `Draft.lay`, through `values` where that has an entry. computed: the dialect's
+    function reads it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same
+    whatever it says, and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that
+    brought it, "" for both. now: the flag that an old spelling stands for. Others: see `Spec`. needs: (condition,
+    sentence): a flag that has to be on, or FLAG=TEXT; else a mapped row is not laid, and the sentence is said when this
+    flag is written.
 
-    What `Draft.lay` does: least, above: the least value, or the one that it has to be above. optional: nothing is laid
+    What `Draft.lay` does: least, most: bounds of the value; above: it has to be above this. optional: nothing is laid
     when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
     "processes" or "cards" is the batch of each of them and is laid as the batch of all. fixed: settings that are laid
-    with it and are the same whatever it says. needs: (switch, sentence), said when it is written and the switch is off.
+    with it and are the same whatever it says.
     """
 
     default: Value
@@ -52,15 +54,11 @@ class Row(Spec):
     now: str = ""
     least: int | None = None
     above: int | None = None
+    most: int | None = None
     optional: bool = False
     unit: Literal["", "steps", "processes", "cards"] = ""
     fixed: Mapping[str, Any] = none()
     needs: tuple[str, str] = ("", "")
-
-    @property
-    def spec(self) -> Spec:
-        """What the parser has to know of it."""
-        return self
 
 
 _FORMS: Mapping[type, Form] = {
@@ -169,18 +167,19 @@ class Draft:
         return f"{steps} steps" if path.endswith(".every") else steps
 
     def fits(self, flag: str) -> bool:
-        """Whether the value of a flag is not too small; refuses the flag when it is. Says what it needs to act."""
+        """Whether the value of a flag is within its bounds; refuses the flag when it is not."""
         row, value = self.rows[flag], self.values[flag]
-        needed, sentence = row.needs
-        if needed and self.says(flag) and not self.values[needed]:
-            self.note(flag, sentence)
-        if isinstance(value, (int, float)) and row.least is not None and value < row.least:
-            self.refuse(flag, f"must be {row.least} or more, got {value}", code="E1017")
-            return False
-        if isinstance(value, (int, float)) and row.above is not None and value <= row.above:
-            self.refuse(flag, f"must be above {row.above}, got {value:g}", code="E1017")
-            return False
-        return True
+        what = ""
+        if isinstance(value, (int, float)):
+            if row.least is not None and value < row.least:
+                what = f"must be {row.least} or more, got {value}"
+            elif row.above is not None and value <= row.above:
+                what = f"must be above {row.above}, got {value:g}"
+            elif row.most is not None and value > row.most:
+                what = f"must be {row.most} or less, got {value:g}"
+        if what:
+            self.refuse(flag, what, code="E1017")
+        return not what
 
     def set_batch(self, flag: str, each: int, unit: str) -> None:
         """The batch of all processes, of which each has `each`. unit: what the trainer calls them."""
@@ -402,11 +401,21 @@ def _draft(
 def _rows_into(draft: Draft) -> None:
     """What single rows decide."""
     for row in draft.rows.values():
-        value = draft.values[row.flag]
-        if row.outcome == "mapped":
-            draft.set(row.to[0], _mapped(row, value), row.flag)
-        elif row.outcome != "computed" and value != row.default:
+        condition, sentence = row.needs
+        can_act = not condition or _is_met(draft, condition)
+        if not can_act and draft.says(row.flag):
+            draft.note(row.flag, sentence)
+        if row.outcome == "mapped" and can_act:
+            draft.lay(row.flag)
+        elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
+
+
+def _is_met(draft: Draft, condition: str) -> bool:
+    """condition: as in `Row.needs`."""
+    flag, _, text = condition.partition("=")
+    value = draft.values[flag]
+    return str(value).lower() == text if text else bool(value)
 
 
 def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:

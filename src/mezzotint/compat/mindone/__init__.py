@@ -1,5 +1,5 @@
-"""MindONE's example for SDXL: its command lines, YAML files and tools, its data formats, checkpoint names, optimizer
-and optimizer files.
+"""MindONE's example for SDXL: its command lines, YAML files and tools, its data formats, MindSpore's checkpoints and
+their names, its optimizer and optimizer files.
 
 From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
@@ -16,6 +16,8 @@ ENTRY_POINTS = {
     },
     "mezzotint.files.encoded": {"mindone": "mezzotint.compat.mindone.encoded_files"},
     "mezzotint.weights.layouts": {"mindone-sdxl": "mezzotint.compat.mindone.sdxl_layout"},
+    "mezzotint.weights.formats": {"mindspore": "mezzotint.compat.mindone.mindspore_format"},
+    "mezzotint.recipe.weights_formats": {"mindspore": "mezzotint.compat.mindone.mindspore_format_spec"},
     "mezzotint.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay"},
     "mezzotint.recipe.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay_settings"},
     "mezzotint.decay_rules": {"mindone": "mezzotint.compat.mindone.decay_rule"},

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, bucket_step
-from mezzotint.compat.kit.targets import Config, Node, idle, lists, params
+from mezzotint.compat.mindone._config import Config, Node, idle, lists, params
 
 DATA = {
     **params(per_batch_size=int, total_step=1000, num_epochs=0, num_parallel_workers=8, shuffle=True),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.targets import Config, Node, flag_of, lists
 from mezzotint.compat.mindone import _optim
+from mezzotint.compat.mindone._config import Config, Node, flag_of, lists
 from mezzotint.compat.mindone._targets import BASE, REFINER, SIZES
 from mezzotint.recipe.reading.yaml_rules import Place
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, dividing
-from mezzotint.compat.kit.targets import Config, Node, params
+from mezzotint.compat.mindone._config import Config, Node, params
 
 OPTIM = params(base_learning_rate=1e-6, optimizer_config=dict, scheduler_config=dict)
 """The keys of `optim`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft, run_name
-from mezzotint.compat.kit.targets import Config, Node
+from mezzotint.compat.mindone._config import Config, Node
 from mezzotint.recipe.sections.sample import SDXL_SIZES
 
 STAMP = "{stamp}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from mezzotint.compat.kit.targets import Param, Target, idle, only, params
+from mezzotint.compat.mindone._config import Param, Target, idle, only, params
 
 LORA = "trains LoRA, which is not supported yet"
 DREAMBOOTH = "trains DreamBooth, which is not supported yet"

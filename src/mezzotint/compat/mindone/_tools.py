@@ -14,7 +14,7 @@ from pathlib import Path
 from mezzotint import outside
 from mezzotint.assets import ASSETS
 from mezzotint.compat.kit.dialect import Draft, Row, Tool, idle, refused, row
-from mezzotint.compat.kit.targets import Config
+from mezzotint.compat.mindone._config import Config
 from mezzotint.compat.mindone._model import model
 from mezzotint.compat.mindone._rows import NO_CLOUD, WEIGHT
 from mezzotint.compat.mindone._run import size_of

@@ -14,8 +14,8 @@ from mezzotint import outside
 from mezzotint.assets import ASSETS
 from mezzotint.compat.kit import setting_files, timestep_bias
 from mezzotint.compat.kit.dialect import Dialect, Draft
-from mezzotint.compat.kit.targets import Config
 from mezzotint.compat.mindone import _data, _launch, _model, _optim, _run
+from mezzotint.compat.mindone._config import Config
 from mezzotint.compat.mindone._rows import FLAGS, NO_CONFIG
 from mezzotint.compat.mindone._targets import CONTROLNET, DREAMBOOTH, INVERSION, TARGETS
 from mezzotint.compat.mindone._tools import TOOLS

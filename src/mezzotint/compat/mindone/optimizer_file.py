@@ -13,12 +13,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mezzotint.compat.mindone import sdxl_layout
+from mezzotint.compat.mindone import mindspore_format, sdxl_layout
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.counting import listed
 from mezzotint.training.update import Update
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.keymap import Entry
 
 NAME = "optimizer.ckpt"
@@ -28,7 +28,7 @@ _MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
 
 def is_readable(path: Path) -> bool:
     """Whether a file is a MindSpore checkpoint."""
-    return mindspore.is_mindspore(path)
+    return formats.name_at(path) == "mindspore"
 
 
 def check(update: Update, family: ModelFamily) -> None:
@@ -44,7 +44,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     for one that cannot be read.
     """
     mine = _moments(update)
-    there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore.entries(path)}
+    there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore_format.read_header(path)}
     places: dict[str, tuple[Entry, str]] = {}
     for part, entry in _entries(update, family):
         for theirs, ours in _MOMENTS.items():
@@ -53,7 +53,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     misshapen: list[str] = []
     restored: set[str] = set()
     with torch.no_grad():
-        for name, tensor in mindspore.read(path, places.keys()):
+        for name, tensor in mindspore_format.read(path, places.keys()):
             entry, start = places[name]
             for ours, value in entry.to_ours(tensor).items():
                 place = mine.get(f"{start}{ours}")
@@ -68,7 +68,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
                 f"optimizer's file of MindONE's, whose names begin with {PREFIX}adam_m.",
                 code="E1076",
             )
-        counts = mindspore.read(path, [there["global_step"]]) if "global_step" in there else ()
+        counts = mindspore_format.read(path, [there["global_step"]]) if "global_step" in there else ()
         updates = [int(count.reshape(-1)[0]) for _, count in counts]
         if updates:
             update.applied.fill_(float(updates[0]))
@@ -105,7 +105,7 @@ def write(folder: Path, update: Update, family: ModelFamily, rates: Sequence[flo
         if rates is not None:
             yield f"{PREFIX}learning_rate.learning_rate", torch.tensor(list(rates), dtype=torch.float32)
 
-    mindspore.write(folder / NAME, pairs())
+    mindspore_format.write(folder / NAME, pairs())
 
 
 def _moments(update: Update) -> Mapping[str, Tensor]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mezzotint.weights.files import mindspore
+from mezzotint.compat.mindone.mindspore_format_spec import SPEC
 from mezzotint.weights.keymap import Entry
 from mezzotint.weights.layouts import shared
 
@@ -91,7 +91,7 @@ LAYOUT = shared.layout(
     plain_name,
     extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's own trainer
     logit_scale=_LOGIT_SCALE,
-    suffix=mindspore.SUFFIX,
+    suffix=SPEC.suffix,
     sign=r"\.(?:gamma|beta|embedding_table)$",
 )
 """Checkpoints of the base model, 2514 tensors; its variant is the refiner's, 1858 tensors."""

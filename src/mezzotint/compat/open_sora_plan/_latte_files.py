@@ -22,6 +22,7 @@ from mezzotint.compat.open_sora_plan.latte_spec import CLASSES, SPEC, LatteSetti
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.errors import WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint, pickled
@@ -38,7 +39,6 @@ PIXELS, FRAMES = 8, 4
 CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
 """Configurations that ship, by frames of a clip."""
 
-_ENDINGS = (".safetensors", *pickled.SUFFIXES)
 _SCHEDULE_KEYS = (
     "beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr",
 )  # fmt: skip
@@ -293,8 +293,9 @@ def _denoiser(path: Path, config: Path | None) -> StoredPart:
 
 
 def _of_file(path: Path, config: Path | None) -> StoredPart:
-    if path.suffix not in _ENDINGS:
-        raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
+    suffixes = weights_formats.readable_suffixes()
+    if path.suffix not in suffixes:
+        raise WeightsError(f"{path}: a model in one file ends in {', '.join(suffixes)}; check the path", code="E1406")
     where = next((p for p in _configs_for(path, config) if p.is_file()), None)
     if where is None:
         raise WeightsError(

@@ -412,6 +412,16 @@ class Caches:
     latents: LatentCache | None = None
     text: TextCache | None = None
 
+    @property
+    def in_use(self) -> tuple[LatentCache | TextCache, ...]:
+        """Those that are not None."""
+        return tuple(cache for cache in (self.latents, self.text) if cache is not None)
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """Their stores that were opened so far."""
+        return tuple(store for cache in self.in_use for store in cache.stores)
+
 
 def is_cache(folder: Path) -> bool:
     """Whether entries of latents or text have been written below a folder."""

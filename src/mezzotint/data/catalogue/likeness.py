@@ -4,9 +4,8 @@ comparing all with all."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +42,6 @@ class Looks:
     def empty(cls, count: int) -> Looks:
         """Of pictures that are looked at later, by `put`."""
         return cls(np.zeros(count, np.uint64), np.zeros((count, 8, 8, 3), np.uint8))
-
-    def first(self, count: int) -> Looks:
-        """Those of the first pictures alone, without a copy."""
-        return Looks(self.hashes[:count], self.shades[:count])
 
     def put(self, row: int, image: Image.Image) -> None:
         """Notes a picture, small or whole, in RGB."""
@@ -150,15 +145,6 @@ def _in_runs(
         low, high = np.minimum(one[near], other[near]), np.maximum(one[near], other[near])
         yield low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64)
         step += 1
-
-
-def nearest(vectors: NDArray[Any], own: NDArray[Any], count: int = 4) -> Sequence[tuple[int, float]]:
-    """The rows that are nearest to a vector of the same kind, with the root of the mean squared difference: shades of
-    pictures, or what an encoder makes of them."""
-    flat, one = vectors.reshape(len(vectors), -1), own.reshape(1, -1).astype(np.float32)
-    parts = np.array_split(flat, len(flat) // 100_000 + 1)  # of a million not all as float32 at a time
-    distance = np.concatenate([np.sqrt(((part.astype(np.float32) - one) ** 2).mean(1)) for part in parts])
-    return [(int(row), round(float(distance[row]), 4)) for row in np.argsort(distance, kind="stable")[:count]]
 
 
 def is_plain(image: Image.Image) -> bool:

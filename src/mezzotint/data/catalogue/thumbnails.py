@@ -4,13 +4,7 @@ picture's file: a file that changes has another."""
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image
-
-from mezzotint import outside
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import MezzotintError
@@ -24,15 +18,10 @@ _LARGE_SIDE = 2048
 
 def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
     """A WebP of the whole picture of a row, of a clip of its first frame; None for one that cannot be read any more."""
-    content = kept(catalogue, row)
+    content = catalogue.memo.get("thumbnail", _key(catalogue, row))
     if content is None and (content := _webp(catalogue, row, settings, SIDE, quality=80)) is not None:
         catalogue.memo.put("thumbnail", _key(catalogue, row), content)
     return content
-
-
-def kept(catalogue: Catalogue, row: int) -> bytes | None:
-    """The thumbnail of a row that was made before; None without one."""
-    return catalogue.memo.get("thumbnail", _key(catalogue, row))
 
 
 def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
@@ -52,12 +41,3 @@ def _webp(catalogue: Catalogue, row: int, settings: DataSettings, side: int, *, 
 
 def _key(catalogue: Catalogue, row: int) -> tuple[int, bytes]:
     return SIDE, catalogue.digest[row].tobytes()
-
-
-def shades_at(path: Path) -> NDArray[np.uint8] | None:
-    """The shades (`likeness.shades_of`) of the picture of a file; None for what is no picture."""
-    try:
-        with outside.open_plain(path) as file, Image.open(io.BytesIO(file.read(50_000_000))) as image:
-            return likeness.shades_of(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None

@@ -104,12 +104,11 @@ class StableFamily(FolderFamily):
     def export_parts(
         self, file: Path, parts: Sequence[str], files: ModelFiles, *, weights: Mapping[str, Tensor], dtype: DTypeName
     ) -> None:
-        """See ModelFamily. Raises WeightsError E1403, E1416, StorageError E1701."""
+        """See ModelFamily. Raises WeightsError E1403, E1406, E1416, StorageError E1701."""
         assert isinstance(files, StableFiles)
         fault_injection.reach("export.begin")
         components = [files.component(part) for part in files.parts]
-        layout = known_layouts.for_components(components, file.suffix)
-        assert layout is not None, components
+        layout = known_layouts.require_for(components, file, files.settings.path)
         replaced = {files.component(part): self._replacement(files, part, weights) for part in parts}
         writing.write_components(file, layout, replaced, dtype)
         fault_injection.reach("export.renamed")

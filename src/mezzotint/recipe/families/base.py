@@ -57,11 +57,10 @@ class FamilySpec:
     latent_scale: between the autoencoder's latents and the denoiser's, where no file says it. refuses: settings of
     `model` that have no meaning here, with the reason.
     settings: the section `model.NAME`, which this family alone has.
-    layout: of its models in one file, in `weights/layouts`; "" where none come so.
-    file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: whose advice holds
-    for its models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds:
-    whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
-    model of the family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
+    layout: of its models in one file, in `weights/layouts`; "" where none come so. advice: whose advice holds for its
+    models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds: whether a
+    folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a model of the
+    family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual:
     values of settings that hold where the recipe does not write them, by section. distilled: how its distilled models
     are told apart and sampled; None where the family has none. layers: patterns of what adapters'
@@ -81,7 +80,6 @@ class FamilySpec:
     refuses: Mapping[str, str] = field(default_factory=dict)
     settings: type[Section] | None = None
     layout: str = ""
-    file_styles: frozenset[str] = frozenset()
     advice: str = ""
     tensor_names: str = ""
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False

@@ -30,7 +30,6 @@ SPEC = FamilySpec(
     },
     layout="sd",
     is_stock=True,
-    file_styles=frozenset({"safetensors"}),
     advice="everydream2",
     tensor_names=r"^cond_stage_model\.",
     holds=_holds,

@@ -38,7 +38,6 @@ SPEC = FamilySpec(
         "max_tokens": "its text encoders read 77 tokens",
     },
     layout="sdxl",
-    file_styles=frozenset({"safetensors", "mindspore"}),
     advice="mindone",
     tensor_names=r"^conditioner\.embedders\.",
     holds=_holds,

@@ -45,7 +45,7 @@ class Translation:
 
 
 class Translator(Protocol):
-    """`DIALECT` of a module in the group `mezzotint.dialects`."""
+    """`DIALECT` of a module in the group `mezzotint.dialects`, or of its `DIALECTS` the one with the name."""
 
     @property
     def name(self) -> str:

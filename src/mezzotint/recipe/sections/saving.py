@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
+from mezzotint.errors import did_you_mean
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.base import (
     FREE,
     RECORDED,
@@ -38,7 +40,16 @@ def _is_name(value: str | None) -> str | None:
     return value
 
 
+def _is_weights_format(value: str) -> str:
+    known = weights_formats.names()
+    if value not in known:
+        listed = f"known: {', '.join(known)}"
+        raise ValueError(f"there is no weights format {value!r}; {did_you_mean(value, known, listed)}")
+    return value
+
+
 ExportName = Annotated[str, AfterValidator(_is_name)]
+FileFormat = Annotated[str, AfterValidator(_is_weights_format)]
 LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
 
 
@@ -100,18 +111,19 @@ class ExportSettings(Section):
     and SDXL, kohya's (ComfyUI, A1111, Forge), of flow-matching models ComfyUI's; `both` writes diffusers' and kohya's.
     LoHa and LoKr have only the second."""
 
-    trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
-    """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or
-    `mindspore` for a checkpoint of MindSpore's (.ckpt, of family sdxl). {what} of its name is what is in it, such as
-    `unet`, and stands before the name where `run.export.name` has it not."""
+    trained_file: Annotated[FileFormat | None, FREE] = None
+    """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models, in this format:
+    `safetensors`, or another one as in `file_format`. {what} of its name is what is in it, such as `unet`, and stands
+    before the name where `run.export.name` has it not. None writes no such file."""
 
     single_file: Annotated[bool, FREE] = False
     """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
     programs know, with a ModelSpec header."""
 
-    mindspore: Annotated[bool, FREE] = False
-    """Of family sdxl: files are checkpoints of MindSpore's (.ckpt) with MindONE's names, instead of .safetensors; with
-    `single_file`, or with `parts: trained`."""
+    file_format: Annotated[FileFormat, FREE] = "safetensors"
+    """The format of files, with `single_file` or `parts: trained`: `safetensors`, or one that another trainer's folder
+    or an installed package registers. Of family sdxl, `mindspore` writes MindSpore's checkpoints (.ckpt) with MindONE's
+    names."""
 
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
     """The type of the weights in single files; None takes `run.export.dtype`."""
@@ -141,9 +153,9 @@ class ExportSettings(Section):
                 "run.export.folder wants whole models, run.export.parts=trained writes none; leave it out, or set "
                 "run.export.parts=all"
             )
-        if self.mindspore and not self.single_file and self.parts == "all":
+        if self.file_format != weights_formats.SAFETENSORS and not self.single_file and self.parts == "all":
             yield (
-                "run.export.mindspore is about files, and none are written; set run.export.single_file=true or "
+                "run.export.file_format is about files, and none are written; set run.export.single_file=true or "
                 "run.export.parts=trained, or leave it out"
             )
 

@@ -24,8 +24,8 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, StepBatches
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.bench._run import Feed, Measured, PeakMemory, RowLength, Step, counts
-from mezzotint.tasks.resolving import length_in_steps, resolve
+from mezzotint.tasks.bench.measuring import Feed, Measured, Step, counts, length, peak_memory, reset_peak
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training import lr
 from mezzotint.training.precision.policy import DTYPES, cast
 
@@ -52,28 +52,24 @@ def as_stock(recipe: Recipe, runtime: Runtime) -> Recipe:
     return with_values(recipe, values | {"run.compile": False, "run.micro_batch": None})
 
 
-def measure(recipe: Recipe, runtime: Runtime, length: RowLength) -> Measured:
+def measure(recipe: Recipe, runtime: Runtime, num_steps: int | None) -> Measured:
     """Trains the first steps. recipe: of `as_stock`."""
     began = time.perf_counter()
-    memory = PeakMemory(runtime.device)
     dataset = assemble.open_dataset(recipe, runtime)
-    count = length.steps or min(length.most, length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     needed = assemble.needed_parts(recipe)
     family = assemble.family_class(recipe).load(files, needed, holding.forms_of_frozen(recipe, needed))
     loop = _Loop(family, recipe, runtime.device)
-    model = None
-    resolved = resolve(recipe, count)
-    with assemble.open_trainer(resolved, runtime, dataset, Caches(), model) as loading:  # type: ignore[arg-type]
+    resolved = resolve(recipe, length(recipe, dataset, num_steps))
+    with assemble.open_trainer(resolved, runtime, dataset, Caches(), None) as loading:  # type: ignore[arg-type]
         feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data))
-        memory.reset()
+        reset_peak(runtime.device)
         setup = time.perf_counter() - began
-        steps = list(_steps(feed, loop, count))
-        peak = memory.read()
+        steps = tuple(_steps(feed, loop, resolved.steps))
+        memory = peak_memory(runtime.device)
     return Measured(
-        name=NAME, recipe=recipe, steps=tuple(steps), setup_seconds=setup, cache_seconds=0.0, memory=peak,
-        loader_cpu_seconds=0.0, fixed_loss=(None, None), watched_are_held=False,
-        pictures=len(dataset.rows),
+        name=NAME, recipe=recipe, steps=steps, timeline=dataset.timeline, setup_seconds=setup, cache_seconds=0.0,
+        memory=memory, pictures=len(dataset.rows),
     )  # fmt: skip
 
 

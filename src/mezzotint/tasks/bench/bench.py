@@ -1,16 +1,13 @@
-"""The verb `bench`: how fast a recipe trains here, and what it costs. The real loop over the real data for some steps;
-nothing is saved but the numbers: a JSON document, a table, and a plot of loss and step time."""
+"""The command `bench`: how fast a recipe trains on this machine, and how much memory it takes. The real loop over the
+real data for some steps; only the numbers are kept: a JSON document, a table, and a plot of loss and speed."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,9 @@ from mezzotint.recipe.sections.run import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
+from mezzotint.tasks.bench import _page, _stock, synthetic
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
-from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
+from mezzotint.tasks.bench.measuring import MAX_STEPS, Measured, measure
 from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
@@ -35,8 +32,6 @@ from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 
 _FILES = ("bench.json", "bench.txt", "bench.png")
-MOST_STEPS = 101
-"""Steps of a run whose length says nothing else: those of the published protocol."""
 
 PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
 """By dialect, the loss that a published benchmark asks for after its 101 steps."""
@@ -44,29 +39,25 @@ PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the switches say. steps, warm_up, rounds, target: None where nothing is said. against: "stock" or "".
-    words: of the whole line."""
+    """What the options of the line say. steps, warm_up, target: None where they are absent. words: of the whole
+    line."""
 
-    words: tuple[str, ...]
-    steps: int | None
-    warm_up: int | None
-    fast: bool
-    rounds: int | None
-    against: str
-    data: bool
-    gpu: bool
-    dry_run: bool
-    stand_in: int | None
-    target: float | None
-    as_json: bool
-    out: Path | None
-    replaces: bool
+    words: tuple[str, ...] = ()
+    steps: int | None = None
+    warm_up: int | None = None
+    fast: bool = False
+    against_stock: bool = False
+    stand_in: int | None = None
+    target: float | None = None
+    as_json: bool = False
+    out: Path | None = None
+    replaces: bool = False
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint bench RECIPE key=value … [switches]`, or with `--as NAME -- …` in the recipe's place. Returns 0.
+    """`mezzotint bench RECIPE key=value … [options]`, or with `--as NAME -- …` instead of the recipe. Returns 0.
 
-    Under torchrun or accelerate launch all processes train together and the first one tells. Raises what `train` does.
+    Under torchrun or accelerate launch all processes train together and the first one prints. Raises what `train` does.
     """
     reading, line = parse_with(arguments, "bench")
     options = _options(line, arguments)
@@ -75,89 +66,39 @@ def run(arguments: Sequence[str]) -> int:
             durable.refuse_taken(options.out / name, remedy="give another folder with --out", replaces=options.replaces)
     launch = Launch.read()
     recipe = located(reading)
-    if options.gpu:
-        return _check_gpu(reading, recipe, options)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         settled = settling.settle(recipe, runtime.device.type, origin=reading.origin, share=runtime.share)
         reading = replace(reading, notes=(*reading.notes, *settled.sentences))
         recipe = _with_stand_in(settled.recipe, options.stand_in, runtime)
-        if options.data:
-            return _of_data(reading, recipe, options, runtime, launch)
-        document, measured = bench(reading, recipe, options, runtime, launch)
+        document = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:
-            for text in _written(document, measured, options):
-                print(text)
-            sys.stdout.flush()
+            print("\n".join(_write(document, options)), flush=True)
         runtime.barrier()
     return 0
 
 
-def _check_gpu(reading: Reading, recipe: Recipe, options: Options) -> int:
-    """`--gpu`. Returns 0, or 1 where a check failed."""
-    if not options.dry_run and not torch.cuda.is_available():
-        raise RecipeError(
-            "mezzotint bench --gpu: torch sees no GPU here. Run it on a machine with a GPU, or add --dry-run",
-            code="E1861",
-        )
-    file = (options.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
-
-    def say(text: str) -> None:
-        print(text, flush=True)
-
-    def measure_rows(of: Recipe, steps: int) -> list[dict[str, Any]]:
-        arguments = replace(options, steps=steps, fast=True, as_json=True)
-        with closing(open_runtime(of.run, Launch())) as runtime:
-            return list(bench(reading, of, arguments, runtime, Launch())[0]["rows"])
-
-    recipe, sentences = settling.settle_seeds(recipe)
-    for sentence in sentences:
-        say(sentence)
-    with closing(open_runtime(recipe.run, Launch())) as runtime:
-        about = origin(options.words, runtime, Launch())
-    with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
-        prepared = _gpu.prepare(recipe, Path(name), is_small=options.dry_run)
-        with durable.storage_errors(file.parent):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        card = _gpu.Card(prepared, options.dry_run, Path(name), measure_rows)
-        document = _gpu.check_card(card, about, say, partial(durable.write_json, file))
-    print("\n".join([*_gpu.table(document), "", f"the results are in {file}"]))
-    return int(any(part["ok"] is False for part in document["parts"].values()))
-
-
-def _of_data(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch) -> int:
-    """`--data`: the rows of the data path alone."""
-    if runtime.is_first:
-        rounds, steps = options.rounds or _data.ROUNDS, options.steps or BLOCK
-        rows = _data.rows(recipe, runtime, steps=steps, rounds=rounds, say=lambda text: None)
-        document = {"recipe": reading.name, **origin(options.words, runtime, launch), "rows": rows}
-        folder = options.out or durable.free_folder(Path("bench") / "data")
-        with durable.storage_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        text = durable.json_text(document)
-        durable.write_new(folder / "bench-data.json", text)
-        print(text if options.as_json else "\n".join([*_data.table(document), "", f"bench-data.json lies in {folder}"]))
-    runtime.barrier()
-    return 0
-
-
-def bench(
-    reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch
-) -> tuple[dict[str, Any], list[Measured]]:
-    """Measures every row and puts the document together. All processes call it; recipe: located, with its data."""
+def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch) -> dict[str, Any]:
+    """Measures every row, one after the other, and puts the document together. All processes call it. recipe: located,
+    with its data."""
     length = options.steps or recipe.run.steps
     if length is not None:
-        _require_timed_steps(options.warm_up, min(length, options.steps or MOST_STEPS))
-    arms = _arms(recipe, options, runtime)
+        _require_timed_steps(options.warm_up, min(length, options.steps or MAX_STEPS))
 
     def say(text: str) -> None:
         if runtime.is_first and not options.as_json:
             print(text, flush=True)
 
-    measured = _measured(arms, options, runtime, say)
+    rows = _rows(recipe, options, runtime)
+    measured = []
+    for name, settings, _ in rows:
+        say(f"{name}: set-up")
+        if name == _stock.NAME:
+            measured.append(_stock.measure(settings, runtime, options.steps))
+        else:
+            measured.append(measure(name, settings, runtime, options.steps, say))
     context = _context(recipe, measured, options, runtime)
-    rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, arms, strict=True)]
-    ends = RowLength(options.steps, MOST_STEPS, context.warm_up, options.rounds).ends(len(measured[0].steps))
-    document = {
+    document_rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, rows, strict=True)]
+    return {
         "recipe": reading.name,
         "notes": list(reading.notes),
         "processes": runtime.world_size,
@@ -165,35 +106,19 @@ def bench(
         "precision": recipe.run.precision,
         "warm_up_steps": context.warm_up,
         **origin(options.words, runtime, launch),
-        "rows": _page.compared(rows, ends, by_cpu=not context.is_gpu),
+        "rows": _page.compare(document_rows, context.warm_up, by_cpu=runtime.device.type != "cuda"),
     }
-    return document, measured
 
 
-def _measured(
-    arms: Sequence[tuple[str, Recipe, list[str]]], options: Options, runtime: Runtime, say: Callable[[str], None]
-) -> list[Measured]:
-    """Of every row, one after the other."""
-    length = RowLength(options.steps, MOST_STEPS, options.warm_up, options.rounds)
-    measured = []
-    for name, settings, _ in arms:
-        say(f"{name}: set-up")
-        is_stock = name == _stock.NAME
-        measured.append(
-            _stock.measure(settings, runtime, length) if is_stock else measure(name, settings, runtime, length, say)
-        )
-    return measured
-
-
-def _arms(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str, Recipe, list[str]]]:
+def _rows(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str, Recipe, list[str]]]:
     """The rows in the order in which they are measured: name, recipe, and what it changes."""
-    arms: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
+    rows: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
     if options.fast:
         faster, changes = faster_than(recipe, runtime.device)
-        arms += [("fast", faster, changes)] if changes else []
-    if options.against:
-        arms += [(_stock.NAME, _stock.as_stock(recipe, runtime), ["the loop of diffusers' train_text_to_image.py"])]
-    return arms
+        rows += [("fast", faster, changes)] if changes else []
+    if options.against_stock:
+        rows += [(_stock.NAME, _stock.as_stock(recipe, runtime), ["the loop of diffusers' train_text_to_image.py"])]
+    return rows
 
 
 def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]]:
@@ -221,12 +146,11 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
 def _with_stand_in(recipe: Recipe, count: int | None, runtime: Runtime) -> Recipe:
     if count is None:
         return recipe
-    side = recipe.data.resolution
-    folder = _pictures.folder_of(recipe.data.cache.path.expanduser(), count, side)
+    below = recipe.data.cache.path.expanduser()
     if runtime.is_first:
-        _pictures.draw(folder, count, side)
+        synthetic.with_images(recipe.data, count, below)
     runtime.barrier()
-    return with_values(recipe, {"data": _pictures.with_stand_in(recipe.data, folder)})
+    return with_values(recipe, {"data": synthetic.with_images(recipe.data, count, below)})
 
 
 def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, runtime: Runtime) -> _page.Context:
@@ -234,15 +158,13 @@ def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, run
     name = torch.cuda.get_device_name(runtime.device) if on_gpu else "CPU"
     count = len(measured[0].steps)
     _require_timed_steps(options.warm_up, count)
+    has_tf32 = is_on(recipe.run.tf32, recipe.run.precision != "fp32")
     return _page.Context(
         processes=runtime.world_size,
         device=name,
-        is_gpu=on_gpu,
-        warm_up=RowLength(None, MOST_STEPS, options.warm_up).left_out(count),
+        warm_up=min(5, count // 4) if options.warm_up is None else options.warm_up,
         flops=_flops(recipe, measured) if runtime.is_first else {},
-        peak=peak_flops(name, recipe.run.precision, tf32=is_on(recipe.run.tf32, recipe.run.precision != "fp32"))
-        if on_gpu
-        else None,
+        peak=peak_flops(name, recipe.run.precision, tf32=has_tf32) if on_gpu else None,
         target=options.target,
     )
 
@@ -261,44 +183,36 @@ def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
         return {}
 
 
-def _written(document: dict[str, Any], measured: Sequence[Measured], options: Options) -> list[str]:
+def _write(document: dict[str, Any], options: Options) -> list[str]:
+    """Writes the files. Returns what is printed."""
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
     folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)
     runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"], r["step_samples"]) for r in document["rows"]]
-    with durable.storage_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    durable.write_new(folder / _FILES[0], durable.json_text(document), replaces=options.replaces)
-    durable.write_new(folder / _FILES[1], "\n".join(page) + "\n", replaces=options.replaces)
     title = f"{document['recipe']}: {document['processes']} x {document['device']}"
     plot = plot_bench(runs, title=title, warm_up=document["warm_up_steps"])
-    durable.write_new(folder / _FILES[2], plot, replaces=options.replaces)
+    with durable.storage_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    contents: tuple[str | bytes, ...] = (durable.json_text(document), "\n".join(page) + "\n", plot)
+    for file, content in zip(_FILES, contents, strict=True):
+        durable.write_new(folder / file, content, replaces=options.replaces)
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
-    return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]
-
-
-def _against(line: CommandLine) -> str:
-    word = line.get("--against") or ""
-    if word not in ("", _stock.NAME):
-        raise RecipeError(f"mezzotint bench: --against knows {_stock.NAME} alone, got {word!r}", code="E1012")
-    return word
+    return [*page, "", f"the results are in {folder}: {', '.join(_FILES)}"]
 
 
 def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
-    """What the switches say. words: of the whole line. A foreign line has a second row, and the target of the protocol
+    """What the line says. words: of the whole line. A foreign line has a second row, and the target of the protocol
     that is published for it."""
-    target = line.number("--target")
+    against, target = line.get("--against") or "", line.number("--target")
+    if against not in ("", _stock.NAME):
+        raise RecipeError(f"mezzotint bench: --against can only be {_stock.NAME}, got {against!r}", code="E1012")
     return Options(
         words=tuple(words),
         steps=line.whole("--steps", 1),
         warm_up=line.whole("--warm-up", 0),
         fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),
-        rounds=line.whole("--rounds", 1),
-        against=_against(line),
-        data="--data" in line,
-        gpu="--gpu" in line,
-        dry_run="--dry-run" in line,
+        against_stock=bool(against),
         stand_in=line.whole("--stand-in", 1),
         target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
         as_json="--json" in line,

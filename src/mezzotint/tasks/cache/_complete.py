@@ -51,8 +51,8 @@ class Record:
         self, catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, caches: Caches,
         extra: Sequence[str],
     ) -> None:  # fmt: skip
-        self._caches = [cache for cache in (caches.latents, caches.text) if cache is not None]
-        self._root = self._caches[0].root
+        self._caches = caches
+        self._root = caches.in_use[0].root
         self._memo = Memo(self._root)
         self._key = (
             _VERSION,
@@ -92,11 +92,11 @@ class Record:
         self._memo.put("complete", self._key, json.dumps(content).encode("ascii"), keep=_KEPT)
 
     def _folders(self) -> list[str]:
-        return [str(store.folder.relative_to(self._root)) for cache in self._caches for store in cache.stores]
+        return [str(store.folder.relative_to(self._root)) for store in self._caches.stores]
 
     def _state(self, folders: Sequence[str]) -> dict[str, list[int]]:
         """Size, times of modification and change of every file, by path below the cache's folder."""
-        paths = [cache.folder / "layout.json" for cache in self._caches]
+        paths = [cache.folder / "layout.json" for cache in self._caches.in_use]
         paths += [path for folder in folders for path in (self._root / folder).glob("*")]
         stats = {path.relative_to(self._root).as_posix(): path.stat() for path in paths if path.exists()}
         return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for name, stat in stats.items()}

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -37,10 +36,8 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache._encoding import CAPTIONS, NO_REPEAT, Encoding
-from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
+from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, Lookup, Lookups, TextEntries
 from mezzotint.weights.model_files import EncodedSpec
-
-Entries = TypeVar("Entries", LatentEntries, TextEntries)
 
 VERIFIED_BYTES = 8 << 30
 """Entries of no more bytes than this are read and checked at each start."""
@@ -109,45 +106,30 @@ def fill(
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
-    latents, text = caches.latents, caches.text
-    open_caches = [cache for cache in (latents, text) if cache is not None]
-    folders = tuple(str(cache.folder.absolute()) for cache in open_caches)
     if worker.rank:
         worker = replace(worker, say=lambda line: None)
+    folders = tuple(str(cache.folder.absolute()) for cache in caches.in_use)
     record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
     known = _known(worker, record, verify_bytes)
     if known is not None:
         return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders, known.repeats)
     damaged = record.damaged()
-    pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
-    captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
-    ledger = Ledger(open_caches[0].root, worker.settings)
-    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    part = worker.rank, worker.world_size
+    lookups = inventory.look_up(
+        worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
+    )
+    ledger = Ledger(caches.in_use[0].root, worker.settings)
+    needed, present, why = _together(worker, lookups, ledger, caches)
     # from here on things change
-    needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
-    encodings = {cache: Encoding(worker.device) for cache in open_caches}
-    try:
-        count = _fill_latents(worker, latents, pictures, encodings[latents]) if latents else 0
-        if latents:
-            _fill_masks(worker, latents, rows)
-        count += _fill_text(worker, text, captions, encodings[text]) if text and captions else 0
-    finally:
-        for store in (store for cache in open_caches for store in cache.stores):
-            store.close_writer()
-    worker.barrier()
-    for cache in open_caches:
-        cache.refresh()
-    repeats = all(one.repeats for one in encodings.values())
-    repeats = all(json.loads(text) for text in worker.gather(json.dumps(repeats)))
-    size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
+    encoded, repeats = _fill_absent(worker, rows, caches, lookups)
+    size = sum(store.bytes_on_disk for store in caches.stores)
     if worker.rank == 0:
-        for store in (store for cache in open_caches for store in cache.stores):
+        for store in caches.stores:
             store.put_in_order()
-        ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
+        ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
         if record.damaged() == damaged:  # else another look is due
-            is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)
-            record.write(Complete(needed, size, is_checked, repeats))
-    return CacheSummary(needed, present, needed - present, why, count, size, folders, repeats)
+            record.write(Complete(needed, size, lookups.is_checked, repeats))
+    return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
 
 
 def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -159,53 +141,11 @@ def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete
     return Complete(**json.loads(text)) if text else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Lookup(Generic[Entries]):
-    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,). is_checked:
-    whether entries were read, and not only looked for."""
-
-    needed: Entries
-    absent: NDArray[np.bool_]
-    damaged: NDArray[np.bool_]
-    is_checked: bool
-
-    @classmethod
-    def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> _Lookup[Entries]:
-        damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
-        if rows is None:
-            return cls(needed, ~damaged, damaged, True)
-        absent = ~rows.has(needed.addresses, checks=checks)
-        damaged[absent] = rows.damaged(needed.addresses[absent])
-        return cls(needed, absent, damaged, checks)
-
-
-def _look_for_latents(
-    worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
-) -> tuple[_Lookup[LatentEntries], ...]:
-    mine = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
-    needed = inventory.latent_entries(worker.catalogue, mine, worker.settings, latents)
-    pairs = [(one, latents.store(one.bucket, is_still=one.is_still)) for one in needed]
-    total = sum(len(one.rows) * store.row_bytes for one, store in pairs if store) * worker.world_size
-    checks = verify_bytes is None or total <= verify_bytes
-    return tuple(_Lookup.at(one, store, checks=checks) for one, store in pairs)
-
-
-def _look_for_text(
-    worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
-) -> _Lookup[TextEntries]:
-    part = worker.rank, worker.world_size
-    needed = inventory.text_entries(worker.catalogue, rows, text, extra, part)
-    stored = text.rows()
-    total = len(needed.rows) * stored.row_bytes * worker.world_size if stored is not None else 0
-    return _Lookup.at(needed, stored, checks=verify_bytes is None or total <= verify_bytes)
-
-
-def _together(
-    worker: Worker, is_absent: Sequence[NDArray[np.bool_]], why: tuple[Counter[str], Counter[str]]
-) -> tuple[int, int, tuple[str, ...]]:
-    """Entries that are needed and that are there, and why others are not (`_why`), over all processes, which wait for
-    each other. is_absent: of every store, entry by entry."""
-    count, absent = sum(map(len, is_absent)), sum(int(one.sum()) for one in is_absent)
+def _together(worker: Worker, lookups: Lookups, ledger: Ledger, caches: Caches) -> tuple[int, int, tuple[str, ...]]:
+    """Entries that are needed and that are there, and in words why others are not, over all processes, which wait for
+    each other."""
+    why = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
+    count, absent = sum(map(len, lookups.absent)), sum(int(one.sum()) for one in lookups.absent)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     words: list[str] = []
     for place, one in ((2, "picture"), (3, "caption")):
@@ -216,37 +156,34 @@ def _together(
     return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
 
-def _why(
-    worker: Worker,
-    ledger: Ledger,
-    caches: Caches,
-    pictures: Sequence[_Lookup[LatentEntries]],
-    captions: _Lookup[TextEntries] | None,
-) -> tuple[Counter[str], Counter[str]]:
-    """How many pictures and how many captions are absent for each reason."""
+def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookups: Lookups) -> tuple[int, bool]:
+    """Makes what is absent of this process's part, durably; returns when all processes have. How many entries this
+    process made, and whether the encoders of all repeat their numbers."""
+    latents, text = caches.latents, caches.text
+    encodings = [Encoding(worker.device) for _ in caches.in_use]
+    try:
+        count = 0
+        if latents is not None:
+            count += _fill_latents(worker, latents, lookups.pictures, encodings[0])
+            _fill_masks(worker, latents, rows)
+        if text is not None and lookups.captions is not None:
+            count += _fill_text(worker, text, lookups.captions, encodings[-1])
+    finally:
+        for store in caches.stores:
+            store.close_writer()
+    worker.barrier()
+    for cache in caches.in_use:
+        cache.refresh()
+    repeats = json.dumps(all(encoding.repeats for encoding in encodings))
+    return count, all(json.loads(text) for text in worker.gather(repeats))
 
-    def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
-        return ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text)
 
-    of_pictures: dict[int, str] = {}
-    for looked in pictures:
-        absent = np.flatnonzero(looked.absent)
-        reasons = ledger.pictures(lines(looked.needed.rows[absent]))
-        for i, reason in zip(absent.tolist(), reasons, strict=True):
-            of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
-    of_captions: Counter[str] = Counter()
-    if captions is not None and caches.text is not None:
-        absent = np.flatnonzero(captions.absent)
-        of_rows = captions.needed.rows[absent]
-        reasons = ledger.captions(lines(of_rows))  # a line of row −1 is not looked at
-        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), reasons, strict=True):
-            of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
-            of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
-    return Counter(of_pictures.values()), of_captions
+_Absent = Sequence[tuple[LatentEntries, NDArray[np.int64]]]
+"""Entries of each bucket, and which of them are to be made, (n,)."""
 
 
 def _fill_latents(
-    worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]], encoding: Encoding
+    worker: Worker, latents: LatentCache, pictures: Sequence[Lookup[LatentEntries]], encoding: Encoding
 ) -> int:
     mine = [(one.needed, np.flatnonzero(one.absent)) for one in pictures]
     count = sum(len(entries) for _, entries in mine)
@@ -258,6 +195,11 @@ def _fill_latents(
         for needed, entries in mine:
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
         return count
+    return _encode_latents(worker, latents, mine, encoding)
+
+
+def _encode_latents(worker: Worker, latents: LatentCache, mine: _Absent, encoding: Encoding) -> int:
+    count = sum(len(entries) for _, entries in mine)
     progress, encoded = _Progress(worker, "pictures", count), 0
     family = encoding.laid_out(worker.load("media"))
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
@@ -382,7 +324,7 @@ def _keep_rows(
     store.append(needed.addresses[entries], rows, names=names, at_once=False)
 
 
-def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], encoding: Encoding) -> int:
+def _fill_text(worker: Worker, text: TextCache, captions: Lookup[TextEntries], encoding: Encoding) -> int:
     needed = captions.needed
     mine = np.flatnonzero(captions.absent)
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]
@@ -395,11 +337,17 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
         worker.say(f"cache: {counted(int(of_others.sum()), 'embedding')} to take over from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
         import_cache.texts(worker.catalogue, text, needed, mine[of_others], spec)
-    encoded = int((of_files | of_others).sum())
-    mine = mine[~(of_files | of_others)]
+    taken_over = of_files | of_others
+    return int(taken_over.sum()) + _encode_text(worker, text, needed, mine[~taken_over], encoding)
+
+
+def _encode_text(
+    worker: Worker, text: TextCache, needed: TextEntries, mine: NDArray[np.int64], encoding: Encoding
+) -> int:
+    """mine: the entries to encode, (n,)."""
     if not len(mine):
-        return encoded
-    progress = _Progress(worker, "captions", len(mine))
+        return 0
+    progress, encoded = _Progress(worker, "captions", len(mine)), 0
     family = worker.load("text")
     if family.in_turn is not None:
         worker.say("cache: the text encoder is read layer by layer, a group of them at a time")

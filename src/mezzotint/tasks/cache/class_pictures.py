@@ -33,9 +33,9 @@ from mezzotint.sampling import pictures
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.shapes import Size
+from mezzotint.tasks import holding
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
-from mezzotint.training.precision import attention
-from mezzotint.training.precision.policy import Precision, cast
+from mezzotint.training.precision.policy import Precision
 
 _NAME = re.compile(r"class-[0-9]{5,}\.png")
 _REPORT_SECONDS = 60.0
@@ -188,12 +188,7 @@ def _drawn(
     add_to(family, recipe.model)
     refuse_unfit(recipe, family.grid)
     precision, settings = Precision.of(recipe.run), recipe.sample
-    for part, module in family.parts().items():
-        cast(module.requires_grad_(False).eval(), precision.of_frozen(part), but=precision.islands(module))
-        module.to(device)
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
+    holding.freeze(family, recipe, precision, device)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction).to(device)
     how = Sampling(objective.schedule, objective.parameterization, device, settings)
     progress.start()

@@ -1,5 +1,5 @@
-"""Which cache entries a data set needs, and why entries are missing: worked out from a ledger of what the last filling
-saw.
+"""Which cache entries a data set needs, which of them are absent, and why: worked out from a ledger of what the last
+filling saw.
 
 The ledger (one array for each data set, in the cache's memo) is advisory. It never decides what is encoded, only how
 that is explained: `2 pictures changed, 1 caption changed`.
@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache.entries import LatentCache, TextCache
+from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
+from mezzotint.data.cache.store import Store
+from mezzotint.data.cache.text_rows import TextRows
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.files.memo import Memo
 from mezzotint.recipe.recipe import Recipe
@@ -57,6 +59,9 @@ class TextEntries:
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
     marks: tuple[str, ...]
+
+
+Entries = TypeVar("Entries", LatentEntries, TextEntries)
 
 
 def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArray[np.int32], DataSettings]]:
@@ -129,31 +134,115 @@ def text_entries(
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
     empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it. part:
     a process and how many there are, each of which has its own of the captions."""
+    always = _always_needed(catalogue, rows, text, extra)
+    as_written = None if catalogue.overrides.embeddings else text.captions_as_written(catalogue, rows)
+    if as_written is None:
+        return _by_row(catalogue, rows, text, always, part)
+    return _as_written(*as_written, text, always, part)
+
+
+def _always_needed(
+    catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]
+) -> Sequence[str]:
+    """`extra`, and the empty caption where it may be asked for."""
     own = catalogue.overrides
     of_files = own.embeddings and any(own.embedding_of(row) for row in rows.tolist())
-    always = extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
-    if own.embeddings or (as_written := text.captions_as_written(catalogue, rows)) is None:
-        rows_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
-        for row in rows.tolist():
-            mark = own.embedding_of(row)
-            for caption in text.captions_of(catalogue, row):
-                rows_of.setdefault((caption, mark if caption or not text.drops else ""), row)
-        mine = [key for key in rows_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
-        addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
-        captions, marks = (tuple(key[place] for key in mine) for place in (0, 1))
-        return TextEntries(captions, addresses, np.array([rows_of[key] for key in mine], dtype=np.int32), marks)
-    texts, of_rows = as_written
-    every = [*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts]
-    places = _firsts(every)
+    return extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
+
+
+def _by_row(
+    catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
+) -> TextEntries:
+    """Every caption that a visit of a row can have, and its file of an embedding."""
+    row_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
+    for row in rows.tolist():
+        mark = catalogue.overrides.embedding_of(row)
+        for caption in text.captions_of(catalogue, row):
+            row_of.setdefault((caption, mark if caption or not text.drops else ""), row)
+    mine = [key for key in row_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
+    addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
+    captions, marks = tuple(caption for caption, _ in mine), tuple(mark for _, mark in mine)
+    return TextEntries(captions, addresses, np.array([row_of[key] for key in mine], dtype=np.int32), marks)
+
+
+def _as_written(
+    texts: Sequence[bytes], of_rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
+) -> TextEntries:
+    """The same where captions are chosen whole, as their files have them: `texts`, in UTF-8, of the rows `of_rows`."""
+    first = _firsts([*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts])
     owners = np.concatenate((np.full(len(always), -1, np.int32), of_rows))
-    chosen = {one: place for one, place in places.items() if _falls_to(part, one)} if part[1] > 1 else places
-    numbers = np.fromiter(chosen.values(), np.int64, len(chosen))
-    captions = tuple(one.decode("utf-8", "surrogatepass") for one in chosen)
-    return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[numbers], ("",) * len(chosen))
+    mine = {caption: place for caption, place in first.items() if _falls_to(part, caption)} if part[1] > 1 else first
+    places = np.fromiter(mine.values(), np.int64, len(mine))
+    captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in mine)
+    return TextEntries(captions, _as_array(map(text.address_of, mine)), owners[places], ("",) * len(mine))
 
 
 def _falls_to(part: tuple[int, int], caption: bytes) -> bool:
     return part[1] == 1 or zlib.crc32(caption) % part[1] == part[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup(Generic[Entries]):
+    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,). is_checked:
+    whether entries were read, and not only looked for."""
+
+    needed: Entries
+    absent: NDArray[np.bool_]
+    damaged: NDArray[np.bool_]
+    is_checked: bool
+
+    @classmethod
+    def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> Lookup[Entries]:
+        """In a store, or in the rows of texts; None has nothing yet."""
+        damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
+        if rows is None:
+            return cls(needed, ~damaged, damaged, True)
+        absent = ~rows.has(needed.addresses, checks=checks)
+        damaged[absent] = rows.damaged(needed.addresses[absent])
+        return cls(needed, absent, damaged, checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """Of a process's part: of the pictures, by bucket, and of the captions, None without a cache of text."""
+
+    pictures: tuple[Lookup[LatentEntries], ...]
+    captions: Lookup[TextEntries] | None
+
+    @property
+    def absent(self) -> list[NDArray[np.bool_]]:
+        """Of every store, entry by entry."""
+        return [one.absent for one in self.pictures] + ([self.captions.absent] if self.captions is not None else [])
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether all entries were read, and not only looked for."""
+        return all(one.is_checked for one in self.pictures) and (self.captions is None or self.captions.is_checked)
+
+
+def look_up(
+    catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, caches: Caches, extra: Sequence[str], *,
+    part: tuple[int, int], verify_bytes: int | None,
+) -> Lookups:  # fmt: skip
+    """What caches need of rows, and of `extra` captions, and what they lack of it. part: a process and how many there
+    are. verify_bytes: entries are read when those of all processes are no more bytes than this; None reads any
+    number."""
+
+    def checks(row_bytes: int) -> bool:
+        return verify_bytes is None or row_bytes * part[1] <= verify_bytes
+
+    pictures: tuple[Lookup[LatentEntries], ...] = ()
+    if caches.latents is not None:
+        mine = rows[share(catalogue.digest[rows], *part)]
+        needed = latent_entries(catalogue, mine, settings, caches.latents)
+        pairs = [(one, caches.latents.store(one.bucket, is_still=one.is_still)) for one in needed]
+        all_bytes = sum(len(one.rows) * store.row_bytes for one, store in pairs if store)
+        pictures = tuple(Lookup.at(one, store, checks=checks(all_bytes)) for one, store in pairs)
+    if caches.text is None:
+        return Lookups(pictures, None)
+    captions, stored = text_entries(catalogue, rows, caches.text, extra, part), caches.text.rows()
+    all_bytes = len(captions.rows) * stored.row_bytes if stored is not None else 0
+    return Lookups(pictures, Lookup.at(captions, stored, checks=checks(all_bytes)))
 
 
 class Ledger:
@@ -236,6 +325,32 @@ class Ledger:
         at[in_order] = np.minimum(np.searchsorted(self._old["key"], keys[in_order]), max(len(self._old) - 1, 0))
         known = self._old["key"][at] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
         return at, known
+
+
+def reasons(
+    catalogue: Catalogue, settings: DataSettings, ledger: Ledger, caches: Caches, lookups: Lookups
+) -> tuple[Counter[str], Counter[str]]:
+    """How many pictures and how many captions are absent for each reason."""
+
+    def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
+        return ledger.lines(catalogue, rows, settings, latents=caches.latents, text=caches.text)
+
+    of_pictures: dict[int, str] = {}
+    for looked in lookups.pictures:
+        absent = np.flatnonzero(looked.absent)
+        why = ledger.pictures(lines(looked.needed.rows[absent]))
+        for i, reason in zip(absent.tolist(), why, strict=True):
+            of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
+    of_captions: Counter[str] = Counter()
+    captions = lookups.captions
+    if captions is not None and caches.text is not None:
+        absent = np.flatnonzero(captions.absent)
+        of_rows = captions.needed.rows[absent]
+        why = ledger.captions(lines(of_rows))  # a line of row −1 is not looked at
+        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), why, strict=True):
+            of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
+            of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
+    return Counter(of_pictures.values()), of_captions
 
 
 def in_words(one: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str, ...]:

@@ -226,7 +226,7 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     anew = {name for name in numbers if is_random or name in recipe.model.train}
     rewritten = sum(numbers[name] for name in anew) * of_folder
     size = sum(component.bytes for component in files if component.part not in anew) + rewritten
-    if export.trained_file != "none":
+    if export.trained_file is not None:
         size += trained_file
     if export.single_file and export.single_file_dtype is None:
         size += sum(c.bytes for c in files if c.part in numbers and c.part not in anew) + rewritten

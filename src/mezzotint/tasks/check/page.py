@@ -1,4 +1,4 @@
-"""What `check` shows: a page of text that fits 100 columns, or the same as one JSON document."""
+"""What `check` prints: a page of text, 100 columns wide, or the same as one JSON document."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from mezzotint.tasks.check.memory import Memory
 
 WIDTH = 100
 NOT_COUNTED = (
-    "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
-    "of libraries for exchange between processes, what the allocator cannot use. Going on reads a checkpoint into the "
-    "host's memory. An export takes a tensor at a time, and of the "
-    "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
+    "not counted: workspaces of kernels, prefetched batches, frozen encoders while they run, previews, communication "
+    "buffers, fragmentation. Resuming reads a checkpoint into host memory. Exporting holds one tensor at a time, and "
+    "in host memory the parts that are read again for it, such as the frozen ones of a single-file model"
 )
 
 
@@ -47,7 +46,7 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
     for title, section in sections.items():
         for number, line in enumerate(section):
             margin = f"{title if number == 0 else '':<12}"
-            # settings stay on their line, so that their origin stands beside them
+            # settings stay on one line, with their origin
             lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
     return lines + ([] if checked.problems else _verdict(checked))
 
@@ -165,46 +164,44 @@ def _memory(checked: Checked) -> Iterator[str]:
     if memory is None:
         return
     many = f", one of {checked.processes} processes" if checked.processes > 1 else ""
-    yield f"of {checked.device}{many}, at a step's peak"
+    yield f"of {checked.device}{many}, at the peak of a step"
     rows = [[name, size(count), note] for name, count, note in _memory_rows(checked, memory)]
     yield from _table(rows, "<><")
     yield f"  {NOT_COUNTED}"
 
 
-_SURE = "of this: weights, masters, gradients, states are counted, tensor by tensor"
+_EXACT = "of these, counted tensor by tensor; activations are an estimate"
 
 
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
-    run, apart = checked.recipe.run, "in the host's memory, not in the sum"
-    there = "all loaded parts"
+    run, apart = checked.recipe.run, "in host memory, not in the total"
+    loaded = "all loaded parts"
     if memory.on_host:
-        there += f"; of {len(memory.blocks)} blocks those that are there at once"
-    yield "weights", memory.weights, there
+        loaded += f"; of the {len(memory.blocks)} blocks those that are on the device at once"
+    yield "weights", memory.weights, loaded
     if memory.masters:
-        what = (
-            "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
-        )
+        what = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
         yield "masters", memory.masters, apart if memory.update_is_apart else what
-    comes = "" if memory.gradients_stand else "they come while activations go"
-    yield "gradients", memory.gradients, apart if memory.update_is_apart else comes
+    overlap = "" if memory.gradients_stand else "allocated while activations are freed"
+    yield "gradients", memory.gradients, apart if memory.update_is_apart else overlap
     yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _state_words(checked.recipe)
     if memory.ema:
-        yield "average", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
+        yield "EMA", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
     if memory.on_host:
-        yield "host", memory.on_host, "of the host's memory, for what is not on the device: run.offload"
+        yield "host", memory.on_host, "host memory for what is offloaded (run.offload)"
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
-        again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
-        what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
+        again = f", {size(worst.again)} of it to recompute a block" if worst.again else ""
+        what = f"of the largest bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
     yield "update", memory.update, _update_words(checked.recipe)
-    yield "loading", memory.loading, "all that lies there before the first pass, gradients and passes not yet"
-    at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
+    yield "loading", memory.loading, "peak before the first step: without gradients and activations"
+    free = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     if memory.copy:
-        yield "save", memory.copy, "of the host's memory while a checkpoint is written, not in the sum"
+        yield "saving", memory.copy, "host memory while a checkpoint is written, not in the total"
     if memory.activations:
-        yield "sure", memory.steady, f"{_SURE}; activations are an estimate"
-    yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
+        yield "exact", memory.steady, _EXACT
+    yield "total", memory.peak, free if memory.activations else f"without activations; {free}"
 
 
 def _rules(recipe: Recipe) -> list[Optimizer]:
@@ -212,7 +209,7 @@ def _rules(recipe: Recipe) -> list[Optimizer]:
 
 
 def _update_words(recipe: Recipe) -> str:
-    words = ["copies and intermediate results, while nothing of the passes is kept"]
+    words = ["temporary tensors of the optimizer step"]
     words += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
@@ -220,7 +217,7 @@ def _update_words(recipe: Recipe) -> str:
 def _state_words(recipe: Recipe) -> str:
     rules = _rules(recipe)
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
-    words += [f"the host waits for the device once a step of {rule.label}" for rule in rules if rule.is_of_package]
+    words += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
 
@@ -235,11 +232,11 @@ def _disk(checked: Checked) -> Iterator[str]:
 
 
 def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
-    there = f", {disk.there} there already" if disk.there else ""
+    existing = f", {disk.there} exist already" if disk.there else ""
     yield ["a checkpoint", size(disk.checkpoint), ""]
-    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
-    averaged = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
-    count = "how many is not known" if disk.exports is None else f"{disk.exports} in the run"
+    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{existing}"]
+    averaged = "weights and their EMA, " if checked.recipe.optim.ema.rule != "none" else ""
+    count = "an unknown number of them" if disk.exports is None else f"{disk.exports} in the run"
     export = checked.recipe.run.export
     of_file = export.single_file_dtype or export.dtype
     types: str = of_file if export.parts == "trained" else export.dtype
@@ -247,7 +244,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
         types += f", and one file, {of_file}"
     yield ["an export", size(disk.export), f"{averaged}{types}; {count}"]
     for need in checked.caches:
-        present = "too many to look for" if need.present is None else f"{need.present:,} there"
+        present = "too many to look up" if need.present is None else f"{need.present:,} exist"
         yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
 
 
@@ -262,7 +259,7 @@ def _time(checked: Checked) -> Iterator[str]:
     )
     if dry.memory:
         yield f"peak of the device's memory {size(dry.memory)}"
-    yield "not counted: filling a cache, saving, exporting, previews, held-out loss, waiting for other processes"
+    yield "not counted: filling caches, saving, exporting, previews, held-out loss, waiting for other processes"
 
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:

@@ -73,8 +73,6 @@ def _read(line: CommandLine) -> Reading:
         return hub.with_folders(
             continuing.with_run(foreign.reading(line.dialect, line.foreign, plain, place)), insist=True
         )
-    if name == "bench" and "--gpu" in line and (not plain or "=" in plain[0]):
-        plain = ("sd15", *plain)
     if not plain or "=" in plain[0]:
         what = f"{plain[0]!r} stands where the recipe belongs" if plain else "no recipe is given"
         raise line.wrong(f"{what}; write mezzotint {name} RECIPE.yaml [key=value …]")

@@ -38,7 +38,8 @@ def dialect(name: str) -> Translator:
         )
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown("dialects", name), code="E1015")
-    known: Translator = registry.find("dialects", name).DIALECT
+    module = registry.find("dialects", name)
+    known: Translator = module.DIALECTS[name.replace("_", "-")] if hasattr(module, "DIALECTS") else module.DIALECT
     return known
 
 

@@ -12,11 +12,9 @@ from pathlib import Path
 from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, locate
-
-MODEL_FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
-"""Endings of models in one file, which are no ids though a slash stands in them."""
 
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 
@@ -43,7 +41,8 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
 
 def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
-    match = None if path.suffix.lower() in MODEL_FILES else _ID.fullmatch(str(path))
+    is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # no id, though it has a slash
+    match = None if is_file_name else _ID.fullmatch(str(path))
     if match is None or locate(path, beside, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"

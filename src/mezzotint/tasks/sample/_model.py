@@ -29,15 +29,14 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
-from mezzotint.tasks import description_notes
+from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume, run_files
 from mezzotint.training.checkpoints import state
-from mezzotint.training.precision import attention
-from mezzotint.training.precision.policy import Precision, cast
+from mezzotint.training.precision.policy import Precision
 from mezzotint.weights.files import fingerprint, new_words
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.model_files import ModelFiles
@@ -159,14 +158,8 @@ def open_model(
         for file in adapter_files.files_at(path):
             identity[f"adapter {fingerprint.of_file(file)}"] = repr(scale)
     precision = Precision.of(recipe.run)
-    for name, module in parts.items():
-        is_trained = name in recipe.model.train and not recipe.model.has_adapter
-        dtype = precision.weights if is_trained else precision.of_frozen(name)
-        cast(module.requires_grad_(False).eval(), dtype, but=() if is_trained else precision.islands(module))
-        module.to(device)
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
+    as_trained = () if recipe.model.has_adapter else recipe.model.train
+    holding.freeze(family, recipe, precision, device, as_trained=as_trained)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     of_files = tuple(

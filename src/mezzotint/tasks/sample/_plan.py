@@ -14,12 +14,12 @@ from typing import Literal
 from mezzotint import durable, outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text, shipped_recipes
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
-from mezzotint.tasks.reading.hub import MODEL_FILES
 from mezzotint.tasks.sample._args import SampleArgs, read_file
 
 CONTACT = "contact.png"
@@ -72,7 +72,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     model = locate(path, None, shipped=MODELS)
     names = ("model_index.json", "config.json", "pytorch_lora_weights.safetensors")  # the last is refused as it opens
     is_model = any((model / name).exists() for name in names)
-    if is_model or (model.is_file() and model.suffix.lower() in MODEL_FILES):
+    if is_model or (model.is_file() and model.suffix.lower() in weights_formats.readable_suffixes()):
         return Place("model", model, read_text("schema: 1", word, overrides))
     if path.is_dir():
         raise RecipeError(

@@ -248,11 +248,3 @@ def _decoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Cal
         return model.family.decode_media
     family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))
     return lambda latents: family().decode_media(latents)
-
-
-def encoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Pixels → moments, as `_decoder` goes the other way."""
-    if "vae" in model.family.parts():
-        return lambda pixels: model.family.encode_media(pixels.to(device))
-    family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))
-    return lambda pixels: family().encode_media(pixels.to(device))

@@ -18,38 +18,45 @@ from mezzotint.adapters import files, header, writing
 from mezzotint.adapters.files import Layout
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.saving import ExportSettings
 from mezzotint.recipe.sections.tokens import PART
+from mezzotint.recipe.weights_formats import SAFETENSORS
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.weights.convert import single_file_of
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
-from mezzotint.weights.files import mindspore, new_words
-from mezzotint.weights.single_file import modelspec
+from mezzotint.weights.files import new_words
+from mezzotint.weights.single_file import known_layouts, modelspec
 
 
 def require_possible(recipe: Recipe) -> None:
     """Raises RecipeError E1092 for files that the family's models are not written as."""
-    settings, styles = recipe.run.export, family_spec(recipe.model.family).file_styles
-    folders = "are written as whole folders alone; write"
-    mindspore_files = "are not written as checkpoints of MindSpore's, those of sdxl are;"
-    has_mindspore = "mindspore" in styles
-    for name, is_refused, what in (
-        ("parts", settings.parts == "trained" and not styles, f"{folders} all"),
-        ("trained_file", settings.trained_file != "none" and not styles, f"{folders} none"),
-        (
-            "trained_file",
-            settings.trained_file == "mindspore" and not has_mindspore,
-            f"{mindspore_files} write safetensors",
-        ),
-        ("mindspore", settings.mindspore and not has_mindspore, f"{mindspore_files} leave it out"),
-    ):
-        if is_refused:
-            raise RecipeError(f"run.export.{name}: models of family {recipe.model.family} {what}", code="E1092")
+    settings, family = recipe.run.export, recipe.model.family
+    if not family_spec(family).layout:
+        for name, is_set in (
+            ("parts", settings.parts == "trained"),
+            ("trained_file", settings.trained_file is not None),
+        ):
+            if is_set:
+                raise RecipeError(
+                    f"run.export.{name}: models of family {family} are written as whole folders only; leave it out",
+                    code="E1092",
+                )
+    for name, chosen in (("trained_file", settings.trained_file), ("file_format", settings.file_format)):
+        if chosen is None or chosen == SAFETENSORS:
+            continue
+        families = known_layouts.families(weights_formats.suffix_of(chosen))
+        if family not in families:
+            raise RecipeError(
+                f"run.export.{name}: models of family {family} are not written in the format {chosen}, those of "
+                f"{', '.join(families) or 'no family'} are; write {SAFETENSORS}",
+                code="E1092",
+            )
 
 
 def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = False) -> str:
@@ -80,9 +87,8 @@ def write(
     sentences about what readers of them misread. free: the place of a file that may lie among others. Returns what was
     written. Raises what exporting raises, StorageError E1701."""
 
-    def parts(stem: str, *, mindspore_file: bool) -> Path:
-        ending = mindspore.SUFFIX if mindspore_file else ".safetensors"
-        target = _file(settings, place, f"{stem}{ending}", free)
+    def parts(stem: str, file_format: str) -> Path:
+        target = _file(settings, place, f"{stem}{weights_formats.suffix_of(file_format)}", free)
         with durable.storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
@@ -97,13 +103,12 @@ def write(
             _words(model, recipe, settings, folder, weights)
         return [place / name]
     if settings.parts == "trained":
-        written = [parts(name, mindspore_file=settings.mindspore)]
+        written = [parts(name, settings.file_format)]
     else:
         written = [_folder(model, recipe, settings, place / name, weights, free)]
-    is_mindspore = settings.trained_file == "mindspore"
-    if settings.trained_file == "none" or (settings.parts == "trained" and settings.mindspore == is_mindspore):
+    if settings.trained_file is None or (settings.parts == "trained" and settings.file_format == settings.trained_file):
         return written
-    return [parts(name_alone, mindspore_file=is_mindspore), *written]
+    return [parts(name_alone, settings.trained_file), *written]
 
 
 def _file(settings: ExportSettings, place: Path, name: str, free: Callable[[Path], Path]) -> Path:
@@ -140,8 +145,8 @@ def _folder(
         )
         _words(model, recipe, settings, folder, weights)
     if settings.single_file:
-        ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
-        file = _file(settings, target.parent, f"{target.name}{ending}", free)
+        suffix = weights_formats.suffix_of(settings.file_format)
+        file = _file(settings, target.parent, f"{target.name}{suffix}", free)
         single_file_of(target, file, settings.single_file_dtype)
     return target
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from mezzotint import errors
-from mezzotint.errors import MezzotintError, Stopped, StorageError
+from mezzotint.errors import Stopped, StorageError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
@@ -19,12 +16,7 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
-from mezzotint.tasks.train import (
-    _host,
-    _nearest,
-    announce,
-    held_out,
-)
+from mezzotint.tasks.train import announce, held_out
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.loop import Trainer
@@ -117,17 +109,11 @@ class Job:
         self.start.runtime.barrier()
 
     def _overfit_report(self) -> tuple[Path, ...]:
-        """Where pictures are held out. What cannot be looked at is left out and said."""
+        """Where pictures are held out."""
         if not held_out.is_measured(self.resolved.recipe, self.dataset):
             return ()
         there = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
         ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
         if self.trainer.progress.step in ends and all(path.exists() for path in there):
             return there  # a run that had ended is started again
-        near: dict[str, Any] = {}
-        try:
-            encode = _host.encoder(self.resolved.recipe, self.model, self.start.runtime.device)
-            near = _nearest.nearest(self.resolved.recipe, self.start.folder, self.dataset, self.caches, encode)
-        except (MezzotintError, OSError, MemoryError, torch.OutOfMemoryError) as error:
-            self.say(f"warning: the training pictures nearest to previews are left out of the report: {error}")
-        return overfit_report(self.start.folder, near)
+        return overfit_report(self.start.folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from mezzotint.recipe.families.base import family_spec, is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.weights.args import ConvertArgs
 from mezzotint.weights import kinds
-from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.files import formats, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import components, scheduler_file, state
 from mezzotint.weights.folder.components import DTypeName, Network, StoredAs
@@ -134,11 +134,11 @@ class _FlowSource(ConvertSource):
         return written.tensors(name, self.stored(name, args.dtype).header())
 
     def require_writable(self, args: ConvertArgs) -> None:
-        if args.destination.suffix == mindspore.SUFFIX:
+        if formats.format_for(args.destination) is not None:
             assert self.files is not None
             raise WeightsError(
                 f"{self.path}: models of family {self.files.spec.name} are written as folders, and their denoisers as "
-                f"files; write a name without {mindspore.SUFFIX}, or one that ends in .safetensors",
+                f"files; write a name without {args.destination.suffix}, or one that ends in .safetensors",
                 code="E1479",
             )
 
@@ -183,7 +183,7 @@ def each_file(folder: Path, target: Path) -> tuple[tuple[str, Path], ...]:
 @dataclass(frozen=True)
 class _StableSource(ConvertSource):
     def require_writable(self, args: ConvertArgs) -> None:
-        _target_layout(args, tuple(self.components))
+        known_layouts.require_for(tuple(self.components), args.destination, args.source)
 
     def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
         for component in self.components.values():
@@ -193,7 +193,7 @@ class _StableSource(ConvertSource):
             cast = partial(writing.cast, self.path, dtype=args.dtype)
             extras = replace(extras, rest=cast(extras.rest), averages=cast(extras.averages))
         return planned.plan_layout(
-            _target_layout(args, tuple(self.components)),
+            known_layouts.require_for(tuple(self.components), args.destination, args.source),
             {name: component.config for name, component in self.components.items()},
             {name: component.shapes() for name, component in self.components.items()},
             {name: self.stored(name, args.dtype) for name in self.components},
@@ -206,18 +206,6 @@ class _StableSource(ConvertSource):
     @property
     def predicts(self) -> str:
         return scheduler_file.prediction_of(self.scheduler or {}) or "epsilon"
-
-
-def _target_layout(args: ConvertArgs, names: Sequence[str]) -> KeyMap:
-    """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
-    to_mindspore = args.destination.suffix == mindspore.SUFFIX
-    layout = known_layouts.for_components(names, args.destination.suffix)
-    if layout is None:
-        what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
-        raise WeightsError(
-            f"{args.source}: has {', '.join(names)}; {what}, write a name that ends in .safetensors", code="E1406"
-        )
-    return layout
 
 
 def _open_folder(args: ConvertArgs) -> ConvertSource:

@@ -17,7 +17,7 @@ from mezzotint.recipe.reading.read import locate
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
-from mezzotint.weights.files import mindspore, pickled
+from mezzotint.weights.files import formats, pickled
 from mezzotint.weights.folder.components import DTypeName
 
 
@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
 def destination(line: CommandLine) -> Path:
     """The last name, where the model is written. Raises RecipeError E1012 for one that would be a pickle."""
     path = Path(line.plain[-1]).expanduser()
-    if path.suffix in pickled.SUFFIXES and path.suffix != mindspore.SUFFIX:
+    if path.suffix in pickled.SUFFIXES and formats.format_for(path) is None:
         name = path.with_suffix(".safetensors").name
         raise line.wrong(f"{path.name} would be a pickle, which is never written; write {name}")
     return path

@@ -1,9 +1,9 @@
 """`mezzotint convert SOURCE DESTINATION`: a model from one form of files into another.
 
-SOURCE is a model folder in diffusers' layout, or a single file (a whole Stable Diffusion or SDXL, MindSpore's too; a
-flow-matching model's original-format checkpoint with `--config=FOLDER`); DESTINATION a folder, a file that ends in
-.safetensors, or a MindSpore checkpoint, which ends in .ckpt. Everything is kept that the other form can hold, and what
-is left out is reported. Tensors are read a few at a time.
+SOURCE is a model folder in diffusers' layout, or a single file (a whole Stable Diffusion or SDXL; a flow-matching
+model's original-format checkpoint with `--config=FOLDER`); DESTINATION a folder, or a file that ends in .safetensors or
+in the suffix of another registered format. Everything is kept that the other form can hold, and what is left out is
+reported. Tensors are read a few at a time.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, visible
+from mezzotint.recipe import weights_formats
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights._source import ConvertSource, SourceComponent, each_file, open_source
 from mezzotint.tasks.weights.args import ConvertArgs, parse, place_of, require_free, store_beside
 from mezzotint.weights import kinds
-from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.files import formats, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TYPES, TensorInfo
 from mezzotint.weights.folder import components, model_folder
 from mezzotint.weights.folder.components import DTypeName
@@ -50,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def single_file_of(folder: Path, target: Path, dtype: DTypeName | None = None) -> None:
     """An exported model folder once more, as one file that replaces `target`. dtype: of the weights; None keeps the
-    folder's. target: `.ckpt` is a MindSpore checkpoint; of two denoisers each has its file beside that name. Raises as
+    folder's. target: its suffix chooses the format; of two denoisers each has its file beside that name. Raises as
     `run`."""
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def _adapter(args: ConvertArgs) -> Iterator[str]:
 
 
 def _convert(args: ConvertArgs) -> Iterator[str]:
-    to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
+    to_file = args.destination.suffix in weights_formats.suffixes()
     if to_file and _is_something_else(args):
         yield from _plainly(args)
         return
@@ -89,10 +90,10 @@ def _convert(args: ConvertArgs) -> Iterator[str]:
 
 
 def _is_something_else(args: ConvertArgs) -> bool:
-    """Whether the source is a pickle or MindSpore's and no whole model: it becomes safetensors all the same."""
-    if args.destination.suffix == mindspore.SUFFIX or not args.source.is_file():
+    """Whether the source is a pickle or of a registered format, and no whole model: it becomes safetensors."""
+    if formats.format_for(args.destination) is not None or not args.source.is_file():
         return False
-    if mindspore.is_mindspore(args.source):
+    if formats.name_at(args.source) is not None:
         return kinds.refusal(tensor_files.read_header(args.source), None) is not None
     if args.source.suffix not in pickled.SUFFIXES or not pickled.is_pickled(args.source):
         return False
@@ -100,8 +101,8 @@ def _is_something_else(args: ConvertArgs) -> bool:
 
 
 def _plainly(args: ConvertArgs) -> Iterator[str]:
-    """Tensors of something else out of a pickle or a MindSpore checkpoint, under the names that they have."""
-    copy = args.source if mindspore.is_mindspore(args.source) else _copy_of(args)
+    """Tensors of something else out of a pickle or a file in a registered format, under the names that they have."""
+    copy = args.source if formats.name_at(args.source) is not None else _copy_of(args)
     header = tensor_files.read_header(copy)
     tensors = tensor_files.read(copy)
     if args.dtype is not None:
@@ -127,7 +128,7 @@ def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
     for name in stored:
         yield _types(name, [TensorInfo(one.kind, one.shape) for one in _of(name, plan)])
     if source.predicts:
-        header = "" if args.destination.suffix == mindspore.SUFFIX else ", as its header says (ModelSpec)"
+        header = "" if formats.format_for(args.destination) is not None else ", as its header says (ModelSpec)"
         yield f"predicts {source.predicts}{header}"
     else:
         yield "tensors have the names of the original format, as ComfyUI reads them"

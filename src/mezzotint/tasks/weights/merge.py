@@ -1,9 +1,8 @@
 """`mezzotint merge MODEL FILE… DESTINATION`: files of trained parts and adapters laid over the model they were trained
 from, whole models summed up with weights, or several adapters made into one.
 
-Sources are model folders, single files and checkpoints of MindSpore's in any order and form, and adapters with their
-strengths, `FILE:0.8`; DESTINATION is a folder, a file that ends in .safetensors, or a checkpoint of MindSpore's, which
-ends in .ckpt.
+Sources are model folders and single files in any order and form, and adapters with their strengths, `FILE:0.8`;
+DESTINATION is a folder, or a file that ends in .safetensors or in the suffix of another registered format.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import RecipeError, WeightsError, visible
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.objective import ObjectiveSettings
@@ -35,7 +35,7 @@ from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights._source import SourceComponent, refuse_run
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
-from mezzotint.weights.files import mindspore, new_words
+from mezzotint.weights.files import new_words
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, MergedComponent, file_plan, open_base, open_other
 from mezzotint.weights.single_file import known_layouts, planned, writing
@@ -123,7 +123,7 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
     merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(laid))
     for line in merged.report():
         yield f"  {line}"
-    to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
+    to_file = args.destination.suffix in weights_formats.suffixes()
     yield from _to_file(args, merged) if to_file else _to_folder(args, merged)
     if args.report is not None:
         origins = {"sources": [str(p) for p in args.sources], "tensors": merged.keys()}
@@ -238,13 +238,7 @@ def _numbers(line: CommandLine) -> tuple[float, ...]:
 
 def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     base = merged.base
-    layout = known_layouts.for_components(tuple(base.shapes), args.destination.suffix)
-    if layout is None:
-        raise WeightsError(
-            f"{args.destination}: SDXL and its refiner are written as checkpoints of MindSpore's, {args.sources[0]} is "
-            "neither; write a name that ends in .safetensors",
-            code="E1406",
-        )
+    layout = known_layouts.require_for(tuple(base.shapes), args.destination, args.sources[0])
     plan = file_plan(merged, layout)
     predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
     described = writing.described(base.folder, predicts, args.destination.stem)

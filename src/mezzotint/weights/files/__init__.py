@@ -1,4 +1,4 @@
-"""Single files of tensors: safetensors, pickles in a process of their own, MindSpore checkpoints, embeddings.
+"""Single files of tensors: safetensors, other registered formats, pickles in a process of their own, embeddings.
 
 From outside: every file without an underscore.
 """

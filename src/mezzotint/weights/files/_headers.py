@@ -13,8 +13,9 @@ import torch
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import mindspore
-from mezzotint.weights.files.mindspore import Kept
+from mezzotint.recipe import weights_formats
+from mezzotint.weights.files import formats
+from mezzotint.weights.files.spans import StoredTensor
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
 _MOST_SIDES = 64  # as many as torch's tensors have
@@ -43,20 +44,21 @@ _MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
 """What other files begin with, in any case and behind blanks, and what is said of them."""
 
 
-def tensors_of(path: Path) -> dict[str, Kept]:
+def tensors_of(path: Path) -> dict[str, StoredTensor]:
     """What the header of one file says of each tensor, and where its bytes lie: one after the other, to the end."""
-    if mindspore.is_mindspore(path):
-        return mindspore.entries(path)
+    other = formats.format_at(path)
+    if other is not None:
+        return other.read_header(path)
     entries, at = header_at(path)
     size = path.stat().st_size
-    tensors: dict[str, Kept] = {}
+    tensors: dict[str, StoredTensor] = {}
     try:
         for name, entry in entries.items():
             if name != "__metadata__":
                 kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
                 if not all(type(number) is int for number in (first, last, *shape)) or len(shape) > _MOST_SIDES:
                     raise ValueError(name)
-                tensors[name] = Kept(kind, shape, ((at + first, last - first),), TYPES.get(kind))
+                tensors[name] = StoredTensor(kind, shape, ((at + first, last - first),), TYPES.get(kind))
     except (KeyError, TypeError, ValueError):
         refuse(path, "its header describes no tensors")
     for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
@@ -103,13 +105,12 @@ def refuse_known(path: Path) -> None:
 
 def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
-    for marks, words in _MARKS:
+    registered = (mark for spec in weights_formats.specs().values() for mark in spec.unreadable)
+    for marks, words in (*_MARKS, *registered):
         if start.lstrip().lower().startswith(marks) or start.startswith(marks):
             return words.format(size=size)
     if size == 0:
         return "it is empty (0 bytes); fetch it again"
-    if mindspore.is_encrypted(start):
-        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
     if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
         return f"its header is cut short: the copy or download stopped at {size} bytes"
     return f"its header is damaged, or it is another kind of file ({size} bytes)"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import PICKLES, read_header, replacing
 
-SUFFIXES = (".ckpt", ".pt", ".pth", ".bin")
-"""Endings under which pickled weights are found."""
+SUFFIXES = weights_formats.PICKLED
 
 _CHILD = Path(__file__).with_name("_unpickling.py")
 

@@ -1,4 +1,4 @@
-"""The one module that opens model files. It reads and writes safetensors, and reads MindSpore's checkpoints: numbers
+"""The one module that opens model files. It reads and writes safetensors, and reads the formats in `formats`: numbers
 and names, nothing that runs.
 
 A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
@@ -27,13 +27,13 @@ from torch import Tensor
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.recipe import counting
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.files._headers import PICKLES as PICKLES
 from mezzotint.weights.files._headers import SIZES as SIZES
 from mezzotint.weights.files._headers import TYPES as TYPES
 from mezzotint.weights.files._headers import header_at, refuse, tensors_of
 from mezzotint.weights.files._headers import refuse_known as refuse_known
-from mezzotint.weights.files.mindspore import Kept
+from mezzotint.weights.files.spans import StoredTensor, blocks, bytes_at, read_into
 
 AT_ONCE = 256 << 20
 """Bytes of tensors that are read at once of what cannot be read one by one; a tensor that is larger is read alone."""
@@ -139,8 +139,8 @@ def shards(path: Path) -> tuple[Path, ...]:
 def read_header(path: Path) -> dict[str, TensorInfo]:
     """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
 
-    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file, E1420 for a
-    damaged checkpoint of MindSpore's.
+    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file; of a file in
+    another format, what that one raises.
     """
     header: dict[str, TensorInfo] = {}
     for shard in shards(path):
@@ -153,8 +153,9 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
-    if mindspore.is_mindspore(path):
-        return mindspore.texts(path)
+    other = formats.format_at(path)
+    if other is not None:
+        return other.read_metadata(path)
     texts = header_at(path)[0].get("__metadata__", {})
     if not isinstance(texts, dict):
         refuse(path, "the texts in its header are no table")
@@ -204,18 +205,21 @@ def in_turn(path: Path, names: Collection[str], *, parts: bool = False) -> Itera
         raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
     place = torch.empty(0 if parts else most, dtype=torch.uint8)  # one for all files: the last tensor may be held yet
     for shard, present, mine in turns:
-        if mindspore.is_mindspore(shard):
-            yield from mindspore.read(shard, mine)
+        other = formats.format_at(shard)
+        if other is not None:
+            yield from other.read(shard, mine)
         else:
             yield from _mapped(shard, present, mine) if parts else _into(place, shard, present, mine)
 
 
-def _size(kept: Kept) -> int:
+def _size(kept: StoredTensor) -> int:
     """Bytes of a tensor whose type is known here."""
     return 0 if kept.torch_dtype is None else sum(count for _, count in kept.spans)
 
 
-def _into(place: Tensor, path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+def _into(
+    place: Tensor, path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]
+) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb", buffering=0) as file:
         for name in names:
             dtype = present[name].torch_dtype
@@ -224,13 +228,13 @@ def _into(place: Tensor, path: Path, present: Mapping[str, Kept], names: Sequenc
                 continue
             raw = place[: _size(present[name])]
             try:
-                mindspore.read_into(raw, file, present[name].spans)
+                read_into(raw, file, present[name].spans)
             except (OSError, EOFError) as error:
                 raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
             yield name, raw.view(dtype).reshape(present[name].shape)
 
 
-def _mapped(path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+def _mapped(path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb") as file:
         try:
             with warnings.catch_warnings():
@@ -258,9 +262,9 @@ def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
     present = sorted(tensors_of(path).items(), key=lambda item: item[1].spans)
     with path.open("rb", buffering=0) as file:
         start = min((kept.spans[0][0] for _, kept in present), default=path.stat().st_size)
-        hasher.update(mindspore.bytes_at(file, [(0, start)]).numpy().data)
+        hasher.update(bytes_at(file, [(0, start)]).numpy().data)
         for name, kept in present:
-            raw = mindspore.bytes_at(file, kept.spans)
+            raw = bytes_at(file, kept.spans)
             hasher.update(raw.numpy().data)
             if kept.torch_dtype is None:
                 refuse(path, f"{name[:100]!r} is of the type {str(kept.dtype)[:20]!r}, which is not known here")
@@ -277,7 +281,7 @@ def digest(path: Path, names: Collection[str]) -> str:
     with path.open("rb") as file:
         for name in sorted(set(names) & tensors.keys()):
             hasher.update(json.dumps([name, tensors[name].dtype, list(tensors[name].shape)]).encode())
-            for block in mindspore.blocks(file, tensors[name].spans):
+            for block in blocks(file, tensors[name].spans):
                 hasher.update(block)
     return hasher.hexdigest()
 
@@ -405,8 +409,9 @@ def listed(names: Collection[str], limit: int = 5) -> str:
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
-    if mindspore.is_mindspore(path):
-        yield from mindspore.read(path, names)
+    other = formats.format_at(path)
+    if other is not None:
+        yield from other.read(path, names)
         return
     tensors = tensors_of(path)
     try:
@@ -416,7 +421,7 @@ def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]
                 if kept.torch_dtype is None:
                     yield name, sound.get_tensor(name).clone()
                 else:
-                    yield name, mindspore.bytes_at(file, kept.spans).view(kept.torch_dtype).reshape(kept.shape)
+                    yield name, bytes_at(file, kept.spans).view(kept.torch_dtype).reshape(kept.shape)
     except (SafetensorError, OSError, EOFError) as error:
         raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
 

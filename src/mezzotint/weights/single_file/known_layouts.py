@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from mezzotint import registry
+from mezzotint.errors import WeightsError
 from mezzotint.weights.keymap import KeyMap
 
 FOLDER = "weights/layouts"
@@ -31,6 +33,25 @@ def for_components(components: Collection[str], suffix: str = ".safetensors") ->
     most programs read, without a sign."""
     fitting = (lay for lay in every() if lay.parts.keys() == set(components) and lay.suffix == suffix)
     return min(fitting, key=lambda layout: bool(layout.sign), default=None)
+
+
+def require_for(components: Collection[str], target: Path, source: Path) -> KeyMap:
+    """The layout in which `source`, a model of these components, is written to the file `target`. Raises WeightsError
+    E1406 when files with this suffix have no layout for it."""
+    layout = for_components(components, target.suffix)
+    if layout is None:
+        others = ", ".join(families(target.suffix)) or "none"
+        raise WeightsError(
+            f"{source}: has {', '.join(components)}; only models of family {others} are written as {target.suffix} "
+            "files, write a name that ends in .safetensors",
+            code="E1406",
+        )
+    return layout
+
+
+def families(suffix: str) -> tuple[str, ...]:
+    """The families whose models are written as files with this suffix."""
+    return tuple(sorted({layout.family for layout in every() if layout.suffix == suffix}))
 
 
 def component_names() -> frozenset[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import formats, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, Stored, TensorInfo
 from mezzotint.weights.folder.components import DTYPES, DTypeName
 from mezzotint.weights.keymap import KeyMap, Shape
@@ -139,13 +139,14 @@ def write(
     description: Description | None = None,
     before: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a planned file: `.ckpt` is MindSpore's checkpoint, which has no place for a description; all else is
-    safetensors. before: the header's words of where the model came from. Raises WeightsError E1403 for networks that
-    are not finite, and as tensors are read; StorageError E1701."""
+    """Writes a planned file in the format of its suffix; only safetensors has a place for a description. before: the
+    header's words of where the model came from. Raises WeightsError E1403 for networks that are not finite, and as
+    tensors are read; StorageError E1701."""
     tensors = read_in_order(stored, plan)
     unchecked = tuple(one.name for one in plan if not one.component)
-    if target.suffix == mindspore.SUFFIX:
-        mindspore.write(target, _finite(target, tensors, unchecked))
+    other = formats.format_for(target)
+    if other is not None:
+        other.write(target, _finite(target, tensors, unchecked))
         return
     tensor_files.write_in_turn(
         target,

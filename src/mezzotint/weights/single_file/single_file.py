@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe import weights_formats
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.weights import kinds
@@ -25,7 +26,6 @@ from mezzotint.weights.single_file import known_layouts, modelspec
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
 
 Prediction = modelspec.Prediction
-_ENDINGS = (".safetensors", *pickled.SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +173,10 @@ def _readable(path: Path, store: Path | None) -> Path:
     if not path.is_file():
         looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
         raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
-    if path.suffix not in _ENDINGS:
+    suffixes = weights_formats.readable_suffixes()
+    if path.suffix not in suffixes:
         tensor_files.refuse_known(path)
-        raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
+        raise WeightsError(f"{path}: a model in one file ends in {', '.join(suffixes)}; check the path", code="E1406")
     return pickled.readable(path, store)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import formats, tensor_files
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.components import DTYPES, DTypeName
 from mezzotint.weights.folder.export import Replaced
@@ -72,7 +72,7 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
     """Writes some components of a model as one file, under the names that they have in a whole one: what is trained,
     without the rest. `mezzotint merge` lays such a file over the model it was trained from.
 
-    `.ckpt` is MindSpore's checkpoint, all else is safetensors. One that is there is replaced when the new one is whole.
+    The suffix chooses the format, see `formats`. A file that is there is replaced when the new one is whole.
     replaced: by component. Raises WeightsError E1403 for weights that are not finite, E1416 for what is too large for
     the type, StorageError E1701.
     """
@@ -82,9 +82,10 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
         for entry in layout.choose(component, new.config).table(list(ours)).entries:
             tensors[entry.foreign] = entry.to_foreign(ours)
     tensors = cast(target, tensors, dtype)
-    if target.suffix == mindspore.SUFFIX:
+    other = formats.format_for(target)
+    if other is not None:
         tensor_files.require_finite(target, tensors)
-        mindspore.write(target, tensors)
+        other.write(target, tensors.items())
     else:
         tensor_files.write(tensors, target)
 

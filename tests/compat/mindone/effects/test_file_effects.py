@@ -8,55 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from effect_fixtures import COMMON, names
 
+from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
-from mezzotint.weights.files import mindspore
-from mezzotint.weights.files.mindspore import is_mindspore
+from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_header
 
 Prepare = Callable[..., Any]
 KIND = {"optim__optimizer__kind": "adam-weight-decay"}
 PREFIX = "ldm_with_loss_grad.optimizer."
-COMMON = {
-    "data__cache__latents": True,
-    "data__cache__text": True,
-    "data__holdout__fraction": 0.3,
-    "sample__prompts": ["a red circle"],
-    "sample__steps": 1,
-    "sample__guidance": 1,
-}
-RICH = COMMON | {
-    "run__steps": 6,
-    "run__save__every": "2 steps",
-    "run__save__keep": 2,
-    "run__export__every": 4,
-    "run__export__dtype": "fp16",
-    "run__log_every": 4,
-    "run__log_samples": False,
-    "run__tensorboard": True,
-    "run__validation__every": 3,
-    "run__validation__timesteps": 2,
-    "run__preview__every": 3,
-    "run__preview__weights": "ema",
-}
-POOR = COMMON | {
-    "run__steps": 3,
-    "run__save__every": "null",
-    "run__save__keep": 1,
-    "run__export__every": "null",
-    "run__export__dtype": "fp32",
-    "run__log_every": 1,
-    "run__log_samples": True,
-    "run__tensorboard": False,
-    "run__validation__every": "null",
-    "run__preview__every": "null",
-}
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # breaks if moments were not put where they belong, their count were left out, or what is missing were not named
@@ -69,7 +32,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     whole.trainer.progress.step = 3
     whole.trainer.host.save(whole.trainer)
     file = whole.job.start.folder.path / "optimizer.ckpt"
-    there = dict(mindspore.read(file))
+    there = dict(mindspore_format.read(file))
     names = {name.removeprefix(PREFIX) for name in there}
     assert all(name.startswith(PREFIX) for name in there)
     assert there[PREFIX + "global_step"].tolist() == [3]
@@ -91,7 +54,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
 
     lacking = tmp_path / "lacking.ckpt"
     kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
-    mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
+    mindspore_format.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
     part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
     log = (part.job.start.folder.path / "run.log").read_text()
     assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
@@ -101,7 +64,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
 
 def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
     empty = tmp_path / "other.ckpt"
-    mindspore.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
+    mindspore_format.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
     with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
         prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
     with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
@@ -111,10 +74,10 @@ def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -
 
 
 # breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
-@pytest.mark.effect("run.export.mindspore")
-def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
+@pytest.mark.effect("run.export.file_format")
+def test_export_file_format_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
-    settings |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
+    settings |= {"run__export__file_format": "mindspore", "run__export__name": "SDXL-base-1.0_{micro_step}"}
     whole = prepare(**settings, run__export__single_file=True)
     whole.trainer.host.export(whole.trainer)
     assert names(whole.job.start.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
@@ -126,22 +89,19 @@ def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sd
             [file] = part.job.start.folder.exports.iterdir()
         else:
             file = whole.job.start.folder.exports / "SDXL-base-1.0_0.ckpt"
-        assert is_mindspore(file)
+        assert formats.name_at(file) == "mindspore"
         held = read_header(file)
         assert len({".".join(name.split(".")[:3]) for name in held if "embedders" in name}) == (2 if starts == 4 else 0)
         assert "model.diffusion_model.out.0.gamma" in held
         assert ("first_stage_model.encoder.norm_out.gamma" in held) == (parts == "all")
         result = read(file, ["model.diffusion_model.out.0.gamma"])["model.diffusion_model.out.0.gamma"]
         assert torch.equal(result, unet["conv_norm_out.weight"])
-    with pytest.raises(RecipeError, match="family sd are not written as checkpoints of MindSpore's") as caught:
-        require_possible(read_text("schema: 1", "x", ["run.export.mindspore=true", "run.export.parts=trained"]).recipe)
+    words = ["run.export.file_format=mindspore", "run.export.parts=trained"]
+    with pytest.raises(RecipeError, match="family sd are not written in the format mindspore, those of sdxl") as caught:
+        require_possible(read_text("schema: 1", "x", words).recipe)
     assert caught.value.code == "E1092"
-    with pytest.raises(RecipeError, match="and none are written"):
-        read_text("schema: 1", "x", ["run.export.mindspore=true"])
 
 
-# breaks if nothing were written beside the model, or under the model's name
-@pytest.mark.effect("run.export.trained_file")
 def test_export_trained_file_may_be_a_checkpoint_of_mindspore(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
     ready = prepare(**settings, run__export__trained_file="mindspore", run__export__name="{what}_{micro_step}{ema}")

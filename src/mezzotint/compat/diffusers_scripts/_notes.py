@@ -1,0 +1,97 @@
+"""Where a script works differently by accident, or for the sake of what is done otherwise here: a note for each, said
+where it would have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mezzotint.compat.diffusers_scripts._scripts import Script
+from mezzotint.compat.kit.dialect import Draft
+
+
+class Remark(NamedTuple):
+    """A note about a flag. scripts: as for `Script.is_one_of`. text: with the values of flags in braces. when: whether
+    it is said; without it, where the flag is given or on."""
+
+    scripts: str
+    flag: str
+    text: str
+    when: Callable[[Draft], bool] | None = None
+
+
+def _processes(draft: Draft) -> int:
+    return draft.launched.processes
+
+
+def _accumulation(draft: Draft) -> int:
+    return draft.whole("gradient_accumulation_steps")
+
+
+def _warmup(draft: Draft) -> int:
+    return int(draft.settings["optim"]["schedule"]["warmup_steps"])
+
+
+def _precision(draft: Draft) -> str:
+    return str(draft.settings.get("run", {}).get("precision", "fp32"))
+
+
+def _has_prior(draft: Draft) -> bool:
+    return bool(draft.values["with_prior_preservation"])
+
+
+REMARKS = (
+    Remark("all", "", "the loss shown is that of the whole step, not of one process's last micro-batch",
+        lambda draft: _processes(draft) > 1 or _accumulation(draft) > 1),
+    Remark("all", "gradient_accumulation_steps", "a shorter step at an epoch's end counts fully; there, less",
+        lambda draft: _accumulation(draft) > 1),
+    Remark("all", "seed", "each sample has noise of its own; there, all processes draw the same",
+        lambda draft: _processes(draft) > 1 and draft.values["seed"] is not None),
+    Remark("all", "resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew"),
+    Remark("unet+adapter", "resume_from_checkpoint",
+        "ends at --max_train_steps; there, a run that went on makes more steps"),
+    Remark("adapter", "mixed_precision",
+        "the adapter is kept in float32; there, in bfloat16, which rounds most small updates away",
+        lambda draft: _precision(draft) == "bf16"),
+    Remark("sd", "mixed_precision",
+        "noise is added in float32; there, its coefficients are rounded to half precision",
+        lambda draft: _precision(draft) != "fp32"),
+    Remark("sd", "prediction_type", "the exported scheduler says so; there, it does not"),
+    Remark("sd", "offload_ema", "without --use_ema there is no average",
+        lambda draft: bool(draft.values["offload_ema"] and not draft.values["use_ema"])),
+    Remark("sdxl", "use_ema", "the average moves at every step; in 0.26.3 it never does"),
+    Remark("sdxl", "proportion_empty_prompts", "drawn anew at each visit; there, once for the whole run"),
+    Remark("sdxl", "lr_warmup_steps",
+        "{lr_warmup_steps} optimizer steps, as it is written; there, times the accumulation, over the processes",
+        lambda draft: bool(_warmup(draft)) and _accumulation(draft) != _processes(draft)),
+    Remark("token", "adam_weight_decay",
+        "of the new word's rows alone; there it moves the whole table, whose other rows are put back afterwards"),
+    Remark("dreambooth dreambooth-lora-sdxl", "snr_gamma",
+        "of a v-prediction model min(γ, snr) / (snr + 1), as the paper has it; there, min(γ, snr) / snr + 1",
+        lambda draft: draft.values["snr_gamma"] is not None),
+    Remark("dreambooth-lora-sdxl", "with_prior_preservation",
+        "each picture is trained with its own prompt; there, half of them with the other one",
+        lambda draft: _has_prior(draft) and draft.whole("train_batch_size") > 1),
+    Remark("flux2 qwen-image z-image", "with_prior_preservation",
+        "all class pictures are trained, and an epoch has as many pairs as the larger folder has pictures; there, as "
+        "many as the subject has, and no more of the class"),
+    Remark("sd3 flux z-image", "weighting_scheme",
+        "each picture has the weight of its own level; there, class pictures have that of the subject's",
+        lambda draft: _has_prior(draft) and draft.text("weighting_scheme") in ("sigma_sqrt", "cosmap")),
+    Remark("flow", "caption_column",
+        "a picture whose caption is empty has none; there, it has --instance_prompt",
+        lambda draft: bool(draft.text("dataset_name") and draft.text("caption_column"))),
+    Remark("dreambooth-sd3", "train_text_encoder",
+        "both of CLIP; T5 stays as it is, since dropout inside it has no addresses; there, it is trained, too"),
+    Remark("dreambooth-lora-sd3", "cache_latents",
+        "pictures are found with their own captions in any order; there, both by the number of the step"),
+    Remark("z-image", "cache_latents",
+        "batches are drawn anew in each epoch; there, they stay as they were encoded"),
+)  # fmt: skip
+
+
+def note_differences(draft: Draft, script: Script) -> None:
+    """Adds the notes that a line gives reason for."""
+    for one in REMARKS:
+        if script.is_one_of(one.scripts) and (one.when(draft) if one.when else draft.values[one.flag]):
+            draft.note(one.flag, one.text.format(**draft.values))

@@ -1,0 +1,195 @@
+"""What several flags decide together about the data: which pictures, their captions and sizes, what is encoded ahead,
+batches and class pictures."""
+
+from __future__ import annotations
+
+from mezzotint.compat.diffusers_scripts._scripts import Script
+from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
+from mezzotint.compat.kit.dialect import Draft, bucket_step
+
+_FLOW_CELL = 16
+"""Pixels of which sides are multiples, of flow-matching models; 8 of others."""
+_RATIOS = ((1, 1), (4, 5), (5, 4), (2, 3), (3, 2), (3, 4), (4, 3), (9, 16), (16, 9), (1, 2), (2, 1))
+"""Width and height of the shapes that the scripts take by themselves."""
+
+
+def compute_data(draft: Draft, script: Script) -> None:
+    """Decides the section `data`, and the length of the run."""
+    match script.data:
+        case "captions":
+            _captioned_pictures(draft)
+        case "subject":
+            _subject_pictures(draft)
+        case "token":
+            _token_pictures(draft)
+    _place(draft, script)
+    if script.encodes_first:
+        _encode_first(draft)
+    if script.is_flow:
+        _encode_on_request(draft, script)
+    _batches(draft)
+    _class_pictures(draft)
+
+
+def _captioned_pictures(draft: Draft) -> None:
+    """A data set or a folder, with a caption for each picture."""
+    name, folder = draft.text("dataset_name"), draft.text("train_data_dir")
+    misread = any(problem.where == "--dataset_name" for problem in draft.problems)
+    if not name and not folder and not misread:
+        draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
+    if name and folder:
+        draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
+    values = {"data.format": "metadata", "data.path": [name or folder]}
+    draft.put(values, "dataset_name" if name else "train_data_dir")
+
+
+def _subject_pictures(draft: Draft) -> None:
+    """A folder with one prompt for all pictures, or a data set that may have captions."""
+    takes_table = "dataset_name" in draft.rows
+    name, column = (draft.text(flag) if takes_table else "" for flag in ("dataset_name", "caption_column"))
+    folder, prompt = draft.text("instance_data_dir"), draft.text("instance_prompt")
+    if bool(name) == bool(folder):
+        what = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
+        draft.refuse("instance_data_dir", f"{what}; the script takes one of them", code="E1017")
+    kind = "metadata" if name else "image-folder"
+    draft.put({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
+    if takes_table:
+        draft.set("data.columns.image", draft.text("image_column") if name else "image", "image_column")
+        _repeats(draft)
+    if name and column:
+        draft.set("data.columns.caption", column, "caption_column")
+        draft.note("instance_prompt", "--caption_column counts")
+    else:
+        draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+
+
+def _token_pictures(draft: Draft) -> None:
+    """A folder, with sentences around the new token for all pictures."""
+    draft.put({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
+    _repeats(draft)
+    word, begins = draft.text("placeholder_token"), draft.text("initializer_token")
+    draft.set("model.tokens.words", {word: begins}, "placeholder_token", "initializer_token")
+    draft.set("data.captions.trigger", [word], "placeholder_token")
+    sentences = SENTENCES.get(draft.text("learnable_property"), SENTENCES["object"])
+    template = f"{{{'|'.join(one.format('{trigger}') for one in sentences)}}}"
+    draft.put({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
+    unfit = sorted({*word} & {*"{|}"})
+    if unfit:
+        draft.refuse("placeholder_token", f"must be without {' '.join(unfit)}, got {word}", code="E1017")
+
+
+def _repeats(draft: Draft) -> None:
+    if draft.fits("repeats"):
+        draft.set("data.repeats", [float(draft.whole("repeats"))], "repeats")
+
+
+def _place(draft: Draft, script: Script) -> None:
+    """Pictures are cut to squares, or to shapes of about as many pixels."""
+    cell = _FLOW_CELL if script.is_flow else 8
+    side = draft.whole("resolution")
+    if side < 16 or side % cell:
+        near = max(16, round(side / cell) * cell)
+        draft.refuse("resolution", f"must be a multiple of {cell}, at least 16, got {side}", f"write {near}", "E1017")
+    else:
+        draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
+    if "use_aspect_ratio_buckets" in draft.rows:
+        _buckets(draft)
+
+
+def _buckets(draft: Draft) -> None:
+    text, side = draft.text("aspect_ratio_buckets"), draft.whole("resolution")
+    if not draft.values["use_aspect_ratio_buckets"]:
+        if text:
+            what = "wants --use_aspect_ratio_buckets beside it, there as here"
+            draft.refuse("aspect_ratio_buckets", what, code="E1017")
+        return
+    if draft.values["with_prior_preservation"]:
+        what = "class pictures stand beside the subject's in one size; leave out --with_prior_preservation or this"
+        draft.refuse("use_aspect_ratio_buckets", what)
+    sizes = _sizes(draft, text) if text else _ladder(side)
+    flags = ("aspect_ratio_buckets",) if text else ("use_aspect_ratio_buckets", "resolution")
+    draft.put({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
+    if not text:
+        what = "pictures smaller than --resolution are enlarged; there, each has a size of its own"
+        draft.note("use_aspect_ratio_buckets", what)
+
+
+def _sizes(draft: Draft, text: str) -> list[list[int]]:
+    """Height and width of each of `h1,w1;h2,w2;…`."""
+    try:
+        sizes = [[int(side) for side in pair.split(",")] for pair in text.strip().split(";")]
+    except ValueError:
+        sizes = [[]]
+    if any(len(pair) != 2 or min(pair) < _FLOW_CELL or any(side % _FLOW_CELL for side in pair) for pair in sizes):
+        what = f"has a size that is not two multiples of {_FLOW_CELL}: height, comma, width"
+        draft.refuse("aspect_ratio_buckets", what, "write them like 1024,1024;768,1360", "E1017")
+    return sizes
+
+
+def _ladder(side: int) -> list[list[int]]:
+    """Height and width of the scripts' own shapes of about side² pixels."""
+    sizes = []
+    for wide, high in _RATIOS:
+        height = (side * side / (wide / high)) ** 0.5
+        lengths = (height, height * (wide / high))
+        pair = [max(_FLOW_CELL, round(length / _FLOW_CELL) * _FLOW_CELL) for length in lengths]
+        sizes += [pair] if pair not in sizes else []
+    return sizes
+
+
+def _encode_first(draft: Draft) -> None:
+    """Pictures and captions are encoded ahead of the training, as there."""
+    crop, mirror = not draft.values["center_crop"], bool(draft.values["random_flip"])
+    words = " and ".join(["crop"] * crop + ["mirror"] * mirror)
+    if words:
+        draft.note(
+            "center_crop" if crop else "random_flip",
+            f"pictures are encoded once, each with one {words}, as there; the model is given the crop that was encoded "
+            "(there, another one). data.cache.crops=4 keeps four of each picture",
+        )
+
+
+def _encode_on_request(draft: Draft, script: Script) -> None:
+    """Captions are encoded ahead of the training, and pictures where a flag says so."""
+    flags = ("train_text_encoder",) if "train_text_encoder" in draft.rows else ()
+    draft.set("data.cache.text", not draft.values.get("train_text_encoder"), *flags)
+    keeps = [flag for flag in ("cache_latents", "offload") if flag in draft.rows]
+    is_cached = any(draft.values[flag] for flag in keeps)
+    mirror = bool(draft.values["random_flip"])
+    is_drawn = mirror or not draft.values["center_crop"]
+    if keeps:
+        draft.set("data.cache.latents", is_cached, *keeps)
+        draft.set("data.cache.crops", draft.whole("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
+    if is_drawn and not is_cached:
+        what = "places and mirrors are drawn at each visit; there, once for the whole run"
+        draft.note("random_flip" if mirror else "center_crop", what)
+    if script.mean_when_cached:
+        draft.set("objective.posterior", "mean" if draft.values["cache_latents"] else "sample", "cache_latents")
+
+
+def _batches(draft: Draft) -> None:
+    """Which pictures fill the last batch, and the length of the run."""
+    if "data.remainder" not in draft.origin:
+        # there, several processes fill the last batches by starting over; one process trains a smaller one
+        draft.set("data.remainder", "fill" if draft.launched.processes > 1 else "short", "train_batch_size")
+    has_steps = draft.values["max_train_steps"] is not None
+    draft.lay("max_train_steps" if has_steps else "num_train_epochs")
+    if has_steps and draft.says("num_train_epochs"):
+        draft.note("num_train_epochs", "--max_train_steps counts")
+
+
+def _class_pictures(draft: Draft) -> None:
+    """Prior preservation: a batch has so many pictures of the subject, and as many of the class besides."""
+    if not draft.values.get("with_prior_preservation"):
+        return
+    for flag in ("class_data_dir", "class_prompt"):
+        if not draft.text(flag):
+            draft.refuse(flag, "is not given; --with_prior_preservation needs it", code="E1017")
+    draft.set("data.prior.path", [draft.text("class_data_dir")], "class_data_dir")
+    draft.set("data.prior.balance", "pairs", "with_prior_preservation")
+    if "caption_dropout" in draft.rows:
+        draft.set("data.prior.dropout", False, "caption_dropout")
+    draft.lay("sample_batch_size")
+    both = 2 * draft.whole("train_batch_size") * draft.launched.processes
+    draft.set("data.batch_size", both, "with_prior_preservation", "train_batch_size")
+    draft.note("train_batch_size", f"and as many class pictures: a batch of {both}")

@@ -1,0 +1,347 @@
+"""What several flags decide together, step by step. A step acts for every script that has its flags; where scripts
+differ in more than flags, their entries say so (`_scripts.py`).
+
+Levels of noise: u of the flow scripts is counted from noise to the picture, our σ from the picture to noise. So
+`logit_mean` changes its sign; all other densities are symmetric. Levels are those of the scheduler's table, as there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from mezzotint.compat.diffusers_scripts._flags import BNB, PRECISIONS, SETTINGS
+from mezzotint.compat.diffusers_scripts._notes import note_differences
+from mezzotint.compat.diffusers_scripts._pictures import compute_data
+from mezzotint.compat.diffusers_scripts._scripts import Script
+from mezzotint.compat.kit import setting_files, timestep_bias
+from mezzotint.compat.kit.dialect import Draft, run_name
+from mezzotint.compat.kit.reading import shown
+
+_HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
+"""What may be a hub id; a folder of that form is found before it."""
+_POLYNOMIAL_END = 1e-7
+"""Where diffusers' polynomial schedule ends, whatever the peak rate."""
+_MODE_SCALES = (-1.0, 1.75)
+
+
+def compute(draft: Draft, script: Script) -> None:
+    """Decides what needs more than one flag, and adds the notes that belong to it."""
+    for selector, flags, values in SETTINGS:
+        if script.is_one_of(selector):
+            draft.put(values, *flags.split())
+    _model(draft, script)
+    compute_data(draft, script)
+    if script.mode != "embeddings":
+        _trained_parts(draft, script)
+    if script.mode == "adapter":
+        _adapter(draft, script)
+    _rate(draft)
+    _optimizer(draft, script)
+    _objective(draft)
+    _noise_levels(draft)
+    _precision(draft)
+    if draft.values.get("bnb_quantization_config_path"):
+        _low_bit(draft)
+    _saving(draft)
+    _previews(draft, script)
+    _tracking(draft, script)
+    note_differences(draft, script)
+
+
+def _model(draft: Draft, script: Script) -> None:
+    path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
+    if revision and _HUB_ID.fullmatch(path):
+        path = f"{path}@{revision}"
+    elif revision:
+        draft.note("revision", "a folder has no revisions; it is read as it is")
+    draft.put({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
+    if "pretrained_vae_model_name_or_path" in draft.rows:
+        draft.lay("pretrained_vae_model_name_or_path")
+    if "text_encoder_out_layers" in draft.rows:
+        _text_layers(draft)
+
+
+def _text_layers(draft: Draft) -> None:
+    """Layers that the line names; without, those that the model's own pipeline reads."""
+    flag, value = "text_encoder_out_layers", draft.values["text_encoder_out_layers"]
+    assert isinstance(value, tuple)
+    if not draft.says(flag):
+        what = "not given; the text is layers 9, 18 and 27, as the model's pipeline reads it; there, 10, 20 and 30"
+        draft.note(flag, what)
+        return
+    layers = [int(number) for number in value]
+    if len(layers) != 3 or layers != list(value) or min(layers) < 0:
+        draft.refuse(flag, "takes three numbers of layers, as many as the model was made for", "write 9 18 27", "E1017")
+    draft.set("model.flux2.text_layers", layers, flag)
+
+
+# --- what is trained, and how -----------------------------------------------------------------------------------------
+
+
+def _trained_texts(draft: Draft, script: Script) -> tuple[str, ...]:
+    """The text encoders that are trained: those of CLIP."""
+    if not draft.values.get("train_text_encoder"):
+        return ()
+    return ("text_encoder", "text_encoder_2") if script.family in ("sdxl", "sd3") else ("text_encoder",)
+
+
+def _trained_parts(draft: Draft, script: Script) -> None:
+    flags = ["train_text_encoder"] if "train_text_encoder" in draft.rows else []
+    if script.is_one_of("flow+adapter"):
+        flags = flags or ["rank"]
+    elif script.mode == "adapter" or not flags:
+        flags.append("pretrained_model_name_or_path")
+    draft.set("model.train", ["denoiser", *_trained_texts(draft, script)], *flags)
+    if draft.values.get("pre_compute_text_embeddings") and draft.values["train_text_encoder"]:
+        draft.refuse("train_text_encoder", "what is encoded once cannot be trained", "leave one of the two out")
+
+
+def _adapter(draft: Draft, script: Script) -> None:
+    draft.lay(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
+    if "lora_alpha" in draft.rows and draft.fits("lora_alpha"):
+        draft.set("model.adapter.alpha", float(draft.whole("lora_alpha")), "lora_alpha")
+    if "lora_layers" not in draft.rows:
+        return
+    texts, layers = _trained_texts(draft, script), _layers(draft, script)
+    # as peft finds a layer: by the end of its path, from the outermost level on or behind any dot
+    outer, in_both = script.outer.split(), script.in_both.split()
+    targets = [f"denoiser/{name if name.partition('.')[0] in outer else f'*.{name}'}" for name in layers]
+    targets += [f"{part}/attention" for part in texts]
+    targets += [f"denoiser/{name}" for name in layers if name in in_both]
+    flags = ("lora_layers", "train_text_encoder") if texts else ("lora_layers",)
+    draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.says("lora_blocks") else flags))
+
+
+def _layers(draft: Draft, script: Script) -> list[str]:
+    """The layers that the line names, or the script's own; of all blocks, or of those that the line names."""
+    text, layers = draft.values["lora_layers"], script.layers.split()
+    if text is not None:
+        layers = [name.strip() for name in str(text).split(",") if name.strip()]
+        if not layers:
+            draft.refuse("lora_layers", "names no layer", "write them like to_k,to_q,to_v,to_out.0", "E1017")
+    if not draft.says("lora_blocks"):
+        return layers
+    blocks = [block.strip() for block in draft.text("lora_blocks").split(",")]
+    if not all(block.isdigit() for block in blocks):
+        draft.refuse("lora_blocks", "takes numbers of blocks", "write them like 12,30", "E1017")
+    return [f"transformer_blocks.{block}.{layer}" for block in blocks for layer in layers]
+
+
+def _rate(draft: Draft) -> None:
+    """The rate and its schedule, in optimizer steps as they are written."""
+    rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
+    if draft.values["scale_lr"]:
+        times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
+        draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
+        rate *= times
+    draft.set("optim.lr", rate, "scale_lr" if draft.values["scale_lr"] else "learning_rate")
+    warmup = draft.whole("lr_warmup_steps")
+    draft.fits("lr_warmup_steps")
+    if kind == "constant" and warmup:
+        if "lr_warmup_steps" in draft.named:
+            draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
+        warmup = 0
+    ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
+    if kind == "piecewise_constant":
+        what = "piecewise_constant has no rules in this script, there as here"
+        draft.refuse("lr_scheduler", what, "take another one")
+    draft.set("optim.schedule.kind", ours, "lr_scheduler")
+    draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
+    if kind == "polynomial" and rate <= _POLYNOMIAL_END:
+        draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
+    floor = _POLYNOMIAL_END / rate if kind == "polynomial" and rate > 0 else 0.0
+    draft.set("optim.schedule.floor", floor, "lr_scheduler")
+
+
+def _optimizer(draft: Draft, script: Script) -> None:
+    """Optimizer, clipping, average; text encoders have a rate and a decay of their own."""
+    betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
+    draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
+    if "max_grad_norm" in draft.rows:
+        norm = draft.number("max_grad_norm")
+        if norm <= 0:
+            what = f"must be above 0, got {norm:g}: it would make every gradient zero"
+            draft.refuse("max_grad_norm", what, code="E1017")
+        draft.set("optim.clip.norm", norm, "max_grad_norm")
+    is_prodigy = str(draft.values.get("optimizer")).lower() == "prodigy"
+    if is_prodigy:
+        values = {"kind": "prodigy", "d_beta": draft.values["prodigy_beta3"]}
+        draft.put({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
+        draft.put({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
+        if draft.values["use_8bit_adam"]:
+            draft.note("use_8bit_adam", "without AdamW it has no effect, there as here")
+    if "text_encoder_lr" in draft.rows:
+        _text_optimizer(draft, _trained_texts(draft, script), is_prodigy)
+
+
+def _text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) -> None:
+    if not texts:
+        return
+    own = dict(draft.settings["optim"]["optimizer"]) | {"weight_decay": draft.number("adam_weight_decay_text_encoder")}
+    rate = draft.number("text_encoder_lr") or draft.number("learning_rate")
+    for part in texts if draft.fits("adam_weight_decay_text_encoder") else ():
+        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in own.items()}
+        draft.put(values, "adam_weight_decay_text_encoder")
+    for part in texts if draft.fits("text_encoder_lr") and not is_prodigy else ():
+        draft.set(f"optim.part_lr.{part}", rate, "text_encoder_lr")
+
+
+def _objective(draft: Draft) -> None:
+    if draft.values.get("snr_gamma") is not None and draft.values.get("with_prior_preservation"):
+        what = "weighs the subject's pictures alone there, not those of its class; here it would weigh both"
+        draft.refuse("snr_gamma", what, "leave one of the two out")
+    if draft.values.get("prediction_type") == "sample":
+        what = "sample is trained there on the prediction less the noise, which no sampler can draw with"
+        draft.refuse("prediction_type", what, "take epsilon or v_prediction")
+    if "timestep_bias_strategy" in draft.rows:
+        timestep_bias.notes(draft)
+    if "precondition_outputs" in draft.rows:
+        draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
+
+
+def _noise_levels(draft: Draft) -> None:
+    """Which levels of noise flow-matching models are trained on, and how they weigh."""
+    if "weighting_scheme" not in draft.rows:
+        return
+    scheme = draft.text("weighting_scheme")
+    kind = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
+    weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
+    draft.put({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
+    low, high = _MODE_SCALES
+    if scheme == "logit_normal":
+        draft.set("objective.flow.mean", 0.0 - draft.number("logit_mean"), "logit_mean")
+    elif scheme == "mode" and not low <= draft.number("mode_scale") <= high:
+        what = f"must lie between {low:g} and {high:g}, beyond which σ leaves its range"
+        draft.refuse("mode_scale", what, code="E1017")
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _precision(draft: Draft) -> None:
+    """The type of the arithmetic and where it comes from; trained weights are kept in float32."""
+    own, handed = draft.text("mixed_precision"), draft.launched.mixed_precision
+    word = own or handed or "no"
+    if word not in PRECISIONS:
+        draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
+        return
+    precision = PRECISIONS[word]
+    draft.set("run.precision", precision, "mixed_precision")
+    draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
+    if handed and not own:
+        draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
+        draft.note("mixed_precision", f"not given; {precision}, as the launcher hands over")
+    elif handed and own != handed:
+        draft.note("mixed_precision", f"{precision}; the launcher hands over {handed}, the flag counts")
+    if "upcast_before_saving" in draft.rows:
+        kept = "fp32" if draft.values["upcast_before_saving"] else precision
+        draft.set("run.export.dtype", kept, "upcast_before_saving", "mixed_precision")
+
+
+def _low_bit(draft: Draft) -> None:
+    """How the frozen model is held, by the file that the line names for bitsandbytes."""
+    four, eight = (draft.values[f"{BNB}load_in_{bits}bit"] for bits in (4, 8))
+    if bool(four) == bool(eight):
+        what = "asks for both" if four else "asks for neither"
+        draft.refuse("bnb_quantization_config_path", f"{what} of load_in_4bit and load_in_8bit", "write one of them")
+    draft.set("run.frozen_dtype", "nf4" if four else "int8", "bnb_quantization_config_path")
+    if four and draft.text(f"{BNB}bnb_4bit_quant_type") == "fp4":
+        draft.note(f"{BNB}bnb_4bit_quant_type", "nf4 is taken, whose levels lie where weights do; there, fp4")
+    what = "the text encoder, which encodes before the training, is held in as few bits; there, it is not"
+    draft.note("bnb_quantization_config_path", what)
+
+
+def _saving(draft: Draft) -> None:
+    """Folder, resuming, seed."""
+    folder = draft.text("output_dir")
+    draft.put({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
+    draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
+    seed = draft.values["seed"]
+    draft.fits("seed")
+    draft.put({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
+    if seed is None:
+        draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
+
+
+def _resume(draft: Draft) -> str:
+    path = draft.text("resume_from_checkpoint")
+    if path in ("", "latest"):
+        return "auto" if path else "never"
+    last = setting_files.short(path.rstrip("/\\"))
+    numbered = re.fullmatch(r"checkpoint-(\d+)", last)
+    if numbered is None:
+        return path
+    # there, too, only the last part of the path counts, looked up in output_dir
+    step = f"step-{int(numbered[1]):08d}"
+    draft.note("resume_from_checkpoint", f"{last} is checkpoints/{step} of --output_dir")
+    return step
+
+
+def _previews(draft: Draft, script: Script) -> None:
+    """What is sampled during the run, when, and how."""
+    flag = "validation_prompts" if "validation_prompts" in draft.rows else "validation_prompt"
+    is_by_epoch = draft.values.get("validation_epochs") is not None
+    when, unit = ("validation_epochs", "epochs") if is_by_epoch else ("validation_steps", "steps")
+    counts = [one for one in (when, "num_validation_images") if one in draft.rows]
+    written, last = draft.values[flag], _final_prompt(draft)
+    prompts = list(map(str, written)) if isinstance(written, tuple) else [str(written)] if written else []
+    source, every = flag, None
+    fitting = [draft.fits(one) for one in counts] if prompts else []
+    if prompts and all(fitting):
+        source, every = when, f"{draft.whole(when)} {unit}"
+        _note_times(draft, script)
+    elif last and draft.fits("num_validation_images"):
+        prompts, flag, length = [last], "final_validation_prompt", draft.values["max_train_steps"]
+        source, every = flag, f"{length} steps" if length else f"{draft.whole('num_train_epochs')} epochs"
+    elif not prompts:
+        for one in counts:
+            if one in draft.named:
+                draft.note(one, f"without --{flag} nothing is drawn")
+    draft.set("run.preview.every", every, source)
+    if every is not None:
+        times = draft.whole("num_validation_images") if "num_validation_images" in draft.rows else 1
+        draft.set("sample.prompts", prompts * times, flag)
+    if "run.preview.weights" in draft.rows[flag].to:
+        weights = "ema" if draft.values.get("use_ema") else "raw"
+        draft.set("run.preview.weights", weights, "use_ema" if "use_ema" in draft.rows else flag)
+    if script.preview:
+        steps, guidance = script.preview
+        draft.put({"sample.steps": steps, "sample.guidance": guidance}, flag)
+
+
+def _final_prompt(draft: Draft) -> str:
+    """The prompt that is sampled at the end, where nothing stands in its way."""
+    last = str(draft.values.get("final_validation_prompt") or "")
+    why = "validation_prompt" if draft.values.get("validation_prompt") else "skip_final_inference"
+    if last and draft.values[why]:
+        draft.note("final_validation_prompt", f"--{why} counts")
+        return ""
+    return last
+
+
+def _note_times(draft: Draft, script: Script) -> None:
+    """When previews are sampled, where the script does it at other times."""
+    if script.is_flow:
+        epochs = draft.whole("validation_epochs")
+        draft.note("validation_epochs", f"previews at step 0, after every {epochs} epochs and at the end")
+    elif script.data == "captions":
+        epochs = draft.whole("validation_epochs")
+        theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
+        ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
+        draft.note("validation_epochs", f"previews {ours}. Drawn at --resolution, with the solver of sample.solver")
+
+
+def _tracking(draft: Draft, script: Script) -> None:
+    """Curves."""
+    report = draft.text("report_to")
+    if report == "comet_ml":
+        draft.refuse("report_to", "comet_ml is not supported; tensorboard, wandb and metrics.jsonl are", "take one")
+    if report == "all":
+        draft.note("report_to", "of all trackers, TensorBoard is written")
+    draft.set("run.tensorboard", report != "wandb", "report_to")
+    if report == "wandb":
+        flag = "tracker_project_name" if "tracker_project_name" in draft.rows else "report_to"
+        project = draft.text(flag) if flag != "report_to" else script.project
+        draft.put({"run.wandb.mode": "online"}, "report_to")
+        draft.set("run.wandb.project", project, flag)

@@ -1,0 +1,30 @@
+"""The dialects of diffusers' training scripts, `diffusers-NAME` for each of `SCRIPTS`: command lines into our recipe.
+
+`_scripts.py` has an entry for each script, `_flags.py` the flags of all of them, `_steps.py` what several flags decide
+together, and `_notes.py` what is not copied.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mezzotint.compat.diffusers_scripts import _steps
+from mezzotint.compat.diffusers_scripts._flags import BNB_FILE, flags_of
+from mezzotint.compat.diffusers_scripts._scripts import SCRIPTS, Script, other_scripts
+from mezzotint.compat.kit.dialect import Dialect
+
+
+def _dialect(script: Script) -> Dialect:
+    rows = flags_of(script)
+    return Dialect(
+        name=f"diffusers-{script.name}",
+        about=f"diffusers' {script.file}: {script.about}",
+        rows=rows,
+        compute=partial(_steps.compute, script=script),
+        scripts=(script.file,),
+        other_scripts=other_scripts(script),
+        tables=tuple(table for table in (BNB_FILE,) if table.flag in {row.flag for row in rows}),
+    )
+
+
+DIALECTS = {f"diffusers-{script.name}": _dialect(script) for script in SCRIPTS}

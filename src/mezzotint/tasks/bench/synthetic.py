@@ -1,0 +1,38 @@
+"""Synthetic images with captions, for a benchmark whose own images are not available (`bench --stand-in=N`)."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
+
+
+def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:
+    """The section with so many synthetic images, written below a folder, instead of its own data set."""
+    folder = write(below / "stand-in" / f"{count}-pictures-of-{settings.resolution}", count, settings.resolution)
+    captions = CaptionSettings(dropout=settings.captions.dropout)
+    values = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
+    return with_values(settings, values)
+
+
+def write(folder: Path, count: int, side: int) -> Path:
+    """Writes images of side × side pixels and their captions, unless the folder exists: it gets its name when it is
+    complete. Each is noise of 8×8 colours, enlarged, the same on every machine. Raises StorageError."""
+    if folder.is_dir():
+        return folder
+    with durable.storage_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    with durable.replacing(folder, durably=False) as aside:
+        aside.mkdir()
+        for number in range(count):
+            colours = np.frombuffer(hashlib.shake_256(b"%d" % number).digest(8 * 8 * 3), np.uint8).reshape(8, 8, 3)
+            image = Image.fromarray(colours).resize((side, side), Image.Resampling.BILINEAR)
+            image.save(aside / f"{number:05d}.png", compress_level=1)
+            (aside / f"{number:05d}.txt").write_text(f"synthetic image number {number}\n", "utf-8")
+    return folder

@@ -1,0 +1,63 @@
+"""Formats of weights files besides safetensors.
+
+A module of the group `mezzotint.weights.formats` reads and writes one and offers what `WeightsFormat` lists; its facts
+are in `recipe/weights_formats.py`. Files that are read are recognised by their first bytes, whatever their suffix; the
+suffix of a file that is written chooses its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol, cast
+
+from torch import Tensor
+
+from mezzotint import outside, registry
+from mezzotint.recipe import weights_formats
+from mezzotint.weights.files.spans import StoredTensor
+
+FOLDER = "weights/formats"
+
+
+class WeightsFormat(Protocol):
+    """Reads and writes files of one format."""
+
+    def read_header(self, path: Path) -> dict[str, StoredTensor]:
+        """The tensors of a file by name; none of them is read. Raises WeightsError."""
+
+    def read_metadata(self, path: Path) -> dict[str, str]:
+        """The texts of a file, {} where the format has none. Raises WeightsError."""
+
+    def read(self, path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """The tensors named, in the types they have there. Each owns its memory. Raises WeightsError."""
+
+    def write(self, path: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Writes a file that replaces `path` when it is whole. Tensors may be made as they are taken. Raises
+        WeightsError for a type that the format does not have, StorageError."""
+
+
+def name_at(path: Path) -> str | None:
+    """The registered format of a file; None for safetensors, for all other files and for what cannot be opened."""
+    specs = weights_formats.specs()
+    if not specs:
+        return None
+    try:
+        with outside.open_plain(path) as file:
+            start = file.read(weights_formats.START)
+    except OSError:
+        return None
+    return next((name for name, spec in specs.items() if spec.recognises(start)), None)
+
+
+def format_at(path: Path) -> WeightsFormat | None:
+    """The registered format of a file; None as `name_at`."""
+    name = name_at(path)
+    return None if name is None else cast(WeightsFormat, registry.find(FOLDER, name))
+
+
+def format_for(path: Path) -> WeightsFormat | None:
+    """The registered format in which a file of this suffix is written; None for safetensors and all other suffixes."""
+    specs = weights_formats.specs().items()
+    name = next((name for name, spec in specs if spec.suffix == path.suffix), None)
+    return None if name is None else cast(WeightsFormat, registry.find(FOLDER, name))

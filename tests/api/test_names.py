@@ -1,0 +1,42 @@
+"""`import mezzotint` costs nothing, gives the names of the API, and each of them without torch where it needs none."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import mezzotint as mz
+
+
+@pytest.mark.parametrize("name", mz.__all__)
+def test_every_name_is_there_and_documented(name: str) -> None:
+    assert (getattr(mz, name).__doc__ or "").strip()
+    assert name in dir(mz)
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'mezzotint' has no attribute 'fit'"):
+        mz.fit  # noqa: B018
+
+
+def cpu_seconds(code: str) -> float:
+    """Of the quickest of five Pythons."""
+    seconds = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(seconds)
+
+
+def test_the_import_costs_at_most_three_bare_pythons() -> None:
+    assert cpu_seconds("import mezzotint") <= 3 * cpu_seconds("pass")
+
+
+def test_a_recipe_is_read_without_torch() -> None:
+    code = "import sys, mezzotint as mz; mz.recipe('tiny_cpu', 'optim.lr=1e-3'); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

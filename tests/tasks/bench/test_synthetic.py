@@ -1,0 +1,27 @@
+"""Synthetic images instead of a data set that is not available."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.tasks.bench import synthetic
+
+
+def test_images_are_written_once_and_always_the_same(tmp_path: Path) -> None:
+    settings = synthetic.with_images(DataSettings(path=(tmp_path / "nosuch",), resolution=64), 12, tmp_path)
+    [folder] = settings.path
+    assert len(list(folder.glob("*.png"))) == len(list(folder.glob("*.txt"))) == 12
+    assert len({path.read_bytes() for path in folder.iterdir()}) == 24
+    with Image.open(folder / "00003.png") as image:
+        assert (image.size, image.mode) == ((64, 64), "RGB")
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert synthetic.write(folder, 12, 64) == folder
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    again = synthetic.write(tmp_path / "again", 12, 64)
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
