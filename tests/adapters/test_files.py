@@ -1,4 +1,4 @@
-"""Files of adapters, both ways, and in the reader on the other side."""
+"""Adapter files: reading, writing, and loading by other programs."""
 
 from __future__ import annotations
 

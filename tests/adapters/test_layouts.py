@@ -1,4 +1,4 @@
-"""Every family, kind and layout: what is written is read back, and programs accept it by the table of their names."""
+"""Every family, kind and layout: written files are read back, and other programs accept their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters in a model's weights, and several in one."""
+"""Merging adapters into a model's weights, and several into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters on networks that train."""
+"""Adapters attached to networks."""
 
 from __future__ import annotations
 

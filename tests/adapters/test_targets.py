@@ -1,4 +1,4 @@
-"""Which layers are adapted: presets held to what kohya's networks and diffusers' scripts take of full-size models."""
+"""Selecting layers: presets against kohya's networks and diffusers' scripts for full-size models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter that a run trains: its layers and ranks, its names, and what is written of it."""
+"""The adapter that a run trains: its layers and ranks, its parameter names, and its file."""
 
 from __future__ import annotations
 

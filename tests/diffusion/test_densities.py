@@ -1,4 +1,4 @@
-"""Densities of σ against what diffusers and other trainers make of the same numbers; draws by address."""
+"""Densities of σ against diffusers and other trainers, from the same random numbers; draws by address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Straight paths as schedules, against diffusers' tables: what is trained, what is drawn, μ by tokens and steps."""
+"""Flow-matching schedules against diffusers' tables: training, sampling, μ by tokens and steps."""
 
 from __future__ import annotations
 

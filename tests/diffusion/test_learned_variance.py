@@ -1,4 +1,4 @@
-"""A denoiser that learns its variance: what must hold of the terms, what weighs them, what is refused."""
+"""Learned variance: properties of the terms, their weights, unsupported settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network is shown and told, and what its answer means."""
+"""Inputs and targets of networks, and the meaning of their outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factors of networks in σ; recorded numbers are in tests/parity."""
+"""Scaling of networks parameterized by σ; recorded values are in tests/parity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Family sdxl: the stock pipeline's numbers, sizes in their order, the crop that is drawn, refusals by name."""
+"""Family sdxl: the same numbers as diffusers' pipeline, the order of sizes, the crop, other models rejected by name."""
 
 from __future__ import annotations
 

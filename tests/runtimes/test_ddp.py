@@ -1,4 +1,4 @@
-"""Gradients over several processes."""
+"""Gradient exchange between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sheets: every picture is there, small ones enlarged without blur, texts inside their place."""
+"""Contact sheets contain every image, enlarge small ones without blur, and keep texts within their cells."""
 
 from __future__ import annotations
 

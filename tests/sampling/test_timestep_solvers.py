@@ -1,4 +1,4 @@
-"""Our latents equal the stock pipeline's, for every solver, with and without guidance, from the same noise."""
+"""Latents equal those of diffusers' pipeline from the same noise, for every solver, with and without guidance."""
 
 from __future__ import annotations
 

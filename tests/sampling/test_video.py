@@ -1,4 +1,4 @@
-"""Clips as files that play, whatever encoders this PyAV has."""
+"""Clips are written as playable files, with any of PyAV's encoders."""
 
 from __future__ import annotations
 

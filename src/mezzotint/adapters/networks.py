@@ -161,8 +161,7 @@ def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
 
 
 def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
-    """The adapters to attach for loading these modules, which must have one method and none of which is
-    `untrainable`."""
+    """The adapters to attach for loading these modules, which must be trainable and have one method."""
     (method,) = {method_of(module) for module in modules.values()}
     ranks = {path: module.rank for path, module in modules.items()}
     alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
@@ -174,7 +173,7 @@ def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
     return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, forms=forms)
 
 
-def untrainable(module: AdapterModule) -> str:
+def reason_untrainable(module: AdapterModule) -> str:
     """The kind of an adapter that peft cannot train; empty if it can be trained."""
     if module.rows is not None:
         return "a LoKr of a fused layer"

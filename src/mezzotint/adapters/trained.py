@@ -292,7 +292,7 @@ def _method_of(initial: Adapter, path: Path | None) -> str:
         "from that"
     )
     for layer, module in initial.modules.items():
-        if what := networks.untrainable(module):
+        if what := networks.reason_untrainable(module):
             raise WeightsError(
                 f"model.adapter.path: {path} cannot be trained: {layer} is {what}; {remedy}", code="E1440"
             )

@@ -17,8 +17,8 @@ from mezzotint.families.shared.flow import (
     ChannelStatistics,
     FlowFamily,
     Standardized,
-    lengths_of,
     pack_latents,
+    token_lengths,
     unpack_latents,
 )
 from mezzotint.families.shared.flow_files import FlowFiles
@@ -107,7 +107,7 @@ class Family(Standardized, FlowFamily):
         """See ModelFamily. The time input is σ; texts are cut to the longest of the batch."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         height, width = x.shape[-2:]
-        lengths = lengths_of(text)
+        lengths = token_lengths(text)
         longest, mask = max(lengths, default=1), cast(Tensor, text.mask)
         velocity = net(
             hidden_states=like_parameters(pack_latents(x), net),

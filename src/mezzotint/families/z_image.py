@@ -16,7 +16,7 @@ from torch import Tensor
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, lengths_of
+from mezzotint.families.shared.flow import FlowFamily, token_lengths
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs
@@ -107,7 +107,7 @@ class Family(FlowFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""
         net, text = self._part("denoiser"), condition.text
-        lengths, states = lengths_of(text), like_parameters(text.states, net)
+        lengths, states = token_lengths(text), like_parameters(text.states, net)
         output = net(
             [x[:, None] for x in like_parameters(noised.model_input, net)],
             (1000 - noised.model_t) / 1000,

@@ -17,7 +17,7 @@ from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, ThresholdingSettings
-from mezzotint.sampling.guidance import concatenate, guided, predict_both, thresholded, zeros_like
+from mezzotint.sampling.guidance import apply_guidance, apply_threshold, concatenate, predict_both, zeros_like
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.solvers import Network
 from mezzotint.stages import Framing, Noised, TextEmbedding
@@ -54,7 +54,9 @@ def build_network(
     def guide(output: Tensor) -> Tensor:
         if not is_guided:
             return output
-        return guided(output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale)
+        return apply_guidance(
+            output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale
+        )
 
     if evaluates_at == "sigma":
         return CleanLatents(outputs, schedule, form, guide, settings.thresholding)
@@ -99,7 +101,7 @@ class CleanLatents:
         if ratio is None:
             return c_skip * x + c_out * self._guide(output)
         clean = [c_skip * x + c_out * part for part in output.split(len(x))]
-        return self._guide(torch.cat([thresholded(x_0, ratio=ratio, most=self._thresholding.max) for x_0 in clean]))
+        return self._guide(torch.cat([apply_threshold(x_0, ratio=ratio, most=self._thresholding.max) for x_0 in clean]))
 
     def _factors(self, sigma: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """c_skip, c_out, c_in, and the time input: ¼ ln σ, or the index of the nearest level."""

@@ -1,4 +1,4 @@
-"""New words of text encoders: what a caption becomes, and that nothing else is looked up otherwise."""
+"""Learned tokens: expansion of captions, and unchanged embeddings of all other tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def with_words(family: Any, words: dict[str, str], vectors: int = 1) -> Any:
 def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
     words = NewWords({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
     assert words.expand_caption("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
-    assert words.spelled == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
+    assert words.token_strings == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
     assert names_of("w", 1) == ["w"]
 
 

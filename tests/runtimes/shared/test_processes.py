@@ -1,4 +1,4 @@
-"""Texts go between processes as bytes, whatever is in them."""
+"""Any text can be exchanged between processes."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class FlowFamily(FolderFamily):
             return t5.states(encoder, ids, None)
 
 
-def lengths_of(text: TextEmbedding) -> tuple[int, ...]:
+def token_lengths(text: TextEmbedding) -> tuple[int, ...]:
     """The number of tokens of each text, on the host, for denoisers that need it. Encoders and caches store it;
     otherwise the mask is summed, which synchronizes. text: with a mask, 1 for tokens, which come first."""
     assert text.mask is not None, "a text embedding of another family"

@@ -13,7 +13,7 @@ from torch import nn
 
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.folder_files import FolderFiles, configs_in
+from mezzotint.families.shared.folder_files import FolderFiles, read_configs
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
@@ -81,7 +81,7 @@ class FlowFiles(FolderFiles):
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
-        configs = configs_in(folder, cls.spec, cls.absent(folder))
+        configs = read_configs(folder, cls.spec, cls.absent(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
         with configured(root):
             cls.require_match(root, configs)
@@ -131,7 +131,7 @@ class FlowFiles(FolderFiles):
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
         pipeline, spec = str(folder.index.get("_class_name", "")), cls.spec
         if pipeline in cls.pipelines and (not config or spec.holds({}, config)):
-            return  # without a configuration `configs_in` reports what is missing
+            return  # without a configuration `read_configs` reports what is missing
         family = kinds.family_at(folder.root)
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
         what = f"a folder of {pipeline or 'an unknown pipeline'}"

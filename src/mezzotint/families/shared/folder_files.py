@@ -261,7 +261,7 @@ class FolderFiles(ModelFiles):
         return t5.tokenizer_in(root, vocabulary) if network in _T5 else _qwen_tokenizer(root, vocabulary)
 
 
-def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
+def read_configs(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
     """The configurations of a model's parts, except absent ones. Raises WeightsError E1409 for a folder without one of
     the other parts, a tokenizer or the scheduler."""
     parts = [part for part in spec.parts if part not in absent]

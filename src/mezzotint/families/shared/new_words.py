@@ -39,7 +39,7 @@ class NewWords(nn.Module):
         return F.embedding(indices, self.get_parameter(part))
 
     @property
-    def spelled(self) -> tuple[str, ...]:
+    def token_strings(self) -> tuple[str, ...]:
         """The token string of each row."""
         return tuple(name for word, count in self.counts.items() for name in names_of(word, count))
 
@@ -74,14 +74,14 @@ def add_to_tokenizer(tokenizer: Any, words: NewWords, where: str) -> int:
     """Adds learned words to a tokenizer; returns the id of the first. Raises WeightsError E1470 for a word that is a
     token already. where: the tokenizer's name in messages."""
     vocabulary, first = tokenizer.get_vocab(), len(tokenizer)
-    for name in words.spelled:
+    for name in words.token_strings:
         if {name, name.lower(), f"{name.lower()}</w>"} & vocabulary.keys():
             raise WeightsError(
                 f"model.tokens: {name} is already a token of {where}; choose another word, such as "
                 f"<{name.strip('<>')}-1>",
                 code="E1470",
             )
-    tokenizer.add_tokens(list(words.spelled))
+    tokenizer.add_tokens(list(words.token_strings))
     return first
 
 

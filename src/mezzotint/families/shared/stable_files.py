@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.folder_files import Configs, FolderFiles, configs_in
+from mezzotint.families.shared.folder_files import Configs, FolderFiles, read_configs
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
@@ -214,7 +214,7 @@ class StableFiles(FolderFiles):
             better = None if better == spec.name else better
             what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
             raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
-        configs = configs_in(folder, spec, cls.absent(folder))
+        configs = read_configs(folder, spec, cls.absent(folder))
         cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 
