@@ -304,7 +304,7 @@ def test_klein_reads_the_layers_that_are_named() -> None:
     width = plain.shape[-1] // 3
     assert not torch.equal(plain[..., :width], other[..., :width])
     assert torch.equal(plain[..., width:], other[..., width:])
-    with pytest.raises(WeightsError, match="names layer 99") as caught:
+    with pytest.raises(WeightsError, match="has layer 99") as caught:
         files(*named, "model.flux2.text_layers=[1, 2, 99]").text_identity()
     assert caught.value.code == "E1093"
 

@@ -65,11 +65,11 @@ def bias_weights(
     """
     last = num_timesteps if end is None else end
     if not multiplier > 0:
-        raise ValueError(f"multiplier must be above 0, got {multiplier:g}")
+        raise ValueError(f"the multiplier of timesteps must be above 0, got {multiplier:g}")
     if not 0 <= begin <= last <= num_timesteps:
         raise ValueError(f"the range of timesteps must be within 0 to {num_timesteps}, got {begin} to {last}")
     if not 0 <= portion <= 1:
-        raise ValueError(f"portion must be from 0 to 1, got {portion:g}")
+        raise ValueError(f"the portion of timesteps must be from 0 to 1, got {portion:g}")
     count = int(portion * num_timesteps)
     chosen = {
         "none": slice(0, 0),
@@ -78,7 +78,7 @@ def bias_weights(
         "range": slice(begin, last),
     }
     if strategy not in chosen:
-        raise ValueError(f"unknown timestep bias {strategy!r}; choose from {', '.join(chosen)}")
+        raise ValueError(f"unknown bias of timesteps {strategy!r}; choose from {', '.join(chosen)}")
     weights: NDArray[np.float64] = np.ones(num_timesteps)
     weights[chosen[strategy]] *= multiplier
     weights /= weights.sum()
