@@ -37,7 +37,7 @@ from PIL import Image
 from mezzotint import draws, fault_injection, outside
 from mezzotint.assets import ASSETS as assets
 from mezzotint.cli import main
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import _unpickling, pickled
 

@@ -86,7 +86,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),
         (["explain"], "explain: nothing is named; write mezzotint explain PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …\n"),
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),
-        (["explain", "learning_rat"], "did you mean optim.lr?"),
+        (["explain", "optim.lrr"], "did you mean optim.lr?"),
         (["schema", "--yaml"], "mezzotint schema has no option --yaml"),
         (["doctor", "--htlm=x"], "did you mean --html?"),
         (["schema", "x"], "write mezzotint schema; got 1 name\n"),

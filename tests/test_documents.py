@@ -21,16 +21,17 @@ from installed import install
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
 from mezzotint.data.media import colour, decoding
-from mezzotint.errors import CODES, MezzotintError, RecipeError
+from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import change_of
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.reading.paths import by_path, owner, sections
-from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.base import change_of
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.reading.paths import by_path, owner, sections
+from mezzotint.settings.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.reference import error_codes
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, schema
 from mezzotint.tasks.reading import foreign
@@ -54,8 +55,8 @@ GUIDES = sorted(SOURCE.glob("compat/*/guide.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *GUIDES])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 EXAMPLES = {
-    "data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
-    "recipe/families/dimmed.py",
+    "data/formats/caption_table.py", "settings/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
+    "settings/families/dimmed.py",
 }  # fmt: skip
 """Files that a page tells the reader to write."""
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
@@ -171,7 +172,7 @@ def linked_from(name: str) -> set[Path]:
 def test_settings_codes_and_files_that_are_named_are_there() -> None:
     for name, text in TEXTS.items():
         for code in re.findall(r"\bE1\d{3}\b", text):
-            assert code in CODES, (name, code)
+            assert code in error_codes(), (name, code)
         for word in inline(text):
             path = re.fullmatch(r"((?:model|data|objective|optim|run|sample)(?:\.[a-z_0-9]+)+)(?:\+?=(.*))?", word)
             # a decision may name what was turned down
@@ -368,7 +369,7 @@ def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     kinds = {"caption_table.py": "python run format", "caption_table_spec.py": "python run format-spec"}
     groups = {
         "mezzotint.formats": {"caption-table": "caption_table"},
-        "mezzotint.recipe.formats": {"caption-table": "caption_table_spec"},
+        "mezzotint.settings.formats": {"caption-table": "caption_table_spec"},
     }
     files = {name: block("docs/how-to-add/format.md", words) for name, words in kinds.items()}
     install(tmp_path / "site", monkeypatch, files, groups)
@@ -469,7 +470,7 @@ def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
     pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items()}
     written = [text for name, text in pages.items() if name.startswith("reference/errors/")]
     codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
-    assert sorted(codes) == sorted(CODES)
+    assert sorted(codes) == sorted(error_codes())
     rules = pages["guides/resume.md"].partition("<!-- begin rules")[2]
     assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
     for kind in MezzotintError.__subclasses__():

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint import errors
+from mezzotint import errors, registry
 from mezzotint.codes import SEE_MESSAGE
-from mezzotint.errors import CODES, MezzotintError, Problem, RecipeError, Stopped, explain_code
-from mezzotint.recipe.reading.paths import owner, sections
+from mezzotint.errors import MezzotintError, Problem, RecipeError, Stopped
+from mezzotint.settings.reading.paths import owner, sections
+from mezzotint.settings.reference import error_codes, explain_code
 
 SOURCE = Path(errors.__file__).parent
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MezzotintError)]
@@ -41,8 +42,8 @@ def _is_table(node: ast.AST) -> bool:
 
 def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:
     used = codes_used()
-    assert used - set(CODES) == set(), "add a title to errors.CODES"
-    assert set(CODES) - used == set(), "explained and nowhere used"
+    assert used - set(error_codes()) == set(), "add a title to a table of codes"
+    assert set(error_codes()) - used == set(), "explained and nowhere used"
 
 
 def test_every_setting_that_a_sentence_names_is_there() -> None:
@@ -62,8 +63,10 @@ def test_every_setting_that_a_sentence_names_is_there() -> None:
 
 
 def test_codes_stand_in_order_with_a_title_of_one_line_and_at_most_a_paragraph() -> None:
-    assert list(CODES) == sorted(CODES)
-    for code, text in CODES.items():
+    tables = [registry.find("codes", name).CODES for name in registry.names("codes")]
+    assert all(list(table) == sorted(table) for table in tables)
+    assert sum(map(len, tables)) == len(error_codes()), "two tables have the same code"
+    for code, text in error_codes().items():
         title, _, paragraph = text.partition("\n")
         assert re.fullmatch(r"E1[0-9]{3}", code)
         assert 15 < len(title) <= 112, code
@@ -74,8 +77,8 @@ def test_codes_stand_in_order_with_a_title_of_one_line_and_at_most_a_paragraph()
 
 
 def test_a_code_is_explained_in_either_case() -> None:
-    assert explain_code("e1000") == CODES["E1000"]
-    assert explain_code("E1023") == f"{CODES['E1023']}\n{SEE_MESSAGE}"
+    assert explain_code("e1000") == error_codes()["E1000"]
+    assert explain_code("E1023") == f"{error_codes()['E1023']}\n{SEE_MESSAGE}"
     assert explain_code("E9999") is None
 
 
@@ -98,7 +101,7 @@ def test_errors_travel_between_processes_with_their_code(kind: type[MezzotintErr
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_code_of_its_own_that_is_explained(kind: type[MezzotintError]) -> None:
-    assert kind("x").code in CODES
+    assert kind("x").code in error_codes()
 
 
 def test_an_error_shows_its_code_and_a_stop_only_its_sentence() -> None:

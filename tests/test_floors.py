@@ -22,8 +22,8 @@ PACKAGE = Path(mezzotint.__file__).parent
 ROOT = Path(__file__).parents[1]
 FILES = sorted(PACKAGE.rglob("*.py"))
 FOLDERS = (
-    "families", "recipe/families", "runtimes", "dialects", "data/formats", "recipe/formats", "weights/layouts",
-    "recipe/optimizers", "training/optimizers", "training/callbacks",
+    "families", "settings/families", "runtimes", "dialects", "data/formats", "settings/formats", "weights/layouts",
+    "settings/optimizers", "training/optimizers", "training/callbacks",
 )  # fmt: skip
 UNPICKLING = PACKAGE / "weights" / "files" / "_unpickling.py"
 ENTRY_POINTS = ("cli.py", "__main__.py", "board/acting/drawer.py", "board/reading/token_counts.py")
@@ -141,12 +141,13 @@ def test_folders_say_what_may_be_imported_from_outside() -> None:
 
 def test_floors_without_torch_load_none() -> None:
     code = (
-        "import sys\nimport mezzotint.recipe.reading.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
+        "import sys\nimport mezzotint.settings.reading.read, mezzotint.settings.reference\n"
+        "import mezzotint.settings.resume_rules\n"
         "import mezzotint.cli, mezzotint.stages, mezzotint.registry, mezzotint.run_folder, mezzotint.draws\n"
         "import mezzotint.fault_injection, mezzotint.shapes\n"
         "for kind in ('families', 'formats', 'optimizers', 'weights_formats'):\n"
-        "    for name in mezzotint.registry.names(f'recipe/{kind}'):\n"
-        "        mezzotint.registry.find(f'recipe/{kind}', name)\n"
+        "    for name in mezzotint.registry.names(f'settings/{kind}'):\n"
+        "        mezzotint.registry.find(f'settings/{kind}', name)\n"
         "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -262,8 +263,8 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
     words = ("model_copy(", "with_values(", "seed == -1")
     texts = {str(path.relative_to(PACKAGE)): code_of(path) for path in FILES if says_one_of(words, path)}
     copying, changing = ({name for name, text in texts.items() if word in text} for word in words[:2])
-    assert copying == {"recipe/base.py", "recipe/reading/read.py"}
-    assert {name for name in changing if not name.startswith(("tasks/", "recipe/", "compat/"))} == {
+    assert copying == {"settings/base.py", "settings/reading/read.py"}
+    assert {name for name in changing if not name.startswith(("tasks/", "settings/", "compat/"))} == {
         "api/datasets.py",
         "data/catalogue/catalogue.py",
         "data/catalogue/indexing.py",
@@ -306,9 +307,9 @@ def names_another(path: Path, names: Collection[str]) -> bool:
 
 _LORA_FILES = "kohya and diffusers are layouts of adapter files"
 NAMED = {
-    "families": (("families", "recipe/families"), {
-        "recipe/sections/data.py": "the list of sizes in SDXL's paper",
-        "recipe/sections/model.py": "the default",
+    "families": (("families", "settings/families"), {
+        "settings/sections/data.py": "the list of sizes in SDXL's paper",
+        "settings/sections/model.py": "the default",
         "weights/layouts/shared.py": "the layout of SDXL and its kin",
         "weights/single_file/extras.py": "the layout of files from before they said so",
     }),
@@ -317,21 +318,18 @@ NAMED = {
         "adapters/writing.py": _LORA_FILES,
         "api/datasets.py": "the form in which data sets that are Python objects are written",
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
-        "recipe/formats/base.py": "the default for the pictures beside clips",
-        "recipe/reading/foreign_names.py": "a program whose settings are recognised",
-        "recipe/sections/data.py": "the default",
-        "recipe/sections/saving.py": _LORA_FILES,
+        "settings/formats/base.py": "the default for the pictures beside clips",
+        "settings/sections/data.py": "the default",
+        "settings/sections/saving.py": _LORA_FILES,
         "tasks/bench/synthetic.py": "the data set that it writes itself",
-        "tasks/reading/foreign.py": "a program whose name may be given",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,
         "tasks/weights/args.py": _LORA_FILES,
         "weights/single_file/extras.py": "a key of its own JSON",
     }),
-    "optimizers": (("recipe/optimizers",), {
-        "recipe/reading/foreign_names.py": "what others call ours",
-        "recipe/sections/optim.py": "the default",
+    "optimizers": (("settings/optimizers",), {
+        "settings/sections/optim.py": "the default",
         "tasks/check/fitting.py": "the smallest that ships, proposed where memory is short",
     }),
 }  # fmt: skip
@@ -339,22 +337,6 @@ NAMED = {
 
 
 _TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
-_CODES = "what `explain` says of codes that a folder of `compat` raises"
-_ADVICE = "whose advice holds for a family: documents of other trainers are its source"
-TRAINERS_NAMED = {
-    "codes/data.py": _CODES,
-    "codes/model.py": _CODES,
-    "codes/recipes.py": _CODES,
-    "recipe/advice.py": _ADVICE,
-    "recipe/families/sd.py": _ADVICE,
-    "recipe/families/sdxl.py": _ADVICE,
-    "recipe/optimizers/base.py": "the help of `no_decay` names a rule of MindONE's folder",
-    "recipe/reading/foreign_names.py": "a program whose settings are recognised, to answer with ours",
-    "recipe/renamed.py": "what values were called before",
-    "tasks/weights/_source.py": "LatteT2V is told that it needs no converting",
-    "training/optimizers/_torch_class.py": "a remedy says how another program writes it",
-}
-"""The files outside of `compat` that name another trainer in code, with the reason. It only becomes shorter."""
 
 
 def names_a_trainer(source: str) -> bool:
@@ -381,7 +363,7 @@ def test_no_core_file_names_another_trainer_in_code() -> None:
         for path in FILES
         if _TRAINER.search(path.read_text("utf-8")) and names_a_trainer(path.read_text("utf-8"))
     }
-    assert {name for name in named if not name.startswith("compat/")} == TRAINERS_NAMED.keys()
+    assert {name for name in named if not name.startswith("compat/")} == set()
 
 
 @pytest.mark.parametrize(

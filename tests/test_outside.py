@@ -19,12 +19,12 @@ from mezzotint.data.files import columns
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
 from mezzotint.outside import NoPlainFile
-from mezzotint.recipe.reading.read import read as read_recipe
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, RunFolder
 from mezzotint.sampling import prompt_file
+from mezzotint.settings.reading.read import read as read_recipe
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train.resume import choose
 from mezzotint.training.callbacks import metrics_log

@@ -78,7 +78,7 @@ GROUPS = {
     "mezzotint.formats": {"torn": "torn_format"},
     "mezzotint.dialects": {"gone": "nowhere.dialect"},
     "mezzotint.optimizers": {"torn": "torn_format"},
-    "mezzotint.recipe.optimizers": {"torn": "torn_format"},
+    "mezzotint.settings.optimizers": {"torn": "torn_format"},
     "mezzotint.callbacks": {"torn": "torn_format", "quits": "quits", "loud": "loud"},
 }
 """An own name, a module that fails as it is imported, and one that is not there."""

@@ -21,9 +21,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from mezzotint import cli, startup
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.train.run_files import environment
 
 USER_SETTINGS = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})

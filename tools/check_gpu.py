@@ -29,11 +29,11 @@ import yaml
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import size
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import size
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.recipe import Recipe, effective
 from mezzotint.tasks.bench import synthetic
 from mezzotint.tasks.bench.bench import Options, bench
 from mezzotint.tasks.bench.measuring import Measured, measure

@@ -51,9 +51,9 @@ CLIPS = ("data.path={world}/films", "data.format=videofolder", "data.buckets.sha
          "data.crop=center", "data.resolution=32", "data.batch_size=2", "optim.lr=1e-3")  # fmt: skip
 LATTE = (
     *CLIPS, "model.family=latte", "model.path={world}/models/tiny-latte", "model.weights=random",
-    "data.buckets.step=16", "data.clips.frames=5", "data.clips.images=2", "data.clips.images_from=clips",
+    "data.buckets.step=16", "data.clips.frames=5", "data.clips.stills=2", "data.clips.stills_from=clips",
     "data.captions.clean=true", "optim.ema.rule=saturating", "run.seed=3", "run.save.every=2 steps",
-    "run.gradient_checkpointing.enabled=true",
+    "run.recompute.enabled=true",
 )  # fmt: skip
 SDXL = (
     "model.family=sdxl", "model.path={world}/models/tiny-sdxl", "model.weights=random", "data.path={world}/few",
@@ -93,7 +93,7 @@ TEXT_TRAINED = (
     *NARROW, "model.train=[denoiser, text_encoder]", "optim.part_lr={text_encoder: 5e-4}",
     "optim.schedule={kind: cosine, warmup_steps: 2}", "optim.ema={rule: ramp, decay: 0.99}", "optim.clip.scope=part",
     "model.prediction=v", "objective={min_snr_gamma: 5, pyramid_discount: 0.5, zero_terminal_snr: true}",
-    "data.holdout.fraction=0.25", "run.validation.every=2 steps", "run.preview.every=3 steps", "sample.steps=2",
+    "data.holdout.share=0.25", "run.validation.every=2 steps", "run.preview.every=3 steps", "sample.steps=2",
     "sample.prompts=[a red circle]", "data.captions.shuffle_tags=true", "data.captions.keep_tags=1",
 )  # fmt: skip
 OPTIMIZERS = {
@@ -201,7 +201,7 @@ def stable_diffusion() -> list[Journey]:
         ),
         Journey("text encoder", (train(*TEXT_TRAINED, "run.steps=4"),)),
         Journey("half precision", (train(*NARROW, "data.buckets.shape=square", "run.precision=bf16",
-                                         "run.weight_dtype=pure", "run.steps=2"),
+                                         "run.weight_dtype=alone", "run.steps=2"),
                                    train(*NARROW, "data.buckets.shape=square", "run.precision=fp16",
                                          "run.steps=2", folder="fp16"))),
         Journey(
@@ -327,7 +327,7 @@ def mindspore() -> Journey:
     own = {"train": ours, "merge": (f"--config={base}",), "sample": (f"model.config={base}", "--size=64x64")}
     lines = [foreign_line(verb, "mindone-sdxl", line.replace("{base}", base), *own.get(verb, ()))
              for verb, line in MINDONE.values()]  # fmt: skip
-    written = ("run.export.file_format=mindspore", "run.export.single_file=true", "run.export.optimizer_file=mindone")
+    written = ("run.export.mindspore=true", "run.export.single_file=true", "run.export.mindspore_optimizer=true")
     return Journey(
         "mindone-sdxl",
         (

@@ -113,7 +113,8 @@ class Words:
 
     def _translate_value(self, path: str, value: Any) -> Any:
         plain = re.sub(r"(\.\d+)+$", "", path)  # of a list
-        return self.values.get(f"{plain}={_in_one_line(value)}", value)
+        new = self.values.get(f"{plain}={_in_one_line(value)}", value)
+        return None if new == "null" and not isinstance(value, str) else new  # of JSON; a command line has the word
 
     def translate_path(self, path: str) -> str:
         """Of a setting. The longest row holds; a path that is new already stays."""

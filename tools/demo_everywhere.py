@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import durable
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mini import lesson

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from mezzotint import draws
 from mezzotint.diffusion import densities, flow
-from mezzotint.recipe.sections.flow import FlowSettings
+from mezzotint.settings.sections.flow import FlowSettings
 
 PLACE = Path(__file__).parents[1] / "docs" / "pictures" / "densities.png"
 DENSITIES = {

@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from flow_folders import full_size  # noqa: E402
 
-from mezzotint.recipe.reading.read import read  # noqa: E402
-from mezzotint.recipe.recipe import Recipe  # noqa: E402
+from mezzotint.settings.reading.read import read  # noqa: E402
+from mezzotint.settings.recipe import Recipe  # noqa: E402
 from mezzotint.shapes import Size  # noqa: E402
 from mezzotint.tasks.check import fitting  # noqa: E402
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.reading.paths import sections, settings
-from mezzotint.recipe.reference import ON_RESUME, default_text, type_words
+from mezzotint.settings.reading.paths import sections, settings
+from mezzotint.settings.reference import ON_RESUME, default_text, type_words
 
 LARGE = 1600
 """Bytes of a section's table from which on it has a page of its own, although it is inside another section."""

@@ -43,10 +43,10 @@ from mezzotint.data.files.listing import walk
 from mezzotint.data.loading.loader import RankShare
 from mezzotint.data.media import decoding
 from mezzotint.data.schedule.plan import Timeline, plan_columns
-from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.processes import Processes
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.cache import inventory
 
 SIZES = ((96, 64), (64, 96), (64, 64), (80, 64))

@@ -13,8 +13,8 @@ How the figures are counted:
 - a **class name** has more than one meaning where two modules define it, except for the names that the program looks up
   in each file of a folder and in compat/ (`ASKED_FOR`).
 - a **feature** is a commit that adds a file to a folder of choices (`CHOICES`: a family, a format, an optimizer …), or
-  more settings to recipe/sections than it removes. Its size is the number of .py files below src/ that the same commit
-  adds, changes or renames. A feature that took several commits is counted in parts, and a commit with two features is
+  more settings to settings/sections than it removes. Its size is the number of .py files below src/ that the same
+  commit adds, changes or renames. A feature that took several commits is counted in parts, and a commit with two features is
   one: the figure is a hint for reviews, not a measure of a single feature.
 """
 
@@ -43,7 +43,7 @@ RESULT_WORDS = ("found", "told", "made", "wanted", "asked", "given", "taught")
 CHOICES = (
     "families",
     "data/formats",
-    "recipe/optimizers",
+    "settings/optimizers",
     "runtimes",
     "training/callbacks",
     "weights/layouts",
@@ -69,7 +69,7 @@ STORIES = {
     "command line": ("tasks", "commands", "cli", "__main__"),
     "ground": ("",),
 }  # fmt: skip
-SECTIONS = "src/mezzotint/recipe/sections"
+SECTIONS = "src/mezzotint/settings/sections"
 COUNT = 10
 """So many features are listed."""
 

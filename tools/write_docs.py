@@ -17,9 +17,9 @@ from typing import Any
 
 import recipe_pages
 from mezzotint import errors, registry
-from mezzotint.errors import CODES, MezzotintError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.paths import settings
+from mezzotint.errors import MezzotintError
+from mezzotint.settings import reference
+from mezzotint.settings.reading.paths import settings
 from mezzotint.tasks.reading import foreign
 from mezzotint.training.callbacks._scalars import TAGS
 
@@ -74,7 +74,9 @@ def notebook_page(notebook: Path) -> str:
 
 def error_pages() -> dict[str, str]:
     """Files of docs/reference/errors: README.md with the kinds of errors, and a page for each group of codes."""
-    unknown = {code[:3] for code in CODES} - {prefix for ranges in ERROR_PAGES.values() for prefix in ranges}
+    unknown = {code[:3] for code in reference.error_codes()} - {
+        prefix for ranges in ERROR_PAGES.values() for prefix in ranges
+    }
     if unknown:
         raise ValueError(f"ERROR_PAGES has no page for the codes {sorted(unknown)}")
     return {"README.md": error_index(), **{name: error_page(ranges) for name, ranges in ERROR_PAGES.items()}}
@@ -100,8 +102,10 @@ def error_page(ranges: Mapping[str, str]) -> str:
     """The codes of some ranges. ranges: the first three characters of a code, and what such codes are about."""
     text = [f"# Error codes {', '.join(f'{prefix}..' for prefix in ranges)}", ""]
     for prefix, about in ranges.items():
-        codes = sorted(code for code in CODES if code.startswith(prefix))
-        text += [f"## {about}", "", *table(("code", "what it means"), [(f"`{c}`", _line(CODES[c])) for c in codes]), ""]
+        rows = [
+            (f"`{code}`", _line(means)) for code, means in reference.error_codes().items() if code.startswith(prefix)
+        ]
+        text += [f"## {about}", "", *table(("code", "what it means"), rows), ""]
     return "\n".join(text)
 
 
@@ -236,7 +240,8 @@ def _line(text: str) -> str:
 def main() -> None:
     """Writes what differs, deletes what has no source, and says so."""
     written = pages()
-    for page in sorted(set(OPTIONS.iterdir()) - written.keys()):
+    folders = (OPTIONS, REFERENCE / "recipe", REFERENCE / "errors")
+    for page in sorted({page for folder in folders for page in folder.iterdir()} - written.keys()):
         page.unlink()
         print(f"deleted {page.relative_to(DOCS.parent)}")
     for path, text in written.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mezzotint.api.runs import Run
     from mezzotint.api.training import OpenTrainer, open_trainer, train
     from mezzotint.errors import MezzotintError, RecipeError
-    from mezzotint.recipe.base import Every
+    from mezzotint.settings.base import Every
     from mezzotint.stages import StepReport
     from mezzotint.training.callbacks.base import Action, Callback
     from mezzotint.training.progress import Progress
@@ -32,7 +32,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Action": "training.callbacks.base",
     "Callback": "training.callbacks.base",
-    "Every": "recipe.base",
+    "Every": "settings.base",
     "ImageDataset": "api.datasets",
     "LoadedRecipe": "api.recipes",
     "LossBatch": "training.user_code",

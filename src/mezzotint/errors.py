@@ -11,9 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TextIO
 
-from mezzotint.codes import CODES as CODES
-from mezzotint.codes import SEE_MESSAGE
-
 _LONGEST = 200
 """A name of more letters is like no other, and looking for one would take long."""
 
@@ -73,8 +70,8 @@ class Problem(NamedTuple):
     """One thing that is wrong in a file or a request.
 
     where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" when `what` says
-    it); code: `E…`, a key of `CODES`; line: 1-based line in the file, or None when it came from the command line or a
-    default; is_default: nobody has given the value.
+    it); code: `E…`, which `codes/` explains; line: 1-based line in the file, or None when it came from the command line
+    or a default; is_default: nobody has given the value.
     """
 
     where: str
@@ -209,10 +206,3 @@ class Stopped(MezzotintError):
 
     def __str__(self) -> str:
         return self.message
-
-
-def explain_code(code: str) -> str | None:
-    """What `mezzotint explain` prints of a code: its title, a line break, and its paragraph. None when there is no such
-    code."""
-    text = CODES.get(code.upper())
-    return text if text is None or "\n" in text else f"{text}\n{SEE_MESSAGE}"

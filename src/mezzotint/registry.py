@@ -4,7 +4,7 @@ A folder of the package is a list of choices: every module in it is one, and eve
 it offers, except `base`, `shared` and names with an underscore. To add a choice is to add a file.
 
 Folders in `compat/` and other installed packages add choices through entry points: groups `mezzotint.families`,
-`.formats`, `.dialects`, `.optimizers` and `.callbacks`, and `mezzotint.recipe.families`, `.formats` and `.optimizers`
+`.formats`, `.dialects`, `.optimizers` and `.callbacks`, and `mezzotint.settings.families`, `.formats` and `.optimizers`
 for the modules without torch; smaller groups are named where they are read, such as `weights/files/formats.py`. An
 installed package declares them in its metadata, a folder of `compat/` in the dictionary `ENTRY_POINTS` of its
 `__init__`: `{group: {name: module}}`. A module is imported when a recipe names it.

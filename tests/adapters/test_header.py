@@ -11,7 +11,7 @@ from mezzotint.adapters import header
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerName
-from mezzotint.recipe.sections.adapter import AdapterSettings
+from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.modelspec import Description
 

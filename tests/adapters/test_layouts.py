@@ -19,7 +19,7 @@ from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import family_spec
+from mezzotint.settings.families.base import family_spec
 from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
 

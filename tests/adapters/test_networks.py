@@ -17,7 +17,7 @@ from mezzotint.adapters import networks, targets
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, row_lengths
 from mezzotint.adapters.networks import AdapterShape, Method
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.sections.run import LowBit
+from mezzotint.settings.sections.run import LowBit
 from mezzotint.weights import low_bit
 from mezzotint.weights.low_bit import LowBitLinear, WeightForm
 

@@ -18,7 +18,7 @@ from mezzotint.adapters.names import LayerName
 from mezzotint.adapters.trained import START, TrainedAdapter
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.model_files import ModelFiles
 

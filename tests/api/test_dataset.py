@@ -56,7 +56,7 @@ class Keyed(Plain):
 
 
 def tiny(name: str, *words: str) -> mz.LoadedRecipe:
-    return mz.api.recipe("tiny_cpu", *WORDS, f"run.name={name}", *words)
+    return mz.recipe("tiny_cpu", *WORDS, f"run.name={name}", *words)
 
 
 def test_an_object_trains_as_its_files_would() -> None:

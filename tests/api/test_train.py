@@ -34,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tiny(name: str, *words: str) -> mz.LoadedRecipe:
-    return mz.api.recipe("tiny_cpu", *WORDS, f"run.name={name}", *words)
+    return mz.recipe("tiny_cpu", *WORDS, f"run.name={name}", *words)
 
 
 def bits(checkpoint: Path) -> str:
@@ -195,7 +195,7 @@ def test_a_callback_is_called_when_its_interval_says() -> None:
 
 def test_every_problem_of_a_recipe_is_raised_at_once() -> None:
     with pytest.raises(mz.RecipeError) as caught:
-        mz.api.recipe("tiny_cpu", "optim.rl=1", "data.batch_size=0")
+        mz.recipe("tiny_cpu", "optim.rl=1", "data.batch_size=0")
     assert len(caught.value.problems) == 2
 
 
@@ -223,8 +223,7 @@ class Interrupt(mz.Callback):
             os.kill(os.getpid(), signal.SIGINT)
         return mz.Action.NOTHING
 
-from mezzotint.api import recipe as load
-recipe = load("tiny_cpu", "run.steps=50", "run.name=a", "run.tensorboard=false")
+recipe = mz.recipe("tiny_cpu", "run.steps=50", "run.name=a", "run.tensorboard=false")
 try:
     run = mz.train(recipe, callbacks=[Interrupt()])
     print("returned", run.step, run.checkpoints[0].name, run.is_finished)

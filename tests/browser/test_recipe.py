@@ -12,7 +12,7 @@ import pytest
 from board_runs import opened, wait
 
 from mezzotint.board.acting import actions, recipe_pages
-from mezzotint.recipe.reading.read import read
+from mezzotint.settings.reading.read import read
 
 COMMAND = "document.getElementById('command').textContent"
 

@@ -16,8 +16,8 @@ from mezzotint import registry
 from mezzotint.compat.kit import reading
 from mezzotint.compat.kit.dialect import FOREIGN_DEFAULTS, Row
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.paths import owner
-from mezzotint.recipe.reading.writing import as_yaml
+from mezzotint.settings.reading.paths import owner
+from mezzotint.settings.reading.writing import as_yaml
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "options"
 ALL: list[Lines] = [

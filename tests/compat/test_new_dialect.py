@@ -12,7 +12,7 @@ from installed import install
 
 from mezzotint import registry
 from mezzotint.cli import main
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to-add" / "compat.md"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.diffusion import densities, flow
-from mezzotint.recipe.sections.flow import FlowSettings
+from mezzotint.settings.sections.flow import FlowSettings
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow" / "densities.safetensors"
 

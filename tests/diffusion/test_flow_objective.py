@@ -16,8 +16,8 @@ from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sections.flow import FlowSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.flow import FlowSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow" / "densities.safetensors"
 FIXED = FlowSchedule.of({"shift": 3.0}, Tokens())

@@ -15,7 +15,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.prediction import add_noise
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
 
 SCHEDULE = Schedule.linear()
@@ -48,9 +48,8 @@ def test_the_loss_of_each_sample_is_open_sora_plans(mask: str, record: dict[str,
     loss = objective().loss(record["in.model_output"], noised(record, mask), torch.ones(4), latents_mask)
     torch.testing.assert_close(loss.per_sample, record[f"out.{mask}.loss"], rtol=1e-6, atol=0)
     assert torch.equal(loss.weight, torch.ones(4))
-    plain = objective(variance="none").loss(
-        record["in.model_output"], noised(record, mask), torch.ones(4), latents_mask
-    )
+    mean_part = record["in.model_output"].chunk(2, dim=1)[0]
+    plain = objective().loss(mean_part, noised(record, mask), torch.ones(4), latents_mask)
     torch.testing.assert_close(plain.per_sample, record[f"out.{mask}.mse"], rtol=1e-6, atol=0)
 
 
@@ -85,7 +84,7 @@ def test_a_velocity_that_means_the_same_has_the_same_term(record: dict[str, Tens
     x_0 = (some.x_t - (1 - alpha_bar).sqrt() * eps[keep]) / alpha_bar.sqrt()
     velocity = alpha_bar.sqrt() * eps[keep] - (1 - alpha_bar).sqrt() * x_0
     with_variance = objective("v").loss(torch.cat([velocity, v[keep]], dim=1), some, torch.ones(2)).per_sample
-    plain = objective("v", variance="none").loss(torch.cat([velocity, v[keep]], dim=1), some, torch.ones(2)).per_sample
+    plain = objective("v").loss(velocity, some, torch.ones(2)).per_sample
     torch.testing.assert_close(with_variance - plain, record["out.ones.vb"][keep], rtol=1e-3, atol=1e-6)
 
 
@@ -97,24 +96,20 @@ def test_noise_offset_belongs_to_what_is_learnt() -> None:
     perfect = torch.cat([there.noise, torch.zeros_like(there.noise)], dim=1)
     loss = o.loss(perfect, there, torch.ones(2))
     bits = loss.per_sample
-    plain = objective(variance="none", noise_offset=0.5).loss(perfect, there, torch.ones(2))
+    plain = o.loss(there.noise, there, torch.ones(2))
     assert torch.equal(plain.per_sample, torch.zeros(2))
     assert bits[0] > 1e-4  # v = 0 is not the true variance
     assert (bits < 0.01).all()
 
 
 def test_what_cannot_be_learnt_is_refused(record: dict[str, Tensor]) -> None:
-    half = record["in.model_output"].chunk(2, dim=1)[0]
-    with pytest.raises(RecipeError, match="none for a variance") as met:
-        objective(variance="learned-range").loss(half, noised(record), torch.ones(4))
-    assert met.value.code == "E1465"
     with pytest.raises(AssertionError, match="pure noise"):
         Posterior.of(SCHEDULE.rescaled_to_zero_terminal_snr())
-    with pytest.raises(RecipeError, match="ends in pure noise"):
+    with pytest.raises(RecipeError, match="ends in pure noise") as met:
         objective("v", zero_terminal_snr=True).loss(record["in.model_output"], noised(record), torch.ones(4))
-    objective("v", zero_terminal_snr=True, variance="none").loss(
-        record["in.model_output"], noised(record), torch.ones(4)
-    )
+    assert met.value.code == "E1465"
+    mean_part = record["in.model_output"].chunk(2, dim=1)[0]
+    objective("v", zero_terminal_snr=True).loss(mean_part, noised(record), torch.ones(4))
 
 
 def test_a_mask_of_ones_says_what_no_mask_says(record: dict[str, Tensor]) -> None:

@@ -13,7 +13,7 @@ from mezzotint.diffusion import noise, timesteps, weighting
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 
 SHAPE = (4, 6, 5)
 

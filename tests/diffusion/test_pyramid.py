@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from mezzotint.diffusion import pyramid
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "everydream2"
 CASES: list[dict[str, Any]] = json.loads((RECORDS / "pyramid_noise.json").read_text())

@@ -15,7 +15,7 @@ from torch import Tensor
 from mezzotint.adapters import files, writing
 from mezzotint.adapters.names import LayerNames
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import exports
 
 Prepare = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from installed import install
 
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.checkpoints import state
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to-add"
@@ -60,7 +60,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside
 def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_world: Any) -> None:
     with pytest.raises(ValueError, match="signum"):
         OptimSettings(optimizer={"kind": "signum"})
-    outside.add("recipe/optimizers", "signum", shown("optimizer"))
+    outside.add("settings/optimizers", "signum", shown("optimizer"))
     outside.add("training/optimizers", "signum", shown("optimizer-step"))
     settings = OptimSettings(optimizer={"kind": "signum", "momentum": 0.5})
     assert settings.model_dump(mode="json")["optimizer"] == {"kind": "signum", "momentum": 0.5}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.train import held_out
 

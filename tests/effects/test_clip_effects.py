@@ -17,8 +17,8 @@ from refusals import refused
 
 from mezzotint.data.media import _clips, patience
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch
 
 Make = Callable[..., Any]

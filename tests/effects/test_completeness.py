@@ -11,26 +11,13 @@ import pytest
 from installed import names_of_trainers
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading import paths
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings import reference
+from mezzotint.settings.reading import paths
+from mezzotint.settings.reading.read import read_text
 
 HERE = Path(__file__).parent
 CORE = (*HERE.glob("test_*.py"),)
 FILES = (*CORE, *HERE.parent.glob("compat/*/effects/test_*.py"))
-OF_TRAINERS = {
-    "data.clips.missing": "only the format clip-list looks at it",
-    "data.clips.text_embeddings": "only the format clip-list names files of embeddings",
-    "model.max_tokens": "only the family latte has it",
-    "model.text_encoder": "only the family latte has it",
-    "objective.variance": "only the family latte predicts a variance",
-    "run.export.optimizer_file": "only MindONE's folder brings such a file",
-    "run.live.dialect": "only folders of trainers bring dialects",
-    "run.live.line": "only folders of trainers bring dialects",
-    "run.start.optimizer": "only MindONE's folder reads such a file",
-}
-"""Settings of the core that show an effect with a folder of `compat` alone, with the reason. It only becomes
-shorter."""
 
 
 def rows_in(source: str) -> set[str]:
@@ -88,17 +75,19 @@ def leaves(schema: dict[str, Any]) -> set[str]:
 def test_every_setting_has_a_row() -> None:
     shown = set[str]().union(*(rows_in(path.read_text()) for path in FILES))
     settings = {setting.path for setting in paths.settings()}
-    assert settings - shown - OF_TRAINERS.keys() == set(), (
-        "settings without a row: write a test with @pytest.mark.effect that shows it"
-    )
+    assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
     assert shown - settings == set(), "rows of settings that are not there"
 
 
 def test_settings_of_the_core_have_their_row_without_any_folder_of_a_trainer() -> None:
     shown = set[str]().union(*(rows_in(path.read_text()) for path in CORE))
-    sections = tuple(f"model.{name.replace('-', '_')}." for name in names_of_trainers("recipe/families"))
+    sections = tuple(
+        f"{section}.{name.replace('-', '_')}."
+        for section, kind in (("model", "settings/families"), ("data", "settings/formats"))
+        for name in names_of_trainers(kind)
+    )
     of_core = {setting.path for setting in paths.settings() if not setting.path.startswith(sections)}
-    assert of_core - shown == OF_TRAINERS.keys()
+    assert of_core - shown == set()
 
 
 def test_every_row_says_what_would_break_it() -> None:

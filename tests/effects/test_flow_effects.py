@@ -23,7 +23,7 @@ from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.holding import forms_of_frozen

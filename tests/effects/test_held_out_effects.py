@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train import held_out
 from mezzotint.training.callbacks.validation import Validation

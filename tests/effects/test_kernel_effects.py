@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.run import RunSettings
 
 Prepare = Callable[..., Any]
 

@@ -22,12 +22,12 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.sigmas import compute_sigmas
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.stages import Framing, TextEmbedding
 from mezzotint.tasks.sample import sample as verb
 

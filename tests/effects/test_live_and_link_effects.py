@@ -11,7 +11,7 @@ import yaml
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError, Stopped
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 COMMON = {"data__cache__latents": True, "run__steps": 2, "optim__ema__rule": "none"}
 

@@ -11,9 +11,9 @@ import torch
 from installed import names_of_trainers
 from torch import Tensor, nn
 
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.reading.read import read_text
 
 Prepare = Callable[..., Any]
 F32, B16 = torch.float32, torch.bfloat16
@@ -152,7 +152,7 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     assert torch.equal(result, exact.to(B16))
 
 
-OTHERS = ("adafactor", *names_of_trainers("recipe/optimizers"))
+OTHERS = ("adafactor", *names_of_trainers("settings/optimizers"))
 
 
 # breaks if masters were kept all the same, moments were float32, or the average took the smaller type
@@ -164,7 +164,7 @@ OTHERS = ("adafactor", *names_of_trainers("recipe/optimizers"))
         "adamw",
         *(
             pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("adafactor", *names_of_trainers("recipe/optimizers"))
+            for kind in ("adafactor", *names_of_trainers("settings/optimizers"))
         ),
     ],
 )

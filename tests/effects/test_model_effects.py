@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import described
 from mezzotint.weights.layouts.sd import LAYOUT

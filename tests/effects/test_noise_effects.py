@@ -12,9 +12,9 @@ import torch
 
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.resume_rules import differences
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.resume_rules import differences
+from mezzotint.settings.sections.objective import ObjectiveSettings
 
 Prepare = Callable[..., Any]
 BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
 
 Prepare = Callable[..., Any]

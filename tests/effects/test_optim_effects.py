@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training import ema as ema_module
 from mezzotint.training import lr
 from mezzotint.training.update import Update

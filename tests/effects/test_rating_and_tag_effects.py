@@ -15,8 +15,8 @@ from mezzotint import draws
 from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import plan
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 Make = Callable[..., Any]

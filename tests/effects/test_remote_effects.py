@@ -10,7 +10,7 @@ from shards import picture, shard
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import remote
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 # breaks if what was fetched were kept without end, or what was just used went first

@@ -26,12 +26,12 @@ from mezzotint import fault_injection
 from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.train import prepare as preparing
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves

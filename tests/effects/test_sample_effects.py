@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.pictures import recorded_in
+from mezzotint.settings.sections.sample import SolverName
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.progress import Progress
@@ -324,11 +324,11 @@ def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
 @pytest.mark.effect("sample.prompt_file")
 def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., FromFile]) -> None:
     content = {
-        "cfgs": [1, 3], "num_inference_steps": 2, "scheduler": "euler", "size": [32, 48], "seed": 9, "batch_size": 8,
+        "guidance": [1, 3], "steps": 2, "solver": "euler", "size": [32, 48], "seed": 9, "batch_size": 8,
         "negative_prompt": "grey",
         "samples": [
             {"prompt": "a fox"},
-            {"prompt": "a hen", "cfgs": 2, "negative_prompt": "", "seed": 5, "aspect_ratio": 1.5, "scheduler": "ddim"},
+            {"prompt": "a hen", "guidance": 2, "negative_prompt": "", "seed": 5, "aspect_ratio": 1.5, "solver": "ddim"},
         ],
     }  # fmt: skip
     facts = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).on_step(1)
@@ -378,14 +378,14 @@ def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable
 # breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
 @pytest.mark.effect("sample.prompt_file")
 def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFile]) -> None:
-    content = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 5, "samples": [{"prompt": "a"}]}
+    content = {"at_start": False, "every_batches": 5, "samples": [{"prompt": "a"}]}
     file = from_file(content, "p.json", optim__accumulation=2)
 
     def due() -> list[int]:
         return [step for step in range(9) if file.previews.due(Progress(step=step, last_step=99))]
 
     assert due() == [3, 6]
-    file.write(content | {"generate_samples_every_n_steps": 8})
+    file.write(content | {"every_batches": 8})
     file.on_step(3)
     assert due() == [4, 8]
     file.write({"samples": content["samples"]})

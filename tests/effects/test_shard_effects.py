@@ -10,9 +10,9 @@ import torch
 from forked import each_of_two
 from torch import nn
 
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import fsdp
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.sections.run import RunSettings
 
 KEPT = 3
 """Rows of a weight of 6 that each of two processes has."""

@@ -15,8 +15,8 @@ from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
 
 Prepare = Callable[..., Any]

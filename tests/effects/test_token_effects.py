@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.shared import new_words
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.reading.read import read_text
 
 Prepare = Callable[..., Any]
 WORDS = {

@@ -16,7 +16,7 @@ from refusals import refusal
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr

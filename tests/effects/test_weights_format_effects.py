@@ -11,7 +11,7 @@ from effect_fixtures import COMMON, names
 from numbers_format import add_numbers_format
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.weights.files import formats, tensor_files
 

@@ -17,9 +17,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.base import Every
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train import resume
 from mezzotint.training.callbacks.saving import Exporter, Saver

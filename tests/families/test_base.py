@@ -17,8 +17,8 @@ from mezzotint.errors import WeightsError
 from mezzotint.families import base
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.families.sd import Family
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.model import ModelSettings
 
 
 def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() -> None:

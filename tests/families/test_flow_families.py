@@ -23,9 +23,9 @@ from mezzotint.cli import main
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
-from mezzotint.recipe.families.base import family_spec, specs
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import family_spec, specs
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.weights import kinds

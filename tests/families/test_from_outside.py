@@ -15,10 +15,10 @@ from installed import install
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading import paths
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.reading import paths
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add" / "family.md").read_text("utf-8")
@@ -33,7 +33,7 @@ def shown(words: str) -> str:
 def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The two files of the family in another installed package, forgotten afterwards."""
     files = {"dimmed_facts.py": shown("family-facts"), "dimmed.py": shown("family")}
-    groups = {"mezzotint.recipe.families": {"dimmed": "dimmed_facts"}, "mezzotint.families": {"dimmed": "dimmed"}}
+    groups = {"mezzotint.settings.families": {"dimmed": "dimmed_facts"}, "mezzotint.families": {"dimmed": "dimmed"}}
     install(tmp_path / "site", monkeypatch, files, groups)
     yield
     for name in ("dimmed", "dimmed_facts"):

@@ -16,7 +16,7 @@ from transformers.models.clip.modeling_clip import CLIPTextModel
 
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Noised, TextEmbedding
 
 

@@ -26,11 +26,11 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample_latents
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import open_folder, shipped

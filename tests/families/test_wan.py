@@ -21,13 +21,13 @@ from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.wan import Family, Files
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import needed_parts

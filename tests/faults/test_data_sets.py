@@ -17,9 +17,9 @@ from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import listing
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import estimates
 from mezzotint.tasks.doctor._batches import of_batches

@@ -23,15 +23,15 @@ from hostile.runs import rows
 from hostile.trial import DOORS, at_home
 from safetensors.torch import save
 
-from mezzotint.codes import CODES
 from mezzotint.data.files import columns
 from mezzotint.data.files.memo import Memo
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.reports import curves
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.reference import error_codes
 from mezzotint.weights.files import new_words
 
 pytestmark = pytest.mark.exhaustive
@@ -146,7 +146,7 @@ def fuzz(name: str, count: int, root: Path) -> None:
 
 
 def require_sentence(refusal: MezzotintError) -> None:
-    assert refusal.code in CODES
+    assert refusal.code in error_codes()
     assert judge.is_plain(str(refusal)), ascii(str(refusal))
 
 

@@ -21,7 +21,7 @@ from mezzotint.assets import MODELS
 from mezzotint.data.formats import webdataset
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import DatasetError, MezzotintError, RecipeError, WeightsError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.training.optimizers import _torch_class
@@ -158,7 +158,7 @@ def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
 @pytest.mark.parametrize("scale", ["x", 0, -1.0, float("nan"), float("inf"), [1], True])
 def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Path) -> None:
     from mezzotint.families.sd import Family
-    from mezzotint.recipe.sections.model import ModelSettings
+    from mezzotint.settings.sections.model import ModelSettings
 
     shutil.copytree(MODELS / "mezzotint-mini", tmp_path / "m")
     path = tmp_path / "m" / "vae" / "config.json"

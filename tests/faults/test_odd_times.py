@@ -24,8 +24,8 @@ from trainers import short_of_memory
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import background_save, state
 from mezzotint.training.step import TrainStep
 

@@ -20,8 +20,8 @@ from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.data.cache import entries
 from mezzotint.data.catalogue import catalogue, thumbnails
-from mezzotint.recipe import weights_formats
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings import weights_formats
 from mezzotint.tasks.train.exports import free_place
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import formats, tensor_files

@@ -17,7 +17,7 @@ from mezzotint.adapters import files, merging
 from mezzotint.adapters.names import LayerNames
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 SETTINGS = {
     "model__adapter__kind": "dora", "model__adapter__rank": 3, "model__adapter__dropout": 0.2, "run__steps": 4,

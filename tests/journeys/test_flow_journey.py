@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 from sd_folder import edit
 
 from mezzotint.cli import main
-from mezzotint.recipe.families.base import specs
+from mezzotint.settings.families.base import specs
 from mezzotint.weights.folder.model_folder import shipped
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"

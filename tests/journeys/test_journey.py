@@ -22,7 +22,7 @@ import mezzotint
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.reading.read import read
+from mezzotint.settings.reading.read import read
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.ema import Ema
 
@@ -283,7 +283,7 @@ def test_a_setting_walks_through_the_files_that_the_page_names(tmp_path: Path) -
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text("schema: 1\noptim: {ema: {rule: constant, decay: 0.5}}\n")
     files = holding(0.98765, lambda: read(recipe, ["optim.ema.decay=0.98765"]))
-    assert files == {file for file in walk if file.startswith("recipe/") and "/sections/" not in file}
+    assert files == {file for file in walk if file.startswith("settings/") and "/sections/" not in file}
     recipe_of_run = read(recipe, ["optim.ema.decay=0.98765"]).recipe
     assert "tasks/resolving.py" in holding(0.98765, lambda: resolve(recipe_of_run, 5))
     weights = {"denoiser/x": torch.ones(1)}

@@ -11,8 +11,8 @@ import pytest
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training.checkpoints import state
 
 

@@ -298,7 +298,7 @@ def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(
     world = shared_world
     file = world.root / "prompts.json"
     samples = [{"prompt": "a red circle"}, {"random_caption": True, "seed": -1}]
-    head = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 4, "cfgs": 1, "steps": 1}
+    head = {"at_start": False, "every_batches": 4, "guidance": 1, "steps": 1}
     file.write_text(json.dumps(head | {"samples": samples}))
     settings = SETTINGS | {
         "run__preview__every": 1, "run__preview__weights": "raw", "sample__prompt_file": file,

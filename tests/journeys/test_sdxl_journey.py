@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
 
 CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}

@@ -12,9 +12,9 @@ import torch
 from runs import assert_alike, logged, tensors_of
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.run import ShardSettings
 from mezzotint.run_folder import CHECKPOINT_SCHEMA
 from mezzotint.runtimes import fsdp
+from mezzotint.settings.sections.run import ShardSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 

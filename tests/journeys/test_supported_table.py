@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from supported import CAPTIONS, draw, require_checked_cached_and_trained, table, words
 
 from mezzotint.cli import main
-from mezzotint.errors import CODES
+from mezzotint.settings.reference import error_codes
 from mezzotint.weights.layouts.sd import LAYOUT
 
 here = supported.here
@@ -273,7 +273,7 @@ def _promises(cell: str) -> bool:
     """`yes`, `yes, …`, `no: …`, or an answer with its code."""
     codes = re.findall(r"\bE\d{4}\b", cell)
     if codes:
-        return cell.startswith("refused") and set(codes) <= set(CODES)
+        return cell.startswith("refused") and set(codes) <= set(error_codes())
     return bool(re.fullmatch(r"yes(, .+)?|no: .+", cell))
 
 

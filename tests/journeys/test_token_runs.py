@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from mezzotint.cli import main
 from mezzotint.families import sdxl
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import new_words
 
 WORDS = {

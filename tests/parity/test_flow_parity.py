@@ -17,12 +17,12 @@ from torch import Tensor
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import ModelFamily, posterior_sample
-from mezzotint.recipe.sections.flow import FlowSettings
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.settings.sections.flow import FlowSettings
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 

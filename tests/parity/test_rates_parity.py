@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.recipe.sections.optim import ScheduleSettings
+from mezzotint.settings.sections.optim import ScheduleSettings
 from mezzotint.training.ema import decay_at
 from mezzotint.training.lr import factor
 

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.guidance import apply_guidance, apply_threshold
 from mezzotint.sampling.network import CleanLatents
 from mezzotint.sampling.sigma_solvers import SIGMA_SOLVERS, SigmaSolver
 from mezzotint.sampling.sigmas import compute_sigmas
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 
 RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "samplers.safetensors")
 SCHEDULE = Schedule.scaled_linear()

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.single_file.single_file import open_single

@@ -22,8 +22,8 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.reading import foreign
 

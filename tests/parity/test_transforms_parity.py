@@ -20,8 +20,8 @@ from safetensors.torch import load_file
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.schedule.placement import at_visit
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.reading import foreign
 

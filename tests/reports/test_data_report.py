@@ -12,8 +12,8 @@ from PIL import Image
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
+from mezzotint.settings.sections.data import DataSettings
 
 
 def settings_of(root: Path) -> DataSettings:

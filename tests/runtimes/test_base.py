@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import norms_of
+from mezzotint.settings.sections.run import RecomputeSettings, RunSettings
 
 
 class Net(nn.Module):

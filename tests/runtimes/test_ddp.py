@@ -21,8 +21,8 @@ from trainers import batch_of, latents_at, short_of_memory, step_batches, traine
 
 from mezzotint.families import sd, sdxl
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.step import TrainStep
 
 

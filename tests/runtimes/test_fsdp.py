@@ -17,8 +17,8 @@ from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.errors import RecipeError
 from mezzotint.families import sd
-from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base, fsdp
+from mezzotint.settings.sections.run import RunSettings, ShardSettings
 from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
+from mezzotint.settings.sections.run import RunSettings
 
 
 def test_it_moves_what_it_is_given_and_answers_for_itself_alone() -> None:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.flow_solvers import open_solver
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import check_solver, sample_latents
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "flow"

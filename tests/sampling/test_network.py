@@ -13,11 +13,11 @@ from mezzotint.diffusion.parameterization import Parameterization as Form
 from mezzotint.diffusion.parameterization import sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
-from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
 from mezzotint.sampling.guidance import apply_guidance
 from mezzotint.sampling.network import CleanLatents
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample_latents
+from mezzotint.settings.sections.sample import SampleSettings, ThresholdingSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 

@@ -12,9 +12,9 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling import pictures
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 
 PIXELS = np.zeros((16, 24, 3), np.uint8)

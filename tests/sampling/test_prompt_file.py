@@ -41,12 +41,12 @@ def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
     file = prompt_file.read(
         write(
             {
-                "resolution": 768, "cfgs": [7, 4, 1.01], "batch_size": 3, "scheduler": "euler_a",
-                "num_inference_steps": 30, "seed": 555, "show_progress_bars": True, "negative_prompt": "text",
-                "generate_pretrain_samples": False, "generate_samples_every_n_steps": 200,
+                "size": 768, "guidance": [7, 4, 1.01], "batch_size": 3, "solver": "euler_a",
+                "steps": 30, "seed": 555, "negative_prompt": "text",
+                "at_start": False, "every_batches": 200,
                 "samples": [
                     {"prompt": "a fox", "negative_prompt": "", "seed": -1, "size": [512, 640]},
-                    {"prompt": "a hen", "aspect_ratio": 1.5, "cfgs": 5, "scheduler": "dpm++_2m", "steps": 4},
+                    {"prompt": "a hen", "aspect_ratio": 1.5, "guidance": 5, "solver": "dpm++", "steps": 4},
                     {"random_caption": True, "size": [64, 64], "aspect_ratio": 2},
                 ],
             }
@@ -70,21 +70,6 @@ def test_a_seed_for_all_that_is_new_each_time_is_that_of_every_prompt_without_it
     assert "seed" not in file.settings
 
 
-def test_our_own_words_say_the_same(write: Any) -> None:
-    theirs = {"cfgs": [2], "scheduler": "kdpm2", "num_inference_steps": 9, "resolution": 64}
-    ours = {"guidance": [2], "solver": "dpm2", "steps": 9, "size": [64, 64]}
-    assert prompt_file.read(write(theirs)).settings == prompt_file.read(write(ours)).settings
-
-
-def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) -> None:
-    file = prompt_file.read(write({"scheduler": "dpm++_sde_k", "samples": [{"prompt": "a", "scheduler": "dpm++_2s"}]}))
-    assert (file.settings["solver"], file.lines[0].solver) == ("dpm++-sde", "dpm++-single")
-    assert [note.partition(": ")[2] for note in file.notes] == [
-        "dpm++_sde is not offered; dpm++-sde draws instead",
-        "dpm++_sde_k is drawn with timesteps spaced as sample.timestep_spacing says",
-    ]
-
-
 def test_an_empty_file_has_no_prompts(write: Any) -> None:
     for content, name in (("", "a.txt"), ("# later\n\n", "b.txt"), (" \n", "c.json"), ('{"samples": []}', "d.json")):
         assert prompt_file.read(write(content, name)).lines == ()
@@ -93,7 +78,7 @@ def test_an_empty_file_has_no_prompts(write: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "line", "said"),
     [
-        ({"cfg": 7}, 2, "cfg unknown key; did you mean cfgs?"),
+        ({"guidanc": 7}, 2, "guidanc unknown key; did you mean guidance?"),
         (
             {"samples": [{"prompt": "a"}, {"prompt": "b", "sed": 1}]},
             8,
@@ -103,16 +88,16 @@ def test_an_empty_file_has_no_prompts(write: Any) -> None:
         ({"samples": [{"prompt": 5}]}, 4, "samples[0].prompt is 5; write a text in double quotes"),
         ({"samples": {"prompt": "a"}}, 2, 'samples is {"prompt": "a"}; write a list'),
         ({"samples": ["a fox"]}, 3, 'samples[0] is "a fox"; write { "key": value'),
-        ({"scheduler": "eulr"}, 2, "scheduler there is no solver 'eulr'; did you mean euler?"),
-        ({"cfgs": []}, 2, "cfgs is empty"),
-        ({"cfgs": [7, -1]}, 2, "cfgs is -1; write a number from 0 to"),
-        ({"cfgs": "7"}, 2, 'cfgs is "7"'),
-        ({"resolution": 500}, 2, "resolution is 500; write a multiple of 8 of at least 8"),
-        ({"num_inference_steps": 0}, 2, "num_inference_steps is 0; write a whole number of at least 1 and at most"),
+        ({"solver": "eulr"}, 2, "solver there is no solver 'eulr'; did you mean euler?"),
+        ({"guidance": []}, 2, "guidance is empty"),
+        ({"guidance": [7, -1]}, 2, "guidance is -1; write a number from 0 to"),
+        ({"guidance": "7"}, 2, 'guidance is "7"'),
+        ({"size": 500}, 2, "size is 500; write a multiple of 8 of at least 8"),
+        ({"steps": 0}, 2, "steps is 0; write a whole number of at least 1 and at most"),
         ({"batch_size": True}, 2, "batch_size is true"),
         ({"seed": 1.5}, 2, "seed is 1.5; write a whole number;"),
-        ({"generate_pretrain_samples": 1}, 2, "generate_pretrain_samples is 1; write true or false"),
-        ({"samples": [{"prompt": "a", "size": 512}]}, 5, "samples[0].size is 512; write [width, height]"),
+        ({"at_start": 1}, 2, "at_start is 1; write true or false"),
+        ({"samples": [{"prompt": "a", "size": "512"}]}, 5, 'samples[0].size is "512"; write [width, height]'),
         ({"samples": [{"prompt": "a", "aspect_ratio": 0}]}, 5, "samples[0].aspect_ratio is 0; write a number from 0.1"),
     ],
 )
@@ -124,7 +109,7 @@ def test_what_is_no_json_is_named_with_its_line(write: Any) -> None:
     assert error_of(write('{\n  "seed": 1,\n  "samples": [}\n')).startswith(" line 3: is no JSON (Expecting value)")
     assert "is no JSON" in error_of(write("[" * 100_000))
     assert "write { " in error_of(write("[1]"))
-    assert "is NaN" in error_of(write('{"cfgs": NaN}'))
+    assert "is NaN" in error_of(write('{"guidance": NaN}'))
 
 
 def test_a_file_that_is_indented_with_tabs_or_long_is_refused(write: Any) -> None:

@@ -9,10 +9,10 @@ import torch
 from mezzotint import draws
 from mezzotint.diffusion.noise import normal
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import GeneratedImage, Request, Sampling, embed_prompts, initial_noise
 from mezzotint.sampling.sample import as_bytes, sample
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped

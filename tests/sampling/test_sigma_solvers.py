@@ -13,13 +13,13 @@ from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization
 from mezzotint.diffusion.prediction import PREDICTIONS, target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.network import CleanLatents
 from mezzotint.sampling.requests import Request, Sampling, Span
 from mezzotint.sampling.sample import sample_latents
 from mezzotint.sampling.sigma_solvers import SIGMA_SOLVERS, SigmaSolver
 from mezzotint.sampling.sigmas import compute_sigmas
 from mezzotint.sampling.solvers import run_solver
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()

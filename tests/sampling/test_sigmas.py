@@ -8,8 +8,8 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings, Spacing
 from mezzotint.sampling.sigmas import compute_sigmas, first_of_share, timesteps
+from mezzotint.settings.sections.sample import SampleSettings, Spacing
 
 SCHEDULE = Schedule.scaled_linear()
 

@@ -16,12 +16,12 @@ from mezzotint.diffusion.prediction import target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, SolverName, Spacing
 from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_noise
 from mezzotint.sampling.sample import sample_latents
 from mezzotint.sampling.solvers import run_solver
 from mezzotint.sampling.timestep_solvers import SCHEDULERS, open_solver
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SOLVER_CLASSES, SampleSettings, SolverName, Spacing
 from mezzotint.shapes import Size
 
 STOCHASTIC = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})

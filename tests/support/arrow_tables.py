@@ -16,7 +16,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 

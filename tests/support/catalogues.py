@@ -13,7 +13,7 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def paint(root: Path, count: int, start: int = 0, size: tuple[int, int] = (80, 70)) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.read import read
+from mezzotint.settings.reading.read import read
 from mezzotint.tasks.check import check
 
 

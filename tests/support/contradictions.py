@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 
 def contradiction(*settings: str) -> str:

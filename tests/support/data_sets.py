@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.data.formats.base import Item, Noted, Skipped, Source, format_of
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 

@@ -20,11 +20,11 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint.data.loading.loader import Loader
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse

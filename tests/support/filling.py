@@ -18,7 +18,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.diffusion import noise
 from mezzotint.families.base import Encodes, ModelFamily
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
 

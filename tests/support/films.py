@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 ClipWriter = Callable[..., Path]
 SIZES = [[9, 32, 32], [5, 32, 32], [5, 24, 40]]

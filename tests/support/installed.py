@@ -35,7 +35,7 @@ def install(
 
 
 def names_of_trainers(folder: str) -> tuple[str, ...]:
-    """The choices of a kind, such as "recipe/optimizers", that folders of `compat` bring."""
+    """The choices of a kind, such as "settings/optimizers", that folders of `compat` bring."""
     return tuple(
         name for name in registry.names(folder) if registry.find(folder, name).__name__.startswith("mezzotint.compat.")
     )

@@ -15,7 +15,7 @@ from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
 from mezzotint.data.cache.store import as_addresses
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import StepBatches, TextEmbedding
 
 SIZES = [(40, 40), (64, 32), (30, 50), (45, 33), (32, 64), (80, 40), (37, 37), (33, 60), (50, 36)]

@@ -11,7 +11,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.schedule.placement import place
 from mezzotint.data.schedule.plan import Timeline, plan_columns
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 

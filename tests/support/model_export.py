@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import TensorInfo, kind_of
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import ModelFolder

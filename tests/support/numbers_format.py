@@ -10,7 +10,7 @@ import pytest
 from installed import install
 
 _SPEC = """
-from mezzotint.recipe.weights_formats import WeightsFormatSpec
+from mezzotint.settings.weights_formats import WeightsFormatSpec
 
 SPEC = WeightsFormatSpec(
     suffix=".numbers",
@@ -72,7 +72,7 @@ def add_numbers_format(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Installs the package below `root` for this test."""
     modules = {"numbers_spec": _SPEC, "numbers_format": _FORMAT, "numbers_layout": _LAYOUT}
     points = {
-        "mezzotint.recipe.weights_formats": {"numbers": "of_numbers.numbers_spec"},
+        "mezzotint.settings.weights_formats": {"numbers": "of_numbers.numbers_spec"},
         "mezzotint.weights.formats": {"numbers": "of_numbers.numbers_format"},
         "mezzotint.weights.layouts": {"numbers-sd": "of_numbers.numbers_layout"},
     }

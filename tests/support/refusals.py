@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from mezzotint.errors import MezzotintError, Problem, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import Stabl
 from torch import Tensor
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "diffusers"
 FOLDER = DATA / "tiny_sd"

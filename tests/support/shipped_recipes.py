@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.recipe.reading.read import read, shipped_recipes
+from mezzotint.settings.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.update import Update
 
 Parameters = dict[str, nn.Parameter]

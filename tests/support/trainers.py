@@ -14,11 +14,11 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.optim import OptimSettings
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.loop import RunHost, Trainer

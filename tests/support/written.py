@@ -16,9 +16,9 @@ from model_export import export_model, files_of, tiny_model
 
 from mezzotint.data.cache.store import Store
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, single
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.train import exports
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves

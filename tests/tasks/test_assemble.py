@@ -9,7 +9,7 @@ from refusals import refused
 from torch._inductor.exc import InductorError
 
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mezzotint.assets import ASSETS
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.tasks.description_notes import knowledge, of_settings
 
 

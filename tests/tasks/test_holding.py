@@ -22,11 +22,11 @@ from forked import each_of_two, exit_status
 from safetensors.torch import save_file
 
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import fsdp
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.holding import forms_read
 from mezzotint.tasks.resolving import resolve

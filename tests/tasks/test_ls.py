@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import shipped_recipes
+from mezzotint.settings.reading.read import shipped_recipes
 from mezzotint.tasks.ls import title
 
 

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import renamed
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings import renamed
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.migrate import migrate
 
 OLD = """schema: 1  # a recipe of an earlier commit
 run:
-  half: "products"   # as MindSpore's O1
+  half: "products"   # half
   precision: bf16
   recompute: {enabled: true, exempt: 2}
-  export: {mindspore_optimizer: true, mindspore: false, trained_file: none}
+  export: {trained_file: none}
   spikes: null
 data:
   on_broken: weight-0
@@ -28,10 +29,10 @@ optim:
 """
 NEW = """schema: 1  # a recipe of an earlier commit
 run:
-  half_precision: matmuls   # as MindSpore's O1
+  half_precision: matmuls   # half
   precision: bf16
   gradient_checkpointing: {enabled: true, skip_first: 2}
-  export: {optimizer_file: mindone, file_format: safetensors, trained_file: null}
+  export: {trained_file: null}
   spike_factor: null
 data:
   on_corrupt: zero_weight
@@ -57,12 +58,15 @@ def test_names_and_values_change_and_nothing_else(tmp_path: Path, capsys: pytest
 
 
 def test_every_renamed_setting_is_rewritten() -> None:
-    for old, new in renamed.SETTINGS.items():
+    for old, new in renamed.settings().items():
         *before, name = old.split(".")
         tree: Any = f"{name}: null"
         for section in reversed(before):
             tree = f"{section}: {{{tree}}}"
-        assert f"{new.rpartition('.')[2]}: null" in migrate(tree + "\n")
+        value: Any = yaml.safe_load(migrate(tree + "\n"))
+        for section in new.split("."):
+            value = value[section]
+        assert value is None
 
 
 def test_both_names_beside_each_other_are_refused() -> None:

@@ -14,7 +14,7 @@ from runs import report_of
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import build
-from mezzotint.recipe.reading.read import located, read
+from mezzotint.settings.reading.read import located, read
 
 
 def odd_pictures(world: Any) -> None:

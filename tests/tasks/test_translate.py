@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading import writing, yaml_rules
+from mezzotint.settings.reading import writing, yaml_rules
 from mezzotint.tasks import translate
 
 scalars = st.one_of(

@@ -10,7 +10,7 @@ import pytest
 
 from bench_checks import scale
 from mezzotint.data.buckets import buckets
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def test_all_marks_are_measured_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import check_gpu
-from mezzotint.recipe.reading.read import located
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import located
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.bench.bench import Options
 from mezzotint.tasks.reading.arguments import parse
 

@@ -16,7 +16,7 @@ import compared_words
 from compared_journeys import Command, Journey
 from compared_words import Expected, Words
 from mezzotint import registry
-from mezzotint.recipe.families.base import specs
+from mezzotint.settings.families.base import specs
 
 
 def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint.recipe.reading.read import read
+from mezzotint.settings.reading.read import read
 from mini import knobs, lesson, night, recognise, world
 
 

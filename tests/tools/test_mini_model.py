@@ -14,7 +14,7 @@ from diffusers import StableDiffusionPipeline
 from transformers import CLIPTokenizer
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
 from mini import make_model, make_tokenizer, measure, record, world

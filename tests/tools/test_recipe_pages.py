@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import recipe_pages
-from mezzotint.recipe.reading.paths import settings
+from mezzotint.settings.reading.paths import settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -99,7 +99,7 @@ def test_features_are_commits_that_add_a_choice_or_more_settings_than_they_remov
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "ROOT", tmp_path)
-    package, section = "src/mezzotint", "src/mezzotint/recipe/sections/run.py"
+    package, section = "src/mezzotint", "src/mezzotint/settings/sections/run.py"
     commits: list[tuple[str, dict[str, str]]] = [
         ("begin", {section: "class Run:\n    steps: int = 1\n", f"{package}/cli.py": "", f"{package}/a.py": ""}),
         ("a format", {f"{package}/data/formats/zip.py": "x\n", f"{package}/cli.py": "1\n", "README.md": "x"}),

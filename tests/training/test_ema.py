@@ -9,7 +9,7 @@ from streams import Line
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training.ema import AsyncEma, Ema, decay_at
 from mezzotint.training.update import Update
 

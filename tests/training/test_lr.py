@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mezzotint.recipe.sections.optim import ScheduleSettings
+from mezzotint.settings.sections.optim import ScheduleSettings
 from mezzotint.training.lr import factor
 
 DECAYING = ("linear", "cosine", "restarts", "polynomial")

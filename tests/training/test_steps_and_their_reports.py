@@ -14,8 +14,8 @@ import torch
 from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
+from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.training.checkpoints import state
 

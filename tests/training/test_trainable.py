@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optimizers.adamw import AdamW
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.optimizers.adamw import AdamW
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training import trainable
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.training.update import Update

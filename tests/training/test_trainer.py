@@ -18,10 +18,10 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import Diverged, RecipeError, StorageError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.base import Every
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.saving import Exporter, Saver

@@ -7,8 +7,8 @@ import torch
 from stepping import Parameters, apply, give_gradients, kept, parameters, same, steps, update_of
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import norms_of
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.update import Update
 
 

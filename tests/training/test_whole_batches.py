@@ -6,7 +6,7 @@ import pytest
 import torch
 from trainers import batch_of, latents_at
 
-from mezzotint.recipe.sections.run import KernelSettings, RunSettings
+from mezzotint.settings.sections.run import KernelSettings, RunSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.training.whole_batches import filled, whole_size
 

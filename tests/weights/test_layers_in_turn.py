@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.run import LowBit
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.run import LowBit
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache._encoding import Encoding
 from mezzotint.training.precision.policy import cast

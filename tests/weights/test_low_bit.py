@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import low_bit
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state

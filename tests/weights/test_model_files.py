@@ -11,7 +11,7 @@ from sd_folder import FOLDER, edit
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 
 

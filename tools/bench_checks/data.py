@@ -24,7 +24,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.files.listing import walk
 from mezzotint.data.media import decoding
 from mezzotint.data.schedule.plan import PlanColumns, plan
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 ROUNDS = 5
 SHAPE = (4, 128, 128)

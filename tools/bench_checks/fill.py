@@ -29,7 +29,7 @@ from mezzotint.data.cache.entries import Caches
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.media import decoding
-from mezzotint.recipe.reading.read import located
+from mezzotint.settings.reading.read import located
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 from mezzotint.tasks import assemble

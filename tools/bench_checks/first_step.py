@@ -26,9 +26,9 @@ from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import located
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import located
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import inventory
 from mezzotint.tasks.reading.arguments import parse

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.saving import SaveSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.saving import SaveSettings
 from mezzotint.training.checkpoints.background_save import Saves
 
 ROUNDS = 5

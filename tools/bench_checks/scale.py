@@ -16,7 +16,7 @@ from PIL import Image
 from bench_checks.data import cpu_seconds, planning
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.recipe.sections.data import BucketSettings, DataSettings
+from mezzotint.settings.sections.data import BucketSettings, DataSettings
 from mezzotint.shapes import Size
 
 ROUNDS = 3

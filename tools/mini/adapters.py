@@ -27,7 +27,7 @@ from mezzotint import durable
 from mezzotint.adapters import files, merging
 from mezzotint.adapters.names import LayerNames
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder.model_folder import shipped
 

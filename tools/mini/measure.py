@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.weights.folder import components
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from mezzotint.adapters.files import Adapter
-from mezzotint.recipe.sections.adapter import AdapterSettings
+from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.modelspec import Description
 

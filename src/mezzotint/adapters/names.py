@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Self
 
-from mezzotint.recipe.families.base import is_denoiser
+from mezzotint.settings.families.base import is_denoiser
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.layouts import base
 from mezzotint.weights.model_files import ModelFiles

@@ -24,8 +24,8 @@ from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.adapters.networks import AdapterShape
 from mezzotint.errors import WeightsError, did_you_mean, most_alike
-from mezzotint.recipe.sections.adapter import AdapterSettings
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.adapter import AdapterSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.model_files import ModelFiles
 
 V = TypeVar("V", int, float)

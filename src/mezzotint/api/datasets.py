@@ -28,10 +28,10 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.api.recipes import LoadedRecipe
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import digest_of, located
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import digest_of, located
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 
 FOLDER = "objects"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mezzotint.recipe.reading.read import Reading, digest_of
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import Reading, digest_of
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading.arguments import parse
 
 LoadedRecipe = Reading

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read
+from mezzotint.settings.recipe import Recipe
 from mezzotint.training.checkpoints import state
 
 

@@ -14,8 +14,8 @@ from mezzotint.api.recipes import LoadedRecipe as LoadedRecipe
 from mezzotint.api.recipes import as_loaded
 from mezzotint.api.runs import Run
 from mezzotint.errors import RecipeError, Stopped
-from mezzotint.recipe.reading.read import located
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import located
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import StepBatches, StepReport
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.job import Job

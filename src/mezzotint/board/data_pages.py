@@ -19,8 +19,8 @@ from mezzotint.board.reading.tails import shown
 from mezzotint.board.words import whole
 from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
-from mezzotint.recipe.reading.read import located, read
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import located, read
+from mezzotint.settings.recipe import Recipe
 
 ON_A_PAGE = 60
 _SOON = 0.25

@@ -27,8 +27,8 @@ from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe import counting
 from mezzotint.reports import html_pages
+from mezzotint.settings import counting
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
 """Address, name and key of each page besides Runs."""

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.counting import counted, size
+from mezzotint.settings.counting import counted, size
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.commands import REPLACE
 

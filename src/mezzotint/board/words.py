@@ -8,7 +8,7 @@ import time
 from markupsafe import Markup, escape
 
 from mezzotint.board.reading import tails
-from mezzotint.recipe import counting
+from mezzotint.settings import counting
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

@@ -40,8 +40,6 @@ CODES: dict[str, str] = {
     "E1215": "A data set of the Hugging Face hub is not in the local cache and could not be fetched.\n"
     "There is no network, no such name, or it needs a login.",
     "E1216": "The data set has no part of the name data.split.\nParts are recognised by names of files and folders.",
-    "E1217": "Files that say how images are trained (yaml, txt, manifests) cannot be read as they are.\n"
-    "Nothing is left out silently, because a folder's file holds for all its images.",
     "E1218": "Shuffled tags and a text cache that keeps one order of each caption do not go together.\n"
     "Every visit would see the same order.",
     "E1219": "Flow-matching models (sd3, flux and others) cannot be sampled this way.\n"
@@ -55,12 +53,6 @@ CODES: dict[str, str] = {
     "frame "
     "than data.max_pixels, frames of different sizes, or ends before a wanted frame. Clips are decoded once when the "
     "data set is indexed.",
-    "E1231": "A list of clips is malformed.\n"
-    "Each line names a folder and an annotation file, or a folder, a folder of text embeddings and an annotation file, "
-    "separated by commas.",
-    "E1232": "An annotation file is malformed.\n"
-    "It is a JSON list of objects with `path` (below the folder) and `cap` (the caption), and for clips `frame_idx` "
-    "(`start:end`) unless they are sampled anywhere.",
     "E1233": "Decoding took longer than `data.decode_timeout`.\n"
     "At the start such a sample is left out, by name; later it ends the run, which continues from its newest "
     "checkpoint "
@@ -91,13 +83,6 @@ CODES: dict[str, str] = {
     "The folder's layout.json was changed or comes from elsewhere. Deleting the folder is safe.",
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none.",
     "E1307": "What would be cached depends on `run.seed`, and each run draws its own (`run.seed` is -1).",
-    "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used.\n"
-    "It does not exist, is damaged, holds pickled objects or other arrays than text_emb and mask, or embeddings of "
-    "another length or width than the model takes. `mezzotint cache` makes missing ones.",
-    "E1370": "A file of a cache that MindONE made cannot be used.\n"
-    "Its latents, texts and vectors are in latent_cache, crossattn_cache and vector_cache, under one name; a vector "
-    "ends "
-    "in six sizes.",
     "E1371": "What another trainer has encoded does not fit the recipe.\n"
     "Take the model that the cache was made for, and buckets of its sizes.",
 }

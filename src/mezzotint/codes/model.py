@@ -45,7 +45,6 @@ CODES: dict[str, str] = {
     "E1416": "A weight is too large for the requested type.\nfp16 ends at 65504; bf16 has the range of fp32.",
     "E1417": "`optim.ema.start` names a model with other weights than those that are trained.\n"
     "A model that this recipe has exported fits.",
-    "E1420": "A MindSpore checkpoint (.ckpt) is damaged.\nNothing was loaded; fetch or save it again.",
     "E1430": "The file holds no adapter.\n"
     "None of its tensors has the ending of a LoRA, DoRA, LoHa or LoKr (`lora_A.weight`, `lora_down.weight`, "
     "`hada_w1_a`, "
@@ -85,15 +84,11 @@ CODES: dict[str, str] = {
     "The data report names files that were left out, and why.",
     "E1454": "`data.prior.balance=pairs` needs images of one size.",
     "E1455": "A class image was to be written, and its file appeared in between.\nNothing was replaced.",
-    "E1460": "A single LatteT2V file does not say how long its clips are, and has no configuration.",
-    "E1461": "No autoencoder was found for a LatteT2V.\n"
-    "In Open-Sora-Plan v1.1.0 it is in the folder `vae`, beside those of the denoisers.",
-    "E1462": "No text encoder was found for a LatteT2V.\nIt is T5 v1.1 XXL's, which no release of LatteT2V repeats.",
     "E1463": "The tokenizer of T5 cannot be used.\n"
     "Neither tokenizer.json nor spiece.model exists, one is damaged, or it has more tokens than the text encoder.",
     "E1464": "A size or clip length does not suit the model.\n"
-    "Denoisers that take patches of latents need sides that are multiples of a patch (16 pixels for LatteT2V).",
-    "E1465": "The denoiser's variance cannot be learnt as `objective.variance` asks.\n"
+    "Denoisers that take patches of latents need sides that are multiples of a patch (16 pixels of many).",
+    "E1465": "The denoiser's variance cannot be learned.\n"
     "The denoiser has no channels for it, or the schedule or prediction leaves no rule for its bounds: a schedule that "
     "ends in pure noise has no way back from its last timestep.",
     "E1466": "The packages of the extra `video` are not installed.\n"

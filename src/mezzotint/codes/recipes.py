@@ -35,19 +35,11 @@ CODES: dict[str, str] = {
     "E1012": "The command line could not be understood.\n`mezzotint VERB --help` shows what a command takes, with "
     "examples.",
     "E1013": "`mezzotint explain` was asked for something that it does not know.\n"
-    "It knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`), error codes (`E1007`), and what kohya, "
-    "diffusers, OneTrainer, SimpleTuner and EveryDream2 call their settings (`learning_rate`).",
+    "It knows settings (`optim.lr`), sections (`optim`), the whole (`recipe`), error codes (`E1007`), and what "
+    "other trainers call their settings (`learning_rate`).",
     "E1014": "A file already exists where a command would write its result.\n"
     "Nothing is overwritten unless you add `--replace`.",
     "E1015": "`--as` names a trainer whose command lines Mezzotint does not read.\n`mezzotint ls dialects` lists them.",
-    "E1016": "A word of another trainer's command line or file is not one of that trainer's options.\n"
-    "Unknown options are never ignored, even where the trainer itself would ignore them.",
-    "E1017": "An option of another trainer's command line is missing, has no value, or has an invalid one.",
-    "E1018": "An option of another trainer's command line asks for something that Mezzotint cannot do.\n"
-    "Options that merely have no effect are notes, not errors.",
-    "E1019": "Another trainer's command line begins with a launcher of several processes.\n"
-    "One process cannot become many. With `--processes=N` before the `--`, `translate` and `check` look ahead as if "
-    "they ran.",
     "E1020": "No data was named.\n`data.path=shapes` takes a few images that ship with Mezzotint.",
     "E1021": "`model.train` names a part that this kind of model does not train.",
     "E1022": "A name pattern (`model.freeze`, `optim.optimizer.no_decay`) matches no parameter.\n"
@@ -91,18 +83,11 @@ CODES: dict[str, str] = {
     "Predictions defined in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise; only edm, v-edm and v can "
     "be given ¼ ln σ.",
     "E1078": "A rule in `no_decay` begins with @ and is unknown, or does not apply to this model.\n"
-    "`@norm-and-bias` works with every model, `@mindone` with SDXL's parameter names.",
+    "`@norm-and-bias` works with every model; others may be for the names of one.",
     "E1079": "`model.depth` does not fit the denoiser's levels.\nLayers can be left out, not added.",
-    "E1080": "A `target:` in another trainer's YAML names a class that Mezzotint does not know, or that belongs "
-    "elsewhere.\n"
-    "Targets are looked up in a table; nothing is imported.",
-    "E1081": "A `target:` or one of its params in another trainer's YAML asks for something that Mezzotint cannot do.",
-    "E1082": "Image transforms in another trainer's YAML cannot be expressed as settings.\n"
-    "Transforms become settings of the placement: resize, crop to a size, mirror, scale to [-1, 1].",
     "E1083": "Several processes run, and the other trainer's command line does not start several.\n"
-    "Write `--is_parallel True`, or start one process. Under mpirun over several servers MASTER_ADDR must be set.",
-    "E1084": "A launch script of another trainer has wrong arguments, or a rank table that does not fit them.\n"
-    "It becomes one torchrun line for each server, so both have to name the same servers and cards.",
+    "Add that trainer's option for several processes, or start one process. Under mpirun over several servers "
+    "MASTER_ADDR must be set.",
     "E1090": "The model of `sample.refiner.path` cannot continue from the first model's latents.\n"
     "SDXL's refiner goes with SDXL's base model.",
     "E1091": "`sample.image` is no image that can be read, or cannot be used here.",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mezzotint import draws
 from mezzotint.diffusion import noise
-from mezzotint.recipe.sections.flow import FlowSettings
+from mezzotint.settings.sections.flow import FlowSettings
 
 Numbers = NDArray[np.float64]
 _NORMAL_DENSITIES = ("logit-normal", "sigmoid", "log-snr")

@@ -17,7 +17,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
+from mezzotint.settings.sections.objective import OF_THE_LOSS, ObjectiveSettings
 from mezzotint.stages import Loss, Noised
 
 

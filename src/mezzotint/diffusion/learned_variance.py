@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -23,31 +23,19 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.stages import Noised
 
-Variance = Literal["none", "learned-range"]
-
 _BIN = 1.0 / 255.0  # half a step of eight-bit pixels in [−1, 1]
 _EDGE = 0.999
 _LEAST = 1e-12
 
 
-def parted(predicted: Tensor, x_t: Tensor, variance: Variance | None) -> tuple[Tensor, Tensor | None]:
-    """What is predicted, in the shape of x_t, and v, or None where no variance is learnt. Types stay.
-
-    variance: `objective.variance`; None learns it where the denoiser has channels for it. Raises RecipeError E1465 when
-    it has none and is asked to.
-    """
+def split_prediction(predicted: Tensor, x_t: Tensor) -> tuple[Tensor, Tensor | None]:
+    """What is predicted, in the shape of x_t, and v, or None where no variance is learned. Types stay."""
     channels = x_t.shape[1]
     if predicted.shape[1] == channels:
-        if variance == "learned-range":
-            raise RecipeError(
-                f"objective.variance is learned-range, and this model's denoiser has {channels} channels, none for a "
-                "variance; write objective.variance=none, or leave it out",
-                code="E1465",
-            )
         return predicted, None
     assert predicted.shape[1] == 2 * channels, predicted.shape
     mean_part, v = predicted.chunk(2, dim=1)
-    return mean_part, None if variance == "none" else v
+    return mean_part, v
 
 
 class LearnedRange:
@@ -58,9 +46,8 @@ class LearnedRange:
         if schedule.zero_terminal or kind not in ("epsilon", "v", "x0"):
             what = "its schedule ends in pure noise" if schedule.zero_terminal else f"it predicts {kind!r}"
             raise RecipeError(
-                f"this model's denoiser learns its variance, for which there is no rule where {what}; write "
-                "objective.variance=none, or leave objective.zero_terminal_snr and model.prediction as the model has "
-                "them",
+                f"this model's denoiser learns its variance, for which there is no rule where {what}; leave "
+                "objective.zero_terminal_snr and model.prediction as the model has them, or train without the variance",
                 code="E1465",
             )
         self._kind = kind

@@ -21,7 +21,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import ObjectiveSettings, TimestepBiasSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings, TimestepBiasSettings
 from mezzotint.stages import Loss, Noised
 
 
@@ -200,7 +200,7 @@ class Objective:
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
         huber-mse: mse · (1 − t/T) + huber · t/T.
         """
-        output, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        output, v = learned_variance.split_prediction(predicted, noised.x_t)
         output, target = output.float(), self.target(noised)
         if self.user_loss is not None:
             per_sample = self.user_loss(output, target, noised, self.timestep(noised), weight, mask)

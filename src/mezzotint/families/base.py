@@ -16,8 +16,8 @@ from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import FamilySpec, is_denoiser
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import FamilySpec, is_denoiser
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
@@ -83,7 +83,7 @@ class ModelFamily(ABC):
     text_parts: tuple[str, ...] = ("text_encoder",)
     """The text encoders that this model has."""
     learns_variance: bool = False
-    """Whether the denoiser's output has a second half that says how uncertain the step back is."""
+    """Whether `predict` gives a second half of channels that says how uncertain the step back is, which is trained."""
     zeros_for_empty: bool = False
     """Whether zeros, not an empty caption, are the unconditional embedding where there is no negative prompt."""
     tells_guidance: bool = False

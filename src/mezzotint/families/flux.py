@@ -18,7 +18,7 @@ from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_late
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_files import Configs
-from mezzotint.recipe.families.flux import SPEC, FluxSettings
+from mezzotint.settings.families.flux import SPEC, FluxSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames

@@ -22,7 +22,7 @@ from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
-from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
+from mezzotint.settings.families.flux2 import SPEC, Flux2Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames

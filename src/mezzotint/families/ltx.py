@@ -22,7 +22,7 @@ from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
-from mezzotint.recipe.families.ltx import SPEC, LTXSettings
+from mezzotint.settings.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.folder import t5

@@ -24,7 +24,7 @@ from mezzotint.families.shared.flow import (
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
-from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
+from mezzotint.settings.families.qwen_image import SPEC, QwenImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 

@@ -12,7 +12,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
-from mezzotint.recipe.families.sd import SPEC
+from mezzotint.settings.families.sd import SPEC
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.layouts import sd
 from mezzotint.weights.model_files import ConfigConstraint

@@ -21,7 +21,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_files import Configs
-from mezzotint.recipe.families.sd3 import SPEC, SD3Settings
+from mezzotint.settings.families.sd3 import SPEC, SD3Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles

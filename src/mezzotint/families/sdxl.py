@@ -25,7 +25,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
-from mezzotint.recipe.families.sdxl import SPEC
+from mezzotint.settings.families.sdxl import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.layouts import sdxl

@@ -26,9 +26,9 @@ from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, select_sa
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
-from mezzotint.recipe.families.base import is_denoiser
-from mezzotint.recipe.families.wan import SPEC, WanSettings
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import is_denoiser
+from mezzotint.settings.families.wan import SPEC, WanSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.model_folder import ModelFolder

@@ -20,7 +20,7 @@ from mezzotint.families.shared.flow import FlowFamily, token_lengths
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs
-from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
+from mezzotint.settings.families.z_image import SPEC, ZImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint
 from mezzotint.weights.single_file.original import Renames

@@ -17,7 +17,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.schedule.balance import Fill, fills
 from mezzotint.data.schedule.plan import plan_columns
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 UNDERSIZED = "undersized_images.txt"
 HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")

@@ -17,7 +17,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings import images
 from mezzotint.data.media.colour import conversions_of
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 FILE = "data_report.jsonl"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint import durable
-from mezzotint.recipe.counting import duration
 from mezzotint.reports.curves import Metrics, curves_of, mean_loss_of, read_metrics
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.counting import duration
 
 
 def run_report(folder: RunFolder) -> tuple[Path, ...]:

@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings, is_on
 from mezzotint.runtimes.shared.launch import Launch as Launch
+from mezzotint.settings.sections.run import RecomputeSettings, RunSettings, is_on
 
 Scope = Literal["all", "part", "tensor"]
 

@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.shared.processes import Processes
+from mezzotint.settings.sections.run import RunSettings
 
 _BUCKET_BYTES = 25 * 2**20
 

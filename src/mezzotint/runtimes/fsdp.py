@@ -24,9 +24,9 @@ from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatt
 from torch.distributed.tensor import DTensor
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.shared.processes import Processes
+from mezzotint.settings.sections.run import RunSettings, ShardSettings
 from mezzotint.weights.folder import state
 
 _SHARD = "shard"

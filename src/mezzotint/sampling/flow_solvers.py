@@ -16,8 +16,8 @@ from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepSchedu
 
 from mezzotint.diffusion.flow import FlowSchedule, slow_sigmas
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.solvers import SchedulerSolver
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 
 FLOW_SOLVERS: tuple[SolverName, ...] = ("euler", "heun", "unipc")
 

@@ -16,10 +16,10 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, ThresholdingSettings
 from mezzotint.sampling.guidance import apply_guidance, apply_threshold, concatenate, predict_both, zeros_like
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.solvers import Network
+from mezzotint.settings.sections.sample import FramingSettings, SampleSettings, ThresholdingSettings
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
 Outputs = Callable[[Tensor, Tensor], Tensor]

@@ -23,9 +23,9 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__, outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.sampling.grids import spread
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.shapes import Size
 
 OWN, PARAMETERS = "mezzotint", "parameters"

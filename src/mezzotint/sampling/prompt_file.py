@@ -1,7 +1,9 @@
 """Prompts in a file: a text with one prompt a line, or JSON with settings for all and for each.
 
-Text: options may stand behind a prompt, as kohya's scripts write them: `a red fox --w 512 --h 768 --d 1`. JSON: the
-keys of EveryDream2's sample_prompts.json, and our own words for the same. Imports no torch.
+Text: options may stand behind a prompt, as kohya's scripts write them: `a red fox --w 512 --h 768 --d 1`. JSON: names
+of the section `sample`, and keys that modules of the group `mezzotint.sampling.prompt_keys` read as these: `KEYS`, by
+such a key ours, "" for one without effect, and `read_solver(name)`, our name for a solver with sentences about what
+differs, or the name as it is. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,29 +14,21 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, cast, get_args
 
-from mezzotint import outside
+from mezzotint import outside, registry
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe.reading import yaml_rules
-from mezzotint.recipe.reading.yaml_rules import Place
-from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SolverName
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.sections.sample import SolverName, solver_named
 
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""
 
 _LIMIT = 16_000_000  # bytes; a hundred thousand long prompts
 _OPTION = re.compile(r"\s--(?=[A-Za-z]+(?:\s|$))")
-_SHAPES: dict[str, SolverName] = {
-    "euler_a": "euler-a",
-    "kdpm2": "dpm2",
-    "dpm++_2m": "dpm++",
-    "dpm++_2m_sde": "dpm++-sde",
-    "dpm++_2s": "dpm++-single",
-}
-"""EveryDream2's names for solvers that we have under another one."""
-_NEAR: dict[str, SolverName] = {"dpm++_sde": "dpm++-sde"}
-"""Its name for a solver that we have not, with that which is taken instead, which is said."""
+FOLDER = "sampling/prompt_keys"
 
 
 class _Rule(NamedTuple):
@@ -65,37 +59,30 @@ _TEXT = _Rule(lambda value: isinstance(value, str), "write a text in double quot
 _FLAG = _Rule(lambda value: isinstance(value, bool), "write true or false")
 _TABLE = _Rule(lambda value: isinstance(value, dict), 'write { "key": value, … }')
 _SIDE, _STEPS, _SCALE = _whole(8, multiple=8), _whole(1, 1000), _number(0.0, 1e6)
-_PAIR = _Rule(lambda value: isinstance(value, list) and len(value) == 2, "write [width, height] in pixels")
+_SIZE = _Rule(
+    lambda value: type(value) is int or (isinstance(value, list) and len(value) == 2),
+    "write [width, height] in pixels, or one number for a square",
+)
 _FULL = _Rule(lambda value: value != [], "write a scale, or leave the key out")
 
 _RULES = {
     "prompt": _TEXT,
     "negative_prompt": _TEXT,
-    "scheduler": _TEXT,
     "solver": _TEXT,
     "seed": _whole(),
     "steps": _STEPS,
-    "num_inference_steps": _STEPS,
     "batch_size": _whole(1),
-    "size": _PAIR,
-    "resolution": _SIDE,
+    "size": _SIZE,
     "aspect_ratio": _number(0.1, 10.0),
     "guidance": _FULL,
-    "cfgs": _FULL,
     "random_caption": _FLAG,
-    "show_progress_bars": _FLAG,
-    "generate_pretrain_samples": _FLAG,
-    "generate_samples_every_n_steps": _whole(1),
+    "at_start": _FLAG,
+    "every_batches": _whole(1),
     "samples": _Rule(lambda value: isinstance(value, list), "write a list, [ … ]"),
 }
 """By key, what its value must be."""
-_WORDS = {"cfgs": "guidance", "scheduler": "solver", "num_inference_steps": "steps"}
-"""EveryDream2's keys for settings of ours."""
 _OF_ONE = ("prompt", "aspect_ratio", "random_caption")
-_OF_ALL = (
-    "resolution", "batch_size", "show_progress_bars", "generate_pretrain_samples", "generate_samples_every_n_steps",
-    "samples",
-)  # fmt: skip
+_OF_ALL = ("batch_size", "at_start", "every_batches", "samples")
 _LINE_OPTIONS = {
     "n": ("negative prompt", "negative", _TEXT),
     "w": ("width", "width", _SIDE),
@@ -167,7 +154,7 @@ def size_of(aspect: float, resolution: float) -> tuple[int, int]:
     """Width and height nearest to an aspect ratio, width over height, with about resolution² pixels.
 
     Sides are multiples of 64 (of 8 below 256), from half the resolution to 15/8 of it; the area differs by a 32nd, or
-    by two squares of that step, at most. For 512 these are EveryDream2's own sizes.
+    by two squares of that step, at most. For 512 these are the sizes that EveryDream2 documents.
     """
     step = 64 if resolution >= 256 else 8
     side = max(step, round(resolution / step) * step)
@@ -210,6 +197,8 @@ class _Document:
         self._text = text
         self._path = path
         self._notes: list[str] = []
+        self._others = _others()
+        self._ours = {key: name for other in self._others for key, name in other.KEYS.items()}
 
     def read(self) -> PromptFile:
         if not self._text.strip():
@@ -224,12 +213,8 @@ class _Document:
         except ValueError:
             raise RecipeError(f"{self._path}: is no JSON that can be read; write it anew", code="E1073") from None
         settings = self._settings(tree, (), _OF_ALL)
-        if "resolution" in settings:
-            side = settings.pop("resolution")
-            settings = {"size": (side, side)} | settings
-        settings.pop("show_progress_bars", None)
-        at_start = settings.pop("generate_pretrain_samples", None)
-        batches = settings.pop("generate_samples_every_n_steps", None)
+        at_start = settings.pop("at_start", None)
+        batches = settings.pop("every_batches", None)
         samples = settings.pop("samples", [])
         seed = None
         if settings.get("seed") == NEW_EACH_TIME:
@@ -238,7 +223,7 @@ class _Document:
         return PromptFile(lines, settings, at_start, batches, tuple(dict.fromkeys(self._notes)))
 
     def _line(self, sample: Any, place: Place, seed: int | None) -> Line:
-        if isinstance(sample, dict) and "size" in sample:
+        if isinstance(sample, dict) and any(self._ours.get(key, key) == "size" for key in sample):
             sample = {key: value for key, value in sample.items() if key != "aspect_ratio"}
         options = self._settings(sample, place, _OF_ONE)
         if "prompt" not in options and not options.get("random_caption"):
@@ -261,16 +246,21 @@ class _Document:
 
     def _settings(self, tree: Any, place: Place, more: Sequence[str]) -> dict[str, Any]:
         """What is said for all, or of one, by our names. more: keys besides those that both know."""
-        known = [key for key in _RULES if key in more or key not in (*_OF_ONE, *_OF_ALL)]
-        settings = {}
-        for key, value in self._checked(tree, place, _TABLE).items():
+        ours = [key for key in _RULES if key in more or key not in (*_OF_ONE, *_OF_ALL)]
+        known = [*ours, *(key for key, name in self._ours.items() if name in ours or (not name and more == _OF_ALL))]
+        tree, settings = self._checked(tree, place, _TABLE), {}
+        for key, value in tree.items():
             at = (*place, key)
             if key not in known:
                 self._refuse(at, "unknown key", did_you_mean(key, known, _all(known)))
-            self._checked(value, at, _RULES[key])
-            match name := _WORDS.get(key, key):
+            name = self._ours.get(key, key)
+            if not name or (name != key and name in tree):
+                continue
+            self._checked(value, at, _RULES[name])
+            match name:
                 case "size":
-                    value = tuple(self._checked(side, at, _SIDE) for side in value)
+                    sides = value if isinstance(value, list) else [value, value]
+                    value = tuple(self._checked(side, at, _SIDE) for side in sides)
                 case "guidance":
                     scales = value if isinstance(value, list) else [value]
                     value = tuple(float(self._checked(scale, at, _SCALE)) for scale in scales)
@@ -280,15 +270,13 @@ class _Document:
         return settings
 
     def _solver(self, name: str, place: Place) -> SolverName:
-        plain = name.removesuffix("_k")
-        known = {solver: solver for solver in get_args(SolverName)} | SOLVER_CLASSES | _SHAPES | _NEAR
-        if plain not in known:
+        known, solver = get_args(SolverName), name
+        for other in self._others:
+            solver, notes = other.read_solver(solver)
+            self._notes += [f"{self._path}: {note}" for note in notes]
+        if solver_named(solver) not in known:
             self._refuse(place, f"there is no solver {name!r}", did_you_mean(name, known, _all(known)))
-        if plain in _NEAR:
-            self._notes.append(f"{self._path}: {plain} is not offered; {known[plain]} draws instead")
-        if plain != name:
-            self._notes.append(f"{self._path}: {name} is drawn with timesteps spaced as sample.timestep_spacing says")
-        return cast(SolverName, known[plain])
+        return cast(SolverName, solver_named(solver))
 
     def _checked(self, value: Any, place: Place, rule: _Rule) -> Any:
         if not rule.fits(value):
@@ -300,6 +288,10 @@ class _Document:
         where = f"{self._path} line {line}" if line else f"{self._path}"
         words = _words_of(place)
         raise RecipeError(f"{where}: {words + ' ' if words else ''}{what}; {remedy}", code="E1073")
+
+
+def _others() -> list[ModuleType]:
+    return [registry.find(FOLDER, name) for name in registry.names(FOLDER, skip_unimported=True)]
 
 
 def _words_of(place: Place) -> str:

@@ -16,8 +16,8 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.solvers import OnStep
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 

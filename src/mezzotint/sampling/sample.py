@@ -13,8 +13,6 @@ from torch import Tensor
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.families.base import is_denoiser
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.network import build_network, join_first_frames, with_first_frame
 from mezzotint.sampling.requests import (
     GeneratedImage,
@@ -28,6 +26,8 @@ from mezzotint.sampling.requests import (
 )
 from mezzotint.sampling.sigmas import compute_sigmas, first_of_share
 from mezzotint.sampling.solvers import Solver, run_solver
+from mezzotint.settings.families.base import is_denoiser
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 
 _ONLY_IN_SIGMA: frozenset[SolverName] = frozenset({"dpm++-2s-a", "lcm"})
 """Solvers that only `sigma_solvers` has."""

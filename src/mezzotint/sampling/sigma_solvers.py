@@ -21,9 +21,9 @@ from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.solvers import Network, Noise
 from mezzotint.sampling.timestep_solvers import ExactLms, ancestral_sigmas
+from mezzotint.settings.sections.sample import SolverName
 
 Step = Callable[[Tensor, float, float, Network, Callable[[], Tensor]], Tensor]
 """(x, σ, the next σ, network, noise) → x at the next σ."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from mezzotint.diffusion.preconditioning import karras_sigmas, spread_sigmas
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings, Spacing
+from mezzotint.settings.sections.sample import SampleSettings, Spacing
 
 EDM_RANGE = (0.002, 80.0)
 """Lowest and highest level of EDM's own networks (Karras et al. 2022, table 1)."""

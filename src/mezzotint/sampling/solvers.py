@@ -4,7 +4,7 @@
     sigma_solvers      solvers that visit any list of noise levels
     flow_solvers       diffusers' flow-matching schedulers, at the noise levels of the family's own pipeline
 
-To add a solver: its name in `recipe/sections/sample.py`, and a row in the table of its kind.
+To add a solver: its name in `settings/sections/sample.py`, and a row in the table of its kind.
 """
 
 from __future__ import annotations

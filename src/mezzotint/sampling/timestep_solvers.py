@@ -33,9 +33,9 @@ from torch import Tensor
 from mezzotint.diffusion.prediction import to_x_0
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SolverName, Spacing
 from mezzotint.sampling.sigmas import resolve_spacing
 from mezzotint.sampling.solvers import SchedulerSolver
+from mezzotint.settings.sections.sample import SolverName, Spacing
 
 _RUNGE_KUTTA_STEPS = 4
 _PREDICTION_TYPES = {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}

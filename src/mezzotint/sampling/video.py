@@ -17,7 +17,7 @@ from av.codec.codec import codecs_available
 from numpy.typing import NDArray
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import Codec
+from mezzotint.settings.sections.sample import Codec
 
 _ENCODERS: Mapping[Codec, tuple[str, ...]] = {
     "h264": ("libx264", "libopenh264", "h264_videotoolbox"),

@@ -34,17 +34,17 @@ from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.families.shared import new_words as words_of_model
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved
-from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.subjects import PriorSettings
-from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks, refuse_uncompiled
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import Resolved
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.optim import OptimSettings
+from mezzotint.settings.sections.subjects import PriorSettings
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import holding
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -223,12 +223,11 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
     not even looked at: no caption is dropped, no prompt is drawn."""
-    clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
-    is_other |= (
-        clips.images_from == "images" and not format_spec(catalogues.stills_settings(recipe.data).format).reads_texts
-    )
-    return clips.text_embeddings and not is_other
+    if recipe.data.clips.images_from == "images":
+        stills = catalogues.stills_settings(recipe.data)
+        is_other |= not format_spec(stills.format).reads_texts(stills)
+    return format_spec(recipe.data.format).reads_texts(recipe.data) and not is_other
 
 
 def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:

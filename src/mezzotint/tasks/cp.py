@@ -8,7 +8,7 @@ from pathlib import Path
 from mezzotint import durable
 from mezzotint.assets import ASSETS
 from mezzotint.errors import RecipeError, StorageError, did_you_mean
-from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
+from mezzotint.settings.reading.read import SCHEMA_COMMENT, shipped_recipes
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.commands import REPLACE
 

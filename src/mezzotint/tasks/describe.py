@@ -13,9 +13,9 @@ import torch
 from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
 from mezzotint.data.findings.captions import LostWords
-from mezzotint.recipe.counting import counted, listed, size
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.counting import counted, listed, size
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.resolving import rate_factor, resolve
@@ -183,7 +183,7 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
     biased = f"{bias.begin} to {bias.end - 1}" if bias.strategy == "range" else f"{bias.portion:.0%}"
     parts = {
         f"{model.objective.prediction}-prediction, {o.loss}": True,
-        "learned-range variance": model.family.learns_variance and o.variance != "none",
+        "learned-range variance": model.family.learns_variance,
         f"weighting {o.weighting}": o.weighting != "prediction",
         f"log-normal noise levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.noise_levels == "log-normal",
         f"Min-SNR γ {o.min_snr_gamma or 0:g} ({o.min_snr_form})": o.min_snr_gamma is not None,

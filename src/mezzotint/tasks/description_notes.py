@@ -13,9 +13,9 @@ from torch import nn
 
 from mezzotint.assets import MODELS
 from mezzotint.families.base import Grid
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.counting import counted
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import trainable

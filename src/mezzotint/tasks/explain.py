@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mezzotint.errors import RecipeError, explain_code
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.nearest import search
+from mezzotint.errors import RecipeError
+from mezzotint.settings import reference
+from mezzotint.settings.reading.nearest import search
 from mezzotint.tasks.reading import command_line
 
 
@@ -25,7 +25,7 @@ def explained(word: str) -> str:
     code = _code(word)
     if not code:
         return reference.explain(word)
-    text = explain_code(code)
+    text = reference.explain_code(code)
     if text is None:
         raise RecipeError(f"there is no error code {code}; codes are written like E1007", code="E1013")
     title, paragraph = text.split("\n")

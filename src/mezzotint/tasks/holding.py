@@ -10,10 +10,10 @@ import torch
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.counting import size
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.settings.counting import size
+from mezzotint.settings.recipe import Recipe
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.layers_in_turn import TOGETHER, LayersInTurn

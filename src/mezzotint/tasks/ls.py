@@ -8,7 +8,7 @@ from pathlib import Path
 from mezzotint import registry
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
+from mezzotint.settings.reading.read import SCHEMA_COMMENT, shipped_recipes
 from mezzotint.tasks.reading import command_line, foreign
 
 
@@ -38,7 +38,7 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
         "formats": lambda: registry.about("data/formats"),
         "dialects": _dialects,
         "runtimes": lambda: registry.about("runtimes"),
-        "optimizers": lambda: registry.about("recipe/optimizers"),
+        "optimizers": lambda: registry.about("settings/optimizers"),
         "callbacks": lambda: registry.about("training/callbacks"),
     }
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import SUMS, Resolved, blocks_on_device, gradient_sums, sums_are_open
-from mezzotint.recipe.resume_rules import DEFAULT_STEPS
-from mezzotint.recipe.sections.run import GradientSums
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import SUMS, Resolved, blocks_on_device, gradient_sums, sums_are_open
+from mezzotint.settings.resume_rules import DEFAULT_STEPS
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.training.ema import decay_for
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mezzotint.recipe import reference
+from mezzotint.settings import reference
 from mezzotint.tasks.reading import command_line
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from mezzotint.recipe.reading.translation import Translation
-from mezzotint.recipe.reading.writing import as_yaml
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.reading.translation import Translation
+from mezzotint.settings.reading.writing import as_yaml
 from mezzotint.tasks.reading import command_line, foreign
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers.base import cast, chunked
 
 SATURATION_UPDATES = 2000.0

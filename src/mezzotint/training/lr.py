@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mezzotint.recipe.sections.optim import RoundSettings, ScheduleSettings
+from mezzotint.settings.sections.optim import RoundSettings, ScheduleSettings
 
 
 def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:

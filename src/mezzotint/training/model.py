@@ -13,8 +13,8 @@ from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.families.base import ModelFamily, latents_of
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.tokens import PART
+from mezzotint.settings.sections.optim import OptimSettings
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
 from mezzotint.training.precision.attention import Attention, attending
 from mezzotint.training.precision.policy import LossScale, Precision

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.errors import Diverged, RecipeError
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 MAY_BE_IDLE = "~"
 """Before a pattern: it may match nothing."""

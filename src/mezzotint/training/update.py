@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
 from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare

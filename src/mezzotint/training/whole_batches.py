@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint.recipe.sections.run import RunSettings, is_on
+from mezzotint.settings.sections.run import RunSettings, is_on
 from mezzotint.stages import Batch, TextEmbedding
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import family_spec, specs
+from mezzotint.settings.families.base import family_spec, specs
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import TensorInfo, read_header
 from mezzotint.weights.folder.model_folder import read_json

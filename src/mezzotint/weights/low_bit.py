@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.sections.run import LowBit
+from mezzotint.settings.sections.run import LowBit
 from mezzotint.weights.layers_in_turn import LayersInTurn
 
 _BLOCK = 64

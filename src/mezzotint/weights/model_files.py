@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import FamilySpec
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import FamilySpec
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import scheduler_file

@@ -9,9 +9,9 @@ import pytest
 
 from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.reading import values
-from mezzotint.recipe.reading._overrides import apply
-from mezzotint.recipe.reading.paths import by_path, settings
-from mezzotint.recipe.reading.read import read, shipped_recipes
+from mezzotint.settings.reading._overrides import apply
+from mezzotint.settings.reading.paths import by_path, settings
+from mezzotint.settings.reading.read import read, shipped_recipes
 
 
 def value_of(path: str, text: str) -> Any:

@@ -15,8 +15,8 @@ import pytest
 from board_runs import SCRIPT, Board, opened, write_run
 
 from mezzotint.board.acting import actions, recipe_pages
-from mezzotint.recipe.reading.paths import settings
-from mezzotint.recipe.reading.read import digest_of, read, read_text, shipped_recipes
+from mezzotint.settings.reading.paths import settings
+from mezzotint.settings.reading.read import digest_of, read, read_text, shipped_recipes
 
 
 @pytest.fixture(scope="module")

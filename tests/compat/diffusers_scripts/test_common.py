@@ -6,7 +6,7 @@ import pytest
 from dialect_cases.diffusers_sd import LINES
 from foreign_lines import flat
 
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 EIGHT = Launched(8, "fp16", "accelerate")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dialect_cases.diffusers_dreambooth import LINES, PRIOR
 
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 
 def test_a_batch_is_of_two_halves_on_every_process() -> None:

@@ -7,8 +7,8 @@ from dialect_cases.diffusers_sd import BAREST, LINES
 from foreign_lines import ALONE
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.paths import by_path
-from mezzotint.recipe.reading.read import COMMAND_LINE
+from mezzotint.settings.reading.paths import by_path
+from mezzotint.settings.reading.read import COMMAND_LINE
 from mezzotint.tasks.reading import foreign
 
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal

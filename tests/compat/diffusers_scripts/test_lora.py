@@ -6,7 +6,7 @@ from dialect_cases.diffusers_lora import LINES
 from dialect_cases.diffusers_sd import LINES as SD
 from foreign_lines import flat
 
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 TWO = Launched(2, "bf16", "accelerate")
 

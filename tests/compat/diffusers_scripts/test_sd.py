@@ -9,7 +9,7 @@ from dialect_cases.diffusers_sd import BAREST, LINES
 from foreign_lines import ALONE, flat
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, "fp16", "accelerate")

@@ -8,7 +8,7 @@ from dialect_cases.diffusers_sdxl import BAREST, LINES
 from foreign_lines import ALONE, flat
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 EIGHT = Launched(8, "fp16", "accelerate")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal

@@ -10,7 +10,7 @@ from foreign_lines import printed
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read, read_text
+from mezzotint.settings.reading.read import read, read_text
 from mezzotint.tasks import translate
 from mezzotint.tasks.reading import foreign
 

@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import batch_report
+from mezzotint.settings.sections.data import DataSettings
 
 
 def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:

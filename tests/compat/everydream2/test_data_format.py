@@ -16,7 +16,7 @@ from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.formats.base import Noted, Skipped
 from mezzotint.data.loading.loader import held_out
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 
 def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> None:

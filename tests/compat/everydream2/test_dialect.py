@@ -8,7 +8,7 @@ from foreign_lines import ALONE, flat
 
 from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 from mezzotint.tasks.reading import foreign
 
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal

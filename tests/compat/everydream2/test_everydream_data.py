@@ -13,9 +13,9 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.data.schedule import plan, schedule_file
-from mezzotint.recipe.reading.read import located
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.reading.read import located
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train import _live_settings

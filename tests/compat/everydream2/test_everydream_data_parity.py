@@ -20,7 +20,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files.tags import Tags
 from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
 from mezzotint.data.schedule.plan import PlanColumns
-from mezzotint.recipe.sections.data import TABLES, DataSettings
+from mezzotint.settings.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "everydream2"

@@ -20,7 +20,7 @@ from supported import require_a_line_trains_in_two_processes
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe import recipe as live_settings
+from mezzotint.settings import recipe as live_settings
 from mezzotint.tasks.train import _live_settings
 
 OURS = (

@@ -15,10 +15,10 @@ from torch import nn
 
 from mezzotint.compat.everydream2.adacoor import AdaCoorStep
 from mezzotint.compat.everydream2.adacoor_settings import AdaCoor
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.optim import OptimSettings, ScheduleSettings
-from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.optim import OptimSettings, ScheduleSettings
+from mezzotint.settings.sections.run import RunSettings, ScalerSettings
 from mezzotint.tasks.resolving import rate_factor
 from mezzotint.training import lr
 from mezzotint.training.ema import Ema, decay_for

@@ -7,7 +7,7 @@ from pathlib import Path
 from model_export import export_model, tiny_model
 
 from mezzotint.families.sd import Family
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import MetaModel, memory_of
 

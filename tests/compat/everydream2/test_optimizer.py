@@ -12,7 +12,7 @@ from foreign_lines import ALONE, flat
 
 from mezzotint.compat.everydream2 import _rows as table
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import ScheduleSettings
+from mezzotint.settings.sections.optim import ScheduleSettings
 from mezzotint.tasks.reading import foreign
 from mezzotint.training import lr
 

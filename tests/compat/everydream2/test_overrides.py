@@ -9,7 +9,7 @@ from everydream_folders import lay, manifest, settings_of
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files.tags import Tags
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 

@@ -10,7 +10,7 @@ from dialect_cases.everydream2 import BAREST, FILE, LINES, ON, PATH
 from everydream_files import problems, translate, written
 from foreign_lines import ALONE, flat
 
-from mezzotint.recipe.reading.paths import by_path, sections
+from mezzotint.settings.reading.paths import by_path, sections
 from mezzotint.tasks.reading import foreign
 
 changed = LINES.changed
@@ -34,6 +34,16 @@ def test_saves_go_by_epoch_and_by_minutes(words: list[str], every: list[str]) ->
 def test_findlast_of_both_models_goes_on_with_one_run() -> None:
     moved = changed(ON, "--resume_ckpt=findlast", "--ema_resume_model=findlast")
     assert (moved["model.path"], moved["run.resume"], "optim.ema.start" in moved) == (PATH, "latest", False)
+
+
+def test_a_model_that_was_converted_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
+    translated = translate("--resume_ckpt=sd_v1-5_vae")
+    assert flat(translated.settings)["model.path"] == "ckpt_cache/sd_v1-5_vae"
+    assert any("sd_v1-5_vae is ckpt_cache/sd_v1-5_vae" in str(note) for note in translated.notes)
+    (tmp_path / "sd_v1-5_vae").mkdir()
+    assert flat(translate("--resume_ckpt=sd_v1-5_vae").settings)["model.path"] == "sd_v1-5_vae"
 
 
 def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:

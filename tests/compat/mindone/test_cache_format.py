@@ -12,8 +12,8 @@ from refusals import refused
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.data import DataSettings
 
 SIZES = (1365, 2048, 0, 171, 1024, 1024)
 

@@ -6,7 +6,7 @@ import pytest
 from contradictions import contradiction
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 
 @pytest.mark.parametrize(

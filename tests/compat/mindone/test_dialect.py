@@ -10,7 +10,7 @@ from foreign_lines import ALONE
 
 from mezzotint.compat.mindone.dialect import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 

@@ -13,9 +13,9 @@ from loading import open_loader
 
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.reading.read import located
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.settings.reading.read import located
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
 

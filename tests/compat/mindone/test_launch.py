@@ -13,7 +13,7 @@ import pytest
 from mezzotint.compat.mindone._launch import SCRIPTS
 from mezzotint.compat.mindone.dialect import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched, Translation
+from mezzotint.settings.reading.translation import Launched, Translation
 from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()

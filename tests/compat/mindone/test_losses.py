@@ -20,8 +20,8 @@ from mezzotint.compat.mindone.dialect import SHIPPED
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import foreign
 
 SIGMA_DATA = 0.5

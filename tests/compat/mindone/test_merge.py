@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
 
 

@@ -22,7 +22,7 @@ from mezzotint.data.loading.worker import read_picture
 from mezzotint.data.media import _opencv_resize, decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 

@@ -16,9 +16,9 @@ from mezzotint.compat.mindone.adam_weight_decay_settings import AdamWeightDecay
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.tasks.check.memory import MetaModel
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"

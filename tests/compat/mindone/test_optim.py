@@ -9,7 +9,7 @@ import pytest
 from mindone_yaml import PLAIN, notes, recipe, replaced, settings
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 
 @pytest.mark.parametrize(

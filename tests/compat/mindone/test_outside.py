@@ -10,7 +10,7 @@ import pytest
 
 from mezzotint.compat.mindone.dialect import DIALECT
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pipe", "a pipe"), ("endless", "a device")])

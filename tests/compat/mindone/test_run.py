@@ -6,7 +6,7 @@ import pytest
 from dialect_cases.mindone_sdxl import BAREST, LINES
 from foreign_lines import ALONE, flat
 
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")

@@ -20,7 +20,7 @@ from mezzotint.compat.mindone import mindspore_format
 from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.compat.mindone.sdxl_layout import mindspore_name, stability_name
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats
 from mezzotint.weights.folder import components

@@ -13,7 +13,7 @@ from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.recipe import advice
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings import advice
+from mezzotint.settings.reading.read import read_text
 
 
 @pytest.mark.parametrize(

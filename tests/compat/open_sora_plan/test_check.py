@@ -30,7 +30,7 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
     [
         ("\n", "[]", "E1231", "is empty; write a line for each data set"),
         ("media\n", "[]", "E1231", "line 1: 1 path where 2 are needed: media folder,annotation.json"),
-        ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clips.text_embeddings=true"),
+        ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clip_list.text_embeddings=true"),
         ("media,a.json\n", '[{"path": "0.mp4"}]', "E1232", "entry 1: no 'cap'; it has 'path'"),
         ("media,a.json\n", "[]", "E1202", "take another data.path"),
     ],

@@ -11,10 +11,11 @@ from data_sets import put
 from refusals import refused
 
 from mezzotint.compat.open_sora_plan.clip_list import Annotated, named_files, read_annotation, read_list, samples
+from mezzotint.compat.open_sora_plan.clip_list_spec import ClipListSettings
 from mezzotint.data.buckets.clip_buckets import out_of_limits
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Skipped
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -31,7 +32,8 @@ def a_list(root: Path, *entries: Any, texts: bool = False, text: str | None = No
 
 
 def listed(path: Path, **values: Any) -> tuple[list[Sample], list[Skipped]]:
-    items = list(samples(path, ClipsSettings(**values)))
+    own = {name: values.pop(name) for name in ClipListSettings.model_fields if name in values}
+    items = list(samples(path, ClipsSettings(**values), ClipListSettings(**own)))
     return [i for i in items if isinstance(i, Sample)], [i for i in items if isinstance(i, Skipped)]
 
 
@@ -64,7 +66,7 @@ def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) 
     texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
     assert own["start"] == "0"
     assert Marked.decoded(own["embedding"]) == Marked.of(texts)
-    assert set(named_files(path, ClipsSettings(text_embeddings=True))) == {
+    assert set(named_files(path, has_texts=True)) == {
         tmp_path / "clips.json", tmp_path / "media/Fish/b.mp4", texts,
     }  # fmt: skip
 
@@ -128,12 +130,12 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, CLIP, text=text)) == (
         "line 2: 1 path where 2 are needed: media folder,annotation.json; "
         "line 4: 3 paths where 2 are needed: media folder,annotation.json; with a folder of embeddings set "
-        "data.clips.text_embeddings=true; line 5: no such file or folder: 'nowhere'; "
+        "data.clip_list.text_embeddings=true; line 5: no such file or folder: 'nowhere'; "
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
     assert complaint("E1231", a_list(tmp_path, CLIP), text_embeddings=True) == (
         "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder where "
-        "mezzotint cache writes embeddings, or set data.clips.text_embeddings=false"
+        "mezzotint cache writes embeddings, or set data.clip_list.text_embeddings=false"
     )
 
 

@@ -9,8 +9,10 @@ from contradictions import contradiction
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["data.format=clip-list", "data.clips.text_embeddings=true"], "set data.cache.text=true"),
+        (["data.format=clip-list", "data.clip_list.text_embeddings=true"], "set data.cache.text=true"),
         (["model.family=latte", "model.clip_skip=1"], "gives its last layer alone"),
+        (["data.format=videofolder", "data.clip_list.text_embeddings=true"], "without data.format=clip-list"),
+        (["model.latte.max_tokens=77"], "it belongs to family latte"),
         (["model.latte.rope=true"], "it belongs to family latte"),
         (["model.family=latte", "model.latte.rope=true", "model.latte.compress_kv=2"], "exclude each other"),
     ],

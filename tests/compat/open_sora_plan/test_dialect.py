@@ -6,7 +6,7 @@ import pytest
 from dialect_cases.open_sora_plan import DEFAULTS, LINES, MANY
 from foreign_lines import flat
 
-from mezzotint.recipe.reading.translation import Launched
+from mezzotint.settings.reading.translation import Launched
 
 FOUR = Launched(processes=4, launcher="torchrun")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal

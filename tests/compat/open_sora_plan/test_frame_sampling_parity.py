@@ -16,7 +16,7 @@ from mezzotint.data.buckets.clip_sampling import (
     stills_of_clip,
     window,
 )
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 
 RECORD: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[2] / "parity" / "data" / "open-sora-plan" / "frame_sampling.json").read_text()

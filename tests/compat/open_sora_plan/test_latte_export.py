@@ -11,7 +11,7 @@ from latte_folder import noised, same, settings
 from model_export import export_model, load_model
 
 from mezzotint.compat.open_sora_plan.latte import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
 

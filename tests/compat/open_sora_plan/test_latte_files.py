@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from mezzotint.assets import MODELS
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import MezzotintError, WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings import weights_formats
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read_header
 from mezzotint.weights.folder.model_folder import shipped
@@ -134,7 +134,7 @@ def test_files_without_their_neighbours_say_what_to_write(released: Path, tmp_pa
     shutil.copytree(released / "5x64x64", alone / "inner")
     lonely = ModelSettings(family="latte", path=alone / "inner")
     Family.of(lonely, only=["denoiser"])
-    for part, code, word in (("vae", "E1461", "model.vae"), ("text_encoder", "E1462", "model.text_encoder")):
+    for part, code, word in (("vae", "E1461", "model.vae"), ("text_encoder", "E1462", "model.latte.text_encoder")):
         with pytest.raises(WeightsError, match=word) as met:
             Family.of(lonely, only=[part])
         assert met.value.code == code
@@ -167,7 +167,7 @@ def test_full_size_parts_are_described_without_their_memory(tmp_path: Path) -> N
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
     from mezzotint.tasks.check.memory import described
 
-    section = ModelSettings(family="latte", path=MODELS / "latte-221f", text_encoder=tmp_path / "t5")
+    section = ModelSettings(family="latte", path=MODELS / "latte-221f", latte={"text_encoder": tmp_path / "t5"})
     parts = described(Family, section)[1].parts()
     counts = {part: sum(p.numel() for p in module.parameters()) for part, module in parts.items()}
     assert counts == {"denoiser": 1_057_246_880, "text_encoder": 4_762_310_656, "vae": 246_859_499}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mezzotint.compat.open_sora_plan.latte import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.sample import sample
 
 LATTE: dict[str, Any] = {

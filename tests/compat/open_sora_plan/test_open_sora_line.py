@@ -25,7 +25,7 @@ from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.bench import bench
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
@@ -202,15 +202,15 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
         assert main(line(*flags(**cached), verb=verb)) == 2
         said = capsys.readouterr().err
         assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
-        assert shlex.join(line("model.text_encoder", verb="cache")[:7])[:-1] in said
+        assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
     printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
-    assert [word for word in printed if word.startswith("model.")] == ["model.text_encoder=DeepFloyd/t5-v1_1-xxl"]
-    printed[printed.index("model.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.text_encoder=t5"
+    assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
+    printed[printed.index("model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.latte.text_encoder=t5"
     assert main(printed) == 0
     said = capsys.readouterr().out
     assert "cache: 11 embeddings to write into files, by" in said
     stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
-    family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
+    family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", latte={"text_encoder": here / "t5"}))
     encoded = family.encode_text([cleaner()(CAPTIONS[0])])
     assert encoded.mask is not None
     assert np.array_equal(stored.mask, encoded.mask[0].numpy())

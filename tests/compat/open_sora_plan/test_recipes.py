@@ -14,7 +14,7 @@ from mezzotint.cli import main
 
 Captured = pytest.CaptureFixture[str]
 
-LATTE = (*TINY, "model.path=tiny-latte", "model.text_encoder=null", "data.resolution=32", "data.path=films",
+LATTE = (*TINY, "model.path=tiny-latte", "model.latte.text_encoder=null", "data.resolution=32", "data.path=films",
          "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 
 
@@ -37,11 +37,11 @@ def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frame
     """Embeddings from files stand for those of T5, which takes no part in a step."""
     files = (
         "data.format=clip-list",
-        "data.clips.text_embeddings=true",
+        "data.clip_list.text_embeddings=true",
         "data.captions.dropout=0",
         "run.preview.every=null",
     )
-    predicted(name, (512, 512, frames), f"model.path={MODELS / name}", "model.text_encoder=null", *files)
+    predicted(name, (512, 512, frames), f"model.path={MODELS / name}", "model.latte.text_encoder=null", *files)
 
 
 def test_the_small_one_trains_on_clips_that_it_is_given(

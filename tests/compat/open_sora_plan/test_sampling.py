@@ -13,9 +13,9 @@ from latte_folder import QUICK
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_noise
 from mezzotint.sampling.sample import sample
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 

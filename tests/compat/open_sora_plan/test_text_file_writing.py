@@ -26,7 +26,7 @@ from mezzotint.data.loading.worker import read_frames, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble
@@ -238,7 +238,7 @@ def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     (tmp_path / "recipe.yaml").write_text(
         "model: {family: latte, path: tiny-latte, weights: random}\n"
         "data: {path: list.txt, format: clip-list, resolution: 32, buckets: {shape: square, step: 16}, batch_size: 2,\n"
-        "  workers: 0, clips: {frames: 5, text_embeddings: true},\n"
+        "  workers: 0, clips: {frames: 5}, clip_list: {text_embeddings: true},\n"
         f"  cache: {{text: true, path: '{tmp_path}/cache'}}}}\n"
         "run: {device: cpu}\n"
     )

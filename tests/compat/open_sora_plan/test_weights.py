@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.compat.open_sora_plan.latte import Family as Clips
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 
 def test_of_two_models_of_clips(released: Path, tmp_path: Path, capsys: Any) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mezzotint.data.buckets import buckets
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mezzotint.data.buckets import buckets, clip_buckets
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 

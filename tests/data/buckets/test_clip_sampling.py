@@ -17,7 +17,7 @@ from mezzotint.data.buckets.clip_sampling import (
     unusable,
     window,
 )
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 
 
 @given(

@@ -21,7 +21,7 @@ from mezzotint.data.catalogue import catalogue
 from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_address
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.media import decoding
-from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
 
 
 def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
@@ -101,7 +101,7 @@ def test_same_size_and_time_but_other_bytes_is_noticed(painted: Path, index: Pat
 def test_two_processes_at_once_make_one_index(painted: Path, index: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from mezzotint.data.catalogue.catalogue import build; "
-        "from mezzotint.recipe.sections.data import DataSettings; "
+        "from mezzotint.settings.sections.data import DataSettings; "
         "s = DataSettings(path=[Path(sys.argv[1])], resolution=64, buckets={'step': 8}); "
         "print(build(s, Path(sys.argv[2])).fingerprint)"
     )

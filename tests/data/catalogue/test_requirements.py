@@ -12,7 +12,7 @@ import pytest
 from mezzotint.data.catalogue import requirements
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 class Rows:

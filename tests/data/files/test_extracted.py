@@ -14,7 +14,7 @@ from refusals import refused
 from mezzotint import durable
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue.catalogue import build
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 @pytest.mark.parametrize("workers", [0, 1])

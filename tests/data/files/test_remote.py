@@ -24,7 +24,7 @@ from mezzotint import fault_injection
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files import remote, tar_members
 from mezzotint.data.loading.worker import read_picture
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 

@@ -16,7 +16,7 @@ from mezzotint.data.catalogue.data_report import DataReport
 from mezzotint.data.findings import captions, data_set, files
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import MOST_EXAMPLES, Example, Finding
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 ROOTS = (Path("/a"), Path("/b"))
 

@@ -9,8 +9,8 @@ from refusals import refused
 
 from mezzotint import registry
 from mezzotint.data.formats.base import FOLDER, format_of
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections.data import DataSettings
 
 
 @pytest.mark.parametrize("name", registry.names(FOLDER))

@@ -12,7 +12,7 @@ from data_sets import put
 from refusals import refused
 
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 
 read = partial(data_sets.read, format="kohya")
 

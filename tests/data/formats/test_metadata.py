@@ -12,8 +12,8 @@ from tables import row, table
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.sections.data import DataSettings
 
 
 def test_keys_are_those_of_an_image_folder(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from films import ClipWriter
 from refusals import refused
 
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def test_a_folder_of_clips_has_sidecars_or_a_table(tmp_path: Path, write_clip: ClipWriter) -> None:

@@ -16,7 +16,7 @@ from shards import opened, picture, shard
 
 from mezzotint.data.formats.webdataset import expanded
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.tasks.reading.arguments import parse
 
 read = partial(data_sets.read, format="webdataset")

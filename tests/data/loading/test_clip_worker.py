@@ -23,8 +23,8 @@ from mezzotint.data.loading.loader import held_out
 from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.media import _clips
 from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from refusals import refused
 from mezzotint import draws
 from mezzotint.data.schedule import _grouping
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan, share_of
-from mezzotint.recipe.sections.subjects import RatingSettings
+from mezzotint.settings.sections.subjects import RatingSettings
 
 
 def columns_of(n: int, *, groups: int = 3, num_buckets: int = 3, repeats: float = 1.0, seed: int = 0) -> PlanColumns:

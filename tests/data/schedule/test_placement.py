@@ -17,7 +17,7 @@ from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.placement import at_visit, cached_view
 from mezzotint.data.schedule.plan import Visit, plan_columns
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 
 

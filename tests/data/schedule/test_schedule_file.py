@@ -11,7 +11,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.schedule import plan, schedule_file
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def planned(tmp_path: Path, **values: Any) -> tuple[Any, np.ndarray[Any, Any], Catalogue, DataSettings]:

@@ -30,11 +30,11 @@ from mezzotint.diffusion.flow_objective import objective_of, with_first_frame
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_clips import ClipFamily
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 

@@ -10,7 +10,7 @@ from refusals import refused
 
 from mezzotint import registry
 from mezzotint.families.shared.folder_files import FolderFiles
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 
 FLOW = Path(__file__).parents[2] / "parity" / "data" / "flow"

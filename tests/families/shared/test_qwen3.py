@@ -15,7 +15,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared import qwen3
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.folder.t5 import tokenizer_in
 from mezzotint.weights.folder.tokenizer import tokenizer_errors

@@ -18,7 +18,7 @@ from torch.autograd.profiler import profile
 from mezzotint import fault_injection
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 
 

@@ -20,7 +20,7 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 
 WORDS = shipped("tiny-sd") / "tokenizer"

@@ -24,12 +24,12 @@ from mezzotint.data.media import clip_files, decoding
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
 from mezzotint.families.shared.folder_files import clip_tokenizer
-from mezzotint.recipe.reading import read as recipes
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import prompt_file
+from mezzotint.settings.reading import read as recipes
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state

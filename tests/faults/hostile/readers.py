@@ -10,7 +10,7 @@ from hostile import seeds
 from hostile.doors import Door
 from hostile.entry import file
 from mezzotint.data.formats.base import Source, format_of
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 PICTURE = file("a.png", seeds.picture())
 

@@ -18,7 +18,7 @@ import torch
 from PIL import Image, PngImagePlugin
 
 from mezzotint.assets import ASSETS, MODELS
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 
@@ -36,7 +36,7 @@ optim:
 run: {steps: 8, name: "a-run"}
 """
 PROMPTS = {
-    "seed": 7, "steps": 4, "size": [64, 64], "cfgs": [3, 7.5], "scheduler": "ddim",
+    "seed": 7, "steps": 4, "size": [64, 64], "guidance": [3, 7.5], "solver": "ddim",
     "samples": [{"prompt": "a red fox", "aspect_ratio": 1.5}, {"random_caption": True, "negative_prompt": "snow"}],
 }  # fmt: skip
 GLOBAL = "main_prompt: a fox\ntags: [{tag: red, weight: 2}, snow]\nmultiply: 2\nflip_p: 0.5\nbatch_id: foxes\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 from hostile import doors, judge, trainers
 from hostile.doors import Ended, Outcome
 from hostile.entry import Entry
-from mezzotint.codes import CODES
 from mezzotint.errors import MezzotintError, visible
+from mezzotint.settings.reference import error_codes
 
 DOORS = doors.DOORS | {name: door for trainer in trainers.modules() for name, door in trainer.DOORS.items()}
 
@@ -71,7 +71,7 @@ def problems(entry: Entry, root: Path) -> list[str]:
 def _of_error(entry: Entry, error: BaseException) -> Iterator[str]:
     """What is wrong with an error: it is none of ours, or not the one that belongs there."""
     if isinstance(error, Ended):
-        text, status, codes = str(error), error.status, [code for code in CODES if code in str(error)]
+        text, status, codes = str(error), error.status, [code for code in error_codes() if code in str(error)]
     elif isinstance(error, MezzotintError):
         text, status = str(error), error.exit_status
         codes = [problem.code for problem in getattr(error, "problems", ())] or [error.code]
@@ -80,7 +80,7 @@ def _of_error(entry: Entry, error: BaseException) -> Iterator[str]:
         return
     if entry.expected != "E2" or status != 2:
         yield f"refused with status {status}: {text[:200]}"
-    if not codes or any(code not in CODES for code in codes):
+    if not codes or any(code not in error_codes() for code in codes):
         yield f"a code that nobody explains: {codes}"
     if entry.code and not any(code.startswith(entry.code) for code in codes):
         yield f"{codes} and not {entry.code}: {text[:200]}"

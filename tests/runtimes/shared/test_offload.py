@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from mezzotint import registry
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import Noised
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.bench import bench
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import PEAKS, flops_of_samples, peak_flops
 

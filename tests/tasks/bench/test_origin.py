@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.bench import origin
 from mezzotint.tasks.proof import commit
 

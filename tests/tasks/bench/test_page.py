@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mezzotint.data.schedule.plan import PlanColumns, Timeline
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page
 from mezzotint.tasks.bench._page import Context

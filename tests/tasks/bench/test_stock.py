@@ -11,8 +11,8 @@ import torch
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.bench import _stock
 
 

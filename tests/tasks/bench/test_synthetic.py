@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.bench import synthetic
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mezzotint.data.cache import carried
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import carrying
 

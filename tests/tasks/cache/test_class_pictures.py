@@ -13,10 +13,10 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.families.sd import Family
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.sampling import pictures
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.cache import class_pictures
 from mezzotint.tasks.check.check import check

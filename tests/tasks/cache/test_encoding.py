@@ -17,7 +17,7 @@ from torch import Tensor
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _encoding
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill

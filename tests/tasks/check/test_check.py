@@ -11,9 +11,9 @@ from checking import checked, codes, everything_below
 from pictures import broken_inside
 
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.recipe import effective
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read
+from mezzotint.settings.recipe import effective
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.training.checkpoints import state

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.check._checked import Checked
 
 

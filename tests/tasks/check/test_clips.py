@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.families.base import Grid
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.tasks.check.check import Checked, check
 from mezzotint.tasks.description_notes import of_clips

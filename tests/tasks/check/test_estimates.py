@@ -11,9 +11,9 @@ from checking import checked, codes
 
 from mezzotint import durable
 from mezzotint.errors import StorageError
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.counting import size
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.base import Every
+from mezzotint.settings.counting import size
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check, page

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting

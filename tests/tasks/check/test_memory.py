@@ -23,10 +23,10 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.sd import Family
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, recompute_blocks
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.settings.reading.read import located, read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import MetaModel, memory_of
 

@@ -11,8 +11,8 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import advice
-from mezzotint.recipe.reading.read import read, read_text
+from mezzotint.settings import advice
+from mezzotint.settings.reading.read import read, read_text
 from mezzotint.tasks.check import check, fitting, page
 from mezzotint.weights import kinds
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.check._model_files import components
 
 MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"

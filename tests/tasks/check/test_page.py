@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checking import checked
 
-from mezzotint.recipe.reading.read import read
+from mezzotint.settings.reading.read import read
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 

@@ -13,7 +13,7 @@ from shipped_recipes import STRAIGHT, WHOLE, WORDS, predicted, write_films
 
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import shipped_recipes
+from mezzotint.settings.reading.read import shipped_recipes
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import CHUNK
 

@@ -17,11 +17,11 @@ from diffusers.models.downsampling import Downsample2D
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.resolved import sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.resolved import sums_are_open
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
 from mezzotint.tasks.resolving import resolve

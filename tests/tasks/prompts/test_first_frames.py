@@ -11,8 +11,8 @@ from PIL import Image
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.families.ltx import Family
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.reading.read import read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 

@@ -10,8 +10,8 @@ from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.findings.captions import LostWords, of_lost_words
-from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.sections.captions import CaptionSettings
+from mezzotint.settings.reading.read import read
+from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.tasks.prompts import long_captions
 
 

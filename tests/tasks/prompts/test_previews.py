@@ -13,9 +13,9 @@ from PIL import Image
 from runs import report_of
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.recipe.reading.read import located, read, read_text
 from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.prompt_file import PromptFile
+from mezzotint.settings.reading.read import located, read, read_text
 from mezzotint.tasks.prompts import previews
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.proof import manifest
 
 

@@ -12,10 +12,10 @@ from torch import nn
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optimizers.library import Library
-from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.optimizers.library import Library
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.tasks.reading.arguments import parse, parse_with
 from mezzotint.tasks.train import announce
 from mezzotint.training.update import Update

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.reading.commands import COMMANDS
 
 Captured = pytest.CaptureFixture[str]
@@ -58,7 +58,7 @@ def test_names_of_options_are_clear_within_a_command() -> None:
 
 
 def test_settings_that_options_stand_for_exist() -> None:
-    from mezzotint.recipe.reading.paths import by_path
+    from mezzotint.settings.reading.paths import by_path
 
     named = [option.setting for each in COMMANDS for option in each.options if option.setting]
     assert "sample.steps" in named

@@ -9,7 +9,7 @@ from runs import run_at
 
 from mezzotint.cli import main
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.reading import continuing
 
 Captured = pytest.CaptureFixture[str]
@@ -54,17 +54,6 @@ def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_on
     start = continuing.with_run(read_text("schema: 1", overrides=words)).recipe.optim.ema.start
     assert start is not None
     assert start.name == "fox-ep10-gs01000-ema"
-
-
-def test_a_model_that_that_trainer_has_converted_is_found_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
-    reading = continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
-    assert reading.recipe.model.path == Path("ckpt_cache/sd_v1-5_vae")
-    (tmp_path / "sd_v1-5_vae").mkdir()
-    assert continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"])).notes == ()
 
 
 def test_the_folder_of_a_run_stands_for_its_recipe_and_goes_on(

@@ -9,8 +9,8 @@ import pytest
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import settling
 
 EITHER = "adamw-8bit-or-adamw"

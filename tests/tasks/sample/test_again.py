@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.sample import again
 from mezzotint.tasks.sample._model import ModelSource
 

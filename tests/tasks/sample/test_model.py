@@ -13,10 +13,10 @@ from drawing import FOLDER, QUICK, draw, drawn
 
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 from mezzotint.weights.files import new_words
@@ -70,9 +70,9 @@ def test_drawing_with_the_single_step_solver_prints_no_changing_scheduler_line(
 @pytest.mark.slow
 def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
     file = tmp_path / "prompts.json"
-    hen = {"prompt": "a hen", "size": [48, 40], "cfgs": [1, 2], "seed": -1, "scheduler": "ddim"}
+    hen = {"prompt": "a hen", "size": [48, 40], "guidance": [1, 2], "seed": -1, "solver": "ddim"}
     samples = [{"prompt": "a fox"}, hen]
-    said = {"cfgs": 3, "num_inference_steps": 9, "scheduler": "euler", "negative_prompt": "grey", "size": [64, 64]}
+    said = {"guidance": 3, "steps": 9, "solver": "euler", "negative_prompt": "grey", "size": [64, 64]}
     file.write_text(json.dumps(said | {"samples": samples}))
     pictures = draw(tmp_path / "out", f"--file={file}", "--seed=4")
     keys = ("prompt", "negative_prompt", "size", "steps", "guidance", "solver")
@@ -95,7 +95,7 @@ def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_mor
 
 def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
-    file.write_text(json.dumps({"scheduler": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
+    file.write_text(json.dumps({"solver": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
     own = f"sample.prompt_file={file}"
     ((_, facts),) = draw(tmp_path / "own", own).values()
     assert (facts["prompt"], facts["solver"], facts["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import announce
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mezzotint import outside
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import LIVE, live_values, with_live
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.recipe import LIVE, live_values, with_live
 from mezzotint.training.checkpoints import state
 
 CACHED = {"data__cache__latents": True, "run__epochs": 3, "run__steps": None, "run__save__every": 2}

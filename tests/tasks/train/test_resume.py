@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.recipe.reading.read import read
 from mezzotint.sampling.pictures import recorded_in
+from mezzotint.settings.reading.read import read
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.train import prepare
 from mezzotint.training.checkpoints import state

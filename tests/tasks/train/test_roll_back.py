@@ -15,7 +15,7 @@ from runs import tensors_of
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
 

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from mezzotint.errors import OutOfMemory
-from mezzotint.recipe import advice
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings import advice
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train.train import named_failures
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_metadata
 from mezzotint.weights.folder.model_folder import shipped

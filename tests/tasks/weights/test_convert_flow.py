@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.wan import Files
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import tensor_files
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mezzotint.errors import StorageError
-from mezzotint.recipe.base import Every
+from mezzotint.settings.base import Every
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks.base import Action, Callback, Setup, is_due
 from mezzotint.training.progress import Progress

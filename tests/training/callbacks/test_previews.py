@@ -14,12 +14,12 @@ from trainers import batch_of, digest, latents_at, step_batches, text_of, traine
 
 from mezzotint import __version__, fault_injection
 from mezzotint.families.sd import Family
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
 from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.requests import Request, embed_prompts
+from mezzotint.settings.base import Every
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.callbacks.previews import Previews

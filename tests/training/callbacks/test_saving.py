@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.settings.base import Every
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.training.callbacks.base import Action
 from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.progress import Progress

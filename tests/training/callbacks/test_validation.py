@@ -14,7 +14,7 @@ from trainers import batch_of, digest, latents_at, step_batches, text_of, traine
 from mezzotint.errors import StorageError
 from mezzotint.families.base import latents_of
 from mezzotint.families.sd import Family
-from mezzotint.recipe.base import Every
+from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.callbacks.base import Action
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread

@@ -10,8 +10,8 @@ import pytest
 from trainers import log_steps, report
 
 from mezzotint.errors import RecipeError, StorageError
-from mezzotint.recipe.sections.run import WandbSettings
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.sections.run import WandbSettings
 from mezzotint.training.callbacks.wandb_log import WandbLog
 from mezzotint.training.progress import Progress
 

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection
 from mezzotint.errors import Diverged, StorageError
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.saving import SaveSettings
 from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.saving import SaveSettings
 from mezzotint.training.checkpoints import background_save, state
 from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot, best_of, name_best
 

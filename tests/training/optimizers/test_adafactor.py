@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from stepping import Parameters, as_the_class_alone, give_gradients, parameters, same, steps, update_of
 
-from mezzotint.recipe.optimizers.adafactor import Adafactor
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.optimizers.adafactor import Adafactor
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.adafactor import AdafactorStep
 from mezzotint.training.optimizers.base import StepInputs

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers import _torch_class, base
 from mezzotint.training.optimizers.base import chunked
 from mezzotint.training.update import Update
 
 AT_ONCE = 1 << 60
-OF_TRAINERS = names_of_trainers("recipe/optimizers")
+OF_TRAINERS = names_of_trainers("settings/optimizers")
 KINDS: dict[str, dict[str, Any]] = {
     "adamw": {"kind": "adamw"},
     "adafactor": {"kind": "adafactor"},

@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers import weight_decay
 
 PARTS = {"denoiser": nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), "text_encoder": nn.Sequential(nn.Linear(2, 2))}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.precision.mixed import arrange
 from mezzotint.training.precision.policy import Precision
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
+from mezzotint.settings.sections.run import RunSettings, ScalerSettings
 from mezzotint.training.precision.policy import LossScale, Precision
 
 FP16 = Precision.of(RunSettings(precision="fp16"))

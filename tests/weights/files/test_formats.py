@@ -10,7 +10,7 @@ from numbers_format import add_numbers_format
 from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe import weights_formats
+from mezzotint.settings import weights_formats
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats, tensor_files
 

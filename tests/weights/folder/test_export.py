@@ -16,7 +16,7 @@ from sd_folder import FOLDER, opened, trained
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,7 +16,7 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import single_file

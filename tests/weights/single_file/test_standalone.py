@@ -19,8 +19,8 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import standalone
 from mezzotint.weights.single_file.standalone import ExpectedPart

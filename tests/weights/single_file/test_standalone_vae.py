@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder
 from mezzotint.weights.keymap import ComponentMap

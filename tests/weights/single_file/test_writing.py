@@ -13,7 +13,7 @@ from sd_folder import FOLDER
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 
 def convert(*words: object) -> None:

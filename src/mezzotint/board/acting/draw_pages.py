@@ -26,7 +26,7 @@ from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.board.reading.tails import shown
 from mezzotint.board.words import whole
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SolverName
+from mezzotint.settings.sections.sample import SolverName
 
 _MOST = 40
 """Jobs that are remembered."""

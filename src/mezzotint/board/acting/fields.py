@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 from mezzotint import registry
 from mezzotint.board.reading import values
-from mezzotint.recipe import reference, weights_formats
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.families import base as families
-from mezzotint.recipe.reading.paths import Setting, Shape
+from mezzotint.settings import reference, weights_formats
+from mezzotint.settings.base import Every
+from mezzotint.settings.families import base as families
+from mezzotint.settings.reading.paths import Setting, Shape
 
 _REGISTERED = {"model.family": families.FOLDER, "data.format": "data/formats", "run.live.dialect": "dialects"}
 """Settings whose choices are modules of a folder."""

@@ -29,11 +29,11 @@ from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
 from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.reading.paths import by_path, sections, settings
-from mezzotint.recipe.reading.read import Reading, places, read, read_text, shipped_recipes
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.reading.paths import by_path, sections, settings
+from mezzotint.settings.reading.read import Reading, places, read, read_text, shipped_recipes
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.reading import foreign, stamps
 from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
 from mezzotint.tasks.translate import text as translated_text

@@ -28,9 +28,9 @@ from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 
 PROBLEMS = {
     "enlarged": "smaller than its bucket",

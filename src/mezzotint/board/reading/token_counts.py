@@ -33,7 +33,7 @@ def of_run(run: Path) -> tuple[list[int], int] | str:
 def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
     """The same, in this process."""
     from mezzotint.data.catalogue import catalogue as catalogues
-    from mezzotint.recipe.reading.read import located, read
+    from mezzotint.settings.reading.read import located, read
     from mezzotint.tasks import assemble
     from mezzotint.tasks.prompts.long_captions import token_lengths
 

@@ -12,9 +12,9 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.board.reading.tails import shown
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading import yaml_rules
-from mezzotint.recipe.reading.paths import by_path
+from mezzotint.settings import reference
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.paths import by_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Script:
 
     layers: ends of the names of the denoiser's layers that get a LoRA, "" for all attention. outer: modules of the
     denoiser's outermost level; a layer that begins with one is named in whole. in_both: layers of the outermost level
-    that blocks have, too.
+    that blocks have, too. published_loss: see `Dialect`.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Script:
     layers: str = ""
     outer: str = ""
     in_both: str = ""
+    published_loss: float | None = None
 
     @property
     def is_flow(self) -> bool:
@@ -63,7 +64,7 @@ SCRIPTS = (
     Script(
         name="sd", file="train_text_to_image.py", about="Stable Diffusion 1.x and 2.x",
         family="sd", data="captions", mode="weights", project="text2image-fine-tune", preview=(20, 7.5),
-        defaults={"output_dir": "sd-model-finetuned", "validation_epochs": 5},
+        defaults={"output_dir": "sd-model-finetuned", "validation_epochs": 5}, published_loss=0.0456,
     ),
     Script(
         name="sdxl", file="train_text_to_image_sdxl.py", about="SDXL",

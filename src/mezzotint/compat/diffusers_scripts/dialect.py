@@ -23,6 +23,7 @@ def _dialect(script: Script) -> Dialect:
         compute=partial(_steps.compute, script=script),
         scripts=(script.file,),
         other_scripts=other_scripts(script),
+        published_loss=script.published_loss,
         tables=tuple(table for table in (BNB_FILE,) if table.flag in {row.flag for row in rows}),
     )
 

@@ -19,8 +19,8 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.data.formats.base import Noted
 from mezzotint.errors import DatasetError, RecipeError, did_you_mean
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.reading import yaml_rules
+from mezzotint.settings.counting import listed
+from mezzotint.settings.reading import yaml_rules
 
 Place = tuple[str | int, ...]
 """Where a value lies in its mapping: ("tags", 0, "weight")."""

@@ -12,7 +12,7 @@ from typing import Any
 from mezzotint.compat.everydream2._rows import OPTIMIZERS, SCALING
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.errors import did_you_mean
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
 _FREEZING = "optimizer:text_encoder_freezing"

@@ -12,6 +12,9 @@ from mezzotint.compat.kit.dialect import Draft, safe_name
 STAMP = "{stamp}"
 """What the time of the start stands for in a run folder's name."""
 
+CONVERTED = Path("ckpt_cache")
+"""Where EveryDream2 keeps models that it has converted, by name."""
+
 _MINUTES = 20
 _ALL = 1_000_000
 """More pictures than anybody holds out."""
@@ -51,6 +54,10 @@ def _begin(draft: Draft, folder: str) -> None:
     """A new run from a model, or the newest run of the project."""
     model = draft.text("resume_ckpt")
     goes_on = model == "findlast"
+    converted = CONVERTED / Path(model).name
+    if not goes_on and not Path(model).expanduser().exists() and converted.is_dir():
+        draft.note("resume_ckpt", f"{model} is {converted}")
+        model = str(converted)
     values = {"model.path": folder if goes_on else model, "run.resume": "latest" if goes_on else "never"}
     draft.put(values, "resume_ckpt")
     if goes_on:

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveFloat
 
-from mezzotint.recipe.base import ALLOW, NEVER
-from mezzotint.recipe.optimizers.base import KIND, Optimizer
+from mezzotint.settings.base import ALLOW, NEVER
+from mezzotint.settings.optimizers.base import KIND, Optimizer
 
 
 class AdaCoor(Optimizer):
@@ -17,6 +17,7 @@ class AdaCoor(Optimizer):
 
     allows_sharding: ClassVar[bool] = True
     has_rate: ClassVar[bool] = False
+    advised: ClassVar[str] = "adacoor is for batches of 8 and less, with its eps left at 1e-8."
     state_words: ClassVar[str] = "sums of squares in bf16"
 
     kind: Annotated[Literal["adacoor"], KIND, NEVER] = "adacoor"

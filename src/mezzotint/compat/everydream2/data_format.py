@@ -22,8 +22,8 @@ from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.captions import with_captions
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import listed
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".jfif"))

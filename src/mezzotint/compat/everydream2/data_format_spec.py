@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
+from mezzotint.settings.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
     reads_masks=True,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from mezzotint.compat.everydream2 import _optimizer, _run
 from mezzotint.compat.everydream2._rows import FLAGS, OPTIMIZER, VALIDATION
 from mezzotint.compat.kit.dialect import Dialect, Draft
-from mezzotint.recipe.sections.data import TABLES
+from mezzotint.settings.sections.data import TABLES
 
 
 def compute(draft: Draft) -> None:

@@ -2,3 +2,5 @@
 
 From outside: every file without an underscore.
 """
+
+ENTRY_POINTS = {"mezzotint.codes": {"kit": "mezzotint.compat.kit.codes"}}

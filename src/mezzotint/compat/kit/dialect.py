@@ -18,7 +18,7 @@ from mezzotint.compat.kit import launchers, reading, setting_files
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.reading.translation import Launched, Note, Translation, flag_name
+from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
@@ -263,7 +263,7 @@ class Dialect:
     when they are steps already; division: the note of that, with {count}, {steps} and {times}. config: the flag that
     names a JSON file whose keys are flags; the line counts before it. tables: what stands in other files that flags
     name. expand: reads a line that begins with a shell script of the trainer's. tools: other programs of its
-    project."""
+    project. published_loss: that a published benchmark asks for after 101 steps."""
 
     name: str
     about: str
@@ -278,6 +278,7 @@ class Dialect:
     tools: tuple[Tool, ...] = ()
     accumulation: str = ""
     division: str = ""
+    published_loss: float | None = None
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a foreign command line, its launcher and script included or not.

@@ -18,7 +18,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.compat.kit import setting_files
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.reading import yaml_rules
+from mezzotint.settings.reading import yaml_rules
 
 _TORCHRUN = re.compile(r"torch\.distributed\.(run|launch)")
 _ACCELERATE = re.compile(r"accelerate(\.commands\.(launch|accelerate_cli))?")

@@ -15,8 +15,8 @@ from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.kit.reading import shown
 from mezzotint.errors import Problem, did_you_mean, most_alike
-from mezzotint.recipe.reading import yaml_rules
-from mezzotint.recipe.reading.yaml_rules import Place
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.yaml_rules import Place
 
 ParamKind = Literal["text", "whole", "number", "switch", "list", "object", "any"]
 _KINDS: Mapping[type, ParamKind] = {

@@ -8,7 +8,7 @@ from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone import _optim
 from mezzotint.compat.mindone._config import Config, Node, flag_of, lists
 from mezzotint.compat.mindone._targets import BASE, REFINER, SIZES
-from mezzotint.recipe.reading.yaml_rules import Place
+from mezzotint.settings.reading.yaml_rules import Place
 
 _HERE = ("model", "params")
 _SIZE_KEYS = ("original_size_as_tuple", "crop_coords_top_left", "target_size_as_tuple")

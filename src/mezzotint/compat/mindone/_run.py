@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mezzotint.compat.kit.dialect import Draft, run_name
 from mezzotint.compat.mindone._config import Config, Node
-from mezzotint.recipe.sections.sample import SDXL_SIZES
+from mezzotint.settings.sections.sample import SDXL_SIZES
 
 STAMP = "{stamp}"
 PROMPT = "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from mezzotint.recipe.base import NEVER
-from mezzotint.recipe.optimizers.base import KIND, Adam, Eps
+from mezzotint.settings.base import NEVER
+from mezzotint.settings.optimizers.base import KIND, Adam, Eps
 
 
 class AdamWeightDecay(Adam):

@@ -12,8 +12,8 @@ from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.table_files import without
 from mezzotint.data.formats.shared.tables import ColumnNames, csv_rows
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import listed
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 SUFFIXES = frozenset({SUFFIX, ".csv"})

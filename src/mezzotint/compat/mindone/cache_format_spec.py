@@ -3,7 +3,7 @@ which need not be written, and neither pictures nor captions can be changed any 
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
+from mezzotint.settings.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
     is_encoded=True,

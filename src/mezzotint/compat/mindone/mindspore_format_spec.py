@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mezzotint.compat.mindone import _mindspore_wire as wire
-from mezzotint.recipe.weights_formats import WeightsFormatSpec
+from mezzotint.settings.weights_formats import WeightsFormatSpec
 
 _ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from mezzotint.compat.mindone import mindspore_format, sdxl_layout
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.counting import listed
+from mezzotint.settings.counting import listed
 from mezzotint.training.update import Update
 from mezzotint.weights.files import formats
 from mezzotint.weights.keymap import Entry

@@ -12,7 +12,7 @@ from mezzotint.data.formats.shared.table_samples import RowKind, samples
 from mezzotint.data.formats.shared.tables import ColumnNames
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 SUFFIXES = decoding.SUFFIXES | {".csv"}
 

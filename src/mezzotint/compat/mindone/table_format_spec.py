@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
+from mezzotint.settings.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
 
 SPEC = FormatSpec(reads_masks=True, fixed=(NO_TABLES, NO_CAPTION_SOURCE))

@@ -22,8 +22,8 @@ from mezzotint.compat.open_sora_plan.latte_spec import CLASSES, SPEC, LatteSetti
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.errors import WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings import weights_formats
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored
@@ -97,7 +97,7 @@ class Files(ModelFiles):
         vae = _vae(settings.vae, root)
         if vae is not None:
             there["vae"] = vae
-        text, tokenizer, own = _text(settings.text_encoder, root)
+        text, tokenizer, own = _text(settings.own(LatteSettings).text_encoder, root)
         if text is not None:
             there["text_encoder"] = text
         scheduler = root / "scheduler" / "scheduler_config.json"
@@ -132,7 +132,7 @@ class Files(ModelFiles):
                 code="E1461",
             )
         raise WeightsError(
-            f"{self.root}: no text encoder lies with it; write model.text_encoder=FOLDER, that of T5 v1.1 XXL "
+            f"{self.root}: no text encoder lies with it; write model.latte.text_encoder=FOLDER, that of T5 v1.1 XXL "
             "(`hf download DeepFloyd/t5-v1_1-xxl` prints it)",
             code="E1462",
         )
@@ -153,7 +153,7 @@ class Files(ModelFiles):
     @cached_property
     def length(self) -> int:
         """Tokens of a caption."""
-        return self.settings.max_tokens or self.config.model_max_length
+        return self.own.max_tokens or self.config.model_max_length
 
     def shapes(self, name: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
@@ -360,7 +360,7 @@ def _text(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | Non
     """The text encoder, its tokenizer's folder, and whether both are the model's own."""
     if named is not None and not named.exists():
         raise WeightsError(
-            f"model.text_encoder: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401"
+            f"model.latte.text_encoder: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401"
         )
     base = named if named is not None else root
     inner = base / "text_encoder"
@@ -369,7 +369,8 @@ def _text(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | Non
         if named is None:
             return None, None, False
         raise WeightsError(
-            f"model.text_encoder: {named} has no config.json; give the folder of T5 v1.1 XXL's encoder", code="E1406"
+            f"model.latte.text_encoder: {named} has no config.json; give the folder of T5 v1.1 XXL's encoder",
+            code="E1406",
         )
     tokenizers = (base / "tokenizer", folder)
     tokenizer = next((p for p in tokenizers if any((p / n).is_file() for n in t5.TOKENIZER_FILES[:2])), folder)

@@ -1,7 +1,7 @@
 """The format `clip-list`: Open-Sora-Plan's data sets, a list of folders, and for each an annotation in JSON.
 
 A list has a line for each data set: `media folder,annotation`, or, with text embeddings made beforehand
-(`data.clips.text_embeddings`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An
+(`data.clip_list.text_embeddings`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An
 annotation is a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only the start
 counts)."""
 
@@ -17,16 +17,17 @@ from typing import Any
 
 from mezzotint import outside
 from mezzotint.compat.open_sora_plan import text_files
+from mezzotint.compat.open_sora_plan.clip_list_spec import ClipListSettings
 from mezzotint.data.buckets.clip_buckets import out_of_limits
 from mezzotint.data.files.listing import Listing, Unusable
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.formats.base import EmbeddingFiles, Format, Item, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import counted, listed
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted, listed
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -174,9 +175,9 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
     expected = 3 if has_texts else 2
     if len(parts) == expected and all(parts):
         return ""
-    hint = "; with a folder of embeddings set data.clips.text_embeddings=true"
+    hint = "; with a folder of embeddings set data.clip_list.text_embeddings=true"
     if has_texts:
-        hint = "; name the folder where mezzotint cache writes embeddings, or set data.clips.text_embeddings=false"
+        hint = "; name the folder where mezzotint cache writes embeddings, or set data.clip_list.text_embeddings=false"
     count = counted(len([part for part in parts if part]), "path")
     return f"{count} where {expected} are needed: {_form(has_texts)}{hint if len(parts) == 5 - expected else ''}"
 
@@ -206,12 +207,12 @@ def _text(path: Path, most: int, code: str, what: str) -> str:
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-def named_files(path: Path, clips: ClipsSettings, *, masks: bool = False) -> Iterator[Path]:
+def named_files(path: Path, *, has_texts: bool = False, masks: bool = False) -> Iterator[Path]:
     """Everything that a list leads to: annotations, clips, pictures, embeddings, and masks where they are asked for,
     there or not. Raises DatasetError E1231 and E1232."""
-    for line in read_list(path, has_texts=clips.text_embeddings):
+    for line in read_list(path, has_texts=has_texts):
         yield line.annotation
-        for entry in read_annotation(line.annotation, has_texts=clips.text_embeddings):
+        for entry in read_annotation(line.annotation, has_texts=has_texts):
             yield entry.media_in(line.media)
             texts = entry.texts_in(line.texts)
             if texts is not None:
@@ -233,7 +234,13 @@ def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def samples(
-    path: Path, clips: ClipsSettings, *, prefix: str = "", repeats: float = 1.0, masks: bool = False
+    path: Path,
+    clips: ClipsSettings,
+    own: ClipListSettings,
+    *,
+    prefix: str = "",
+    repeats: float = 1.0,
+    masks: bool = False,
 ) -> Iterator[Item]:
     """The samples of a list file, in the order of its lines and their entries, or why there is none.
 
@@ -243,12 +250,15 @@ def samples(
     are asked for, its mask are the sample's overrides `start`, `embedding` and `mask`. Raises
     DatasetError E1231 and E1232.
     """
-    lines = read_list(path, has_texts=clips.text_embeddings)
+    lines, is_skipped = read_list(path, has_texts=own.text_embeddings), own.missing == "skip"
     for place, line in enumerate(lines):
-        yield from _of_line(line, clips, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats, masks)
+        before = f"{prefix}{place}/" if len(lines) > 1 else prefix
+        yield from _of_line(line, clips, before, repeats, masks=masks, skips_missing=is_skipped)
 
 
-def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, masks: bool) -> Iterator[Item]:
+def _of_line(
+    line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, *, masks: bool, skips_missing: bool
+) -> Iterator[Item]:
     seen: dict[str, dict[str, int]] = {}
     for entry in read_annotation(line.annotation, has_texts=line.texts is not None):
         where = f"{prefix}{entry.path}"
@@ -257,10 +267,9 @@ def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float,
             yield Skipped(where, reason, is_wanted=True)
             continue
         media, texts = entry.media_in(line.media), entry.texts_in(line.texts)
-        is_wanted = clips.missing == "skip"
         absent = next((place for place in (media, texts) if place is not None and not os.path.isfile(place)), None)
-        if absent is not None and (is_wanted or absent == texts):
-            yield Skipped(where, f"{absent} is not there", is_wanted=is_wanted)
+        if absent is not None and (skips_missing or absent == texts):
+            yield Skipped(where, f"{absent} is not there", is_wanted=skips_missing)
             continue
         key = where if entry.start is None else f"{where}@{entry.start}"
         before = seen.setdefault(key, {})
@@ -291,7 +300,8 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     list's folder where they lie below it, absolute elsewhere. Raises DatasetError E1231 and E1232 for a list or an
     annotation that cannot be read as one."""
     real = path.expanduser().resolve()
-    places = (real, *named_files(real, settings.clips, masks=settings.mask.source == "files"))
+    has_texts = settings.own(ClipListSettings).text_embeddings
+    places = (real, *named_files(real, has_texts=has_texts, masks=settings.mask.source == "files"))
     there = (os.fspath(place) for place in places if os.path.exists(place))
     names = (place.removeprefix(os.fspath(real.parent) + os.sep) for place in there)
     return Listing.of_files(real.parent, list(dict.fromkeys(names)))
@@ -302,13 +312,14 @@ def read_samples(source: Source) -> Iterator[Item]:
     if any(clip_files.is_clip(name) for name in source.listing.names):
         clip_files.decoder()
     path = source.root / source.listing.names[0]
-    masks = source.settings.mask.source == "files"
-    return samples(path, source.settings.clips, prefix=source.prefix, repeats=source.repeats, masks=masks)
+    settings, masks = source.settings, source.settings.mask.source == "files"
+    own = settings.own(ClipListSettings)
+    return samples(path, settings.clips, own, prefix=source.prefix, repeats=source.repeats, masks=masks)
 
 
 FORMAT = Format(
     read_samples=read_samples,
     suffixes=clip_files.SUFFIXES | decoding.SUFFIXES,  # pictures for single frames
     list_files=list_files,
-    embeddings=EmbeddingFiles(embeddings, text_files.read, text_files.write),
+    read_embedding=text_files.read,
 )

@@ -1,10 +1,53 @@
-"""What the recipe knows of the format `clip-list`."""
+"""What the recipe knows of the format `clip-list`, and its settings."""
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from mezzotint.settings.base import ALLOW, Section
+from mezzotint.settings.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
+
+if TYPE_CHECKING:
+    from mezzotint.settings.sections.data import DataSettings
+
+
+class ClipListSettings(Section):
+    """With `data.format=clip-list`: files that a list names and that are not there, and text embeddings in files."""
+
+    missing: Annotated[Literal["skip", "count"], ALLOW] = "skip"
+    """What a list names and is not there, a clip, a picture or an embedding: `skip` leaves its entry out, and says how
+    many; `count` counts it among the files that cannot be used, of which `data.max_skipped` lets pass a few."""
+
+    text_embeddings: Annotated[bool, ALLOW] = False
+    """Each line of a list has three paths, the second the folder of text embeddings that Open-Sora-Plan made (.npz).
+    With `data.cache.text` they are taken over instead of being made; that they belong to the model's text encoder
+    cannot be checked."""
+
+
+def reads_texts(data: DataSettings) -> bool:
+    """Whether the lists name files of text embeddings."""
+    return data.own(ClipListSettings).text_embeddings
+
+
+def _contradictions(data: DataSettings) -> Iterator[str]:
+    if not reads_texts(data):
+        return
+    if not data.cache.text:
+        yield (
+            "data.clip_list.text_embeddings takes embeddings over into the text cache; set data.cache.text=true, or "
+            "leave it out and let the captions be encoded"
+        )
+    same = ("prefix", "trigger", "template")
+    changed = data.drawn_captions() + [f"data.captions.{name}" for name in same if getattr(data.captions, name)]
+    if changed:
+        yield (
+            f"{changed[0]} has no effect on embeddings of files (data.clip_list.text_embeddings); leave out one of them"
+        )
+
 
 SPEC = FormatSpec(
-    has_clips=True, reads_texts=True, own_masks="the key 'mask' of an annotation, a file below the media folder",
-    stills_format="clip-list", fixed=(NO_TABLES, NO_CAPTION_SOURCE),
+    settings=ClipListSettings, contradictions=_contradictions, has_clips=True, reads_texts=reads_texts,
+    own_masks="the key 'mask' of an annotation, a file below the media folder", stills_format="clip-list",
+    fixed=(NO_TABLES, NO_CAPTION_SOURCE),
 )  # fmt: skip

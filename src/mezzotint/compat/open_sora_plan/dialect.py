@@ -124,7 +124,7 @@ def _text(draft: Draft) -> None:
     draft.lay("text_embed_cache")
     draft.put({"data.captions.clean": True, "data.captions.dropout": 0.0}, "text_encoder_name")
     if not is_cached or draft.says("text_encoder_name"):
-        draft.set("model.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
+        draft.set("model.latte.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
     draft.fits("model_max_length")
 
 

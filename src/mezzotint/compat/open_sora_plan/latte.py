@@ -17,8 +17,10 @@ from mezzotint.compat.open_sora_plan import _latte_export
 from mezzotint.compat.open_sora_plan._latte_files import FRAMES, PIXELS, Files
 from mezzotint.compat.open_sora_plan.latte_spec import SPEC, LatteSettings
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, Tiling, posterior
+from mezzotint.compat.open_sora_plan.nets.latte import LatteConfig
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
 from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
@@ -39,7 +41,7 @@ class Family(ModelFamily):
         self.schedule = Schedule.from_config(files.scheduler)
         self.prediction = files.prediction
         self.grid = Grid(channels=config.in_channels, pixels=PIXELS, frames=FRAMES, cell=config.patch_size)
-        self.learns_variance = config.out_channels == 2 * config.in_channels
+        self.learns_variance = _learns_variance(config, files.own.variance)
         self.notes = tuple(files.notes(parts))
         self._length = files.length
         self._pictures_are_clips = files.own.pictures == "clip"
@@ -101,7 +103,8 @@ class Family(ModelFamily):
         return tuple(map(len, tokenize(self._words(), captions, verbose=False).input_ids)), self._length
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …).
+        """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …);
+        noise only, (B, 4, …), with `model.latte.variance=none`.
 
         Stills are told by `condition.stills`, one text for each in the order of samples; `condition.masks["latents"]`,
         (B, F + I, h, w), is 1 where latents count. A picture (B, 4, h, w) is a clip of one frame, or a still of no clip
@@ -125,6 +128,8 @@ class Family(ModelFamily):
             use_image_num=count,
             temporal=x.ndim == 5 or self._pictures_are_clips,
         )
+        if not self.learns_variance:
+            predicted = predicted[:, : self.grid.channels]
         return cast(Tensor, predicted if x.ndim == 5 else predicted[:, :, 0])
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
@@ -141,7 +146,7 @@ class Family(ModelFamily):
         schedule: Schedule,
         trained_form: Parameterization,
     ) -> None:
-        """See ModelFamily: see `families/_latte_export.py` for what lies where.
+        """See ModelFamily: see `_latte_export.py` for what lies where.
 
         Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
         """
@@ -154,6 +159,17 @@ class Family(ModelFamily):
             assert self._open_tokenizer is not None
             self._tokenizer = self._open_tokenizer()
         return self._tokenizer
+
+
+def _learns_variance(config: LatteConfig, variance: str | None) -> bool:
+    has_channels = config.out_channels == 2 * config.in_channels
+    if variance == "learned-range" and not has_channels:
+        raise RecipeError(
+            f"model.latte.variance is learned-range, and this model's denoiser has {config.out_channels} channels, "
+            "none for a variance; write model.latte.variance=none, or leave it out",
+            code="E1465",
+        )
+    return has_channels and variance != "none"
 
 
 def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:

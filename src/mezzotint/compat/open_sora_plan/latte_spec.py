@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section
-from mezzotint.recipe.families.base import FamilySpec
+from mezzotint.settings.base import ALLOW, FREE, NEVER, RECORDED, InputPath, Section
+from mezzotint.settings.families.base import FamilySpec
 
 
 class TilingSettings(Section):
@@ -42,7 +42,25 @@ class TilingSettings(Section):
 
 
 class LatteSettings(Section):
-    """Of family `latte` alone: what its network is to be beyond what its files say, and its autoencoder."""
+    """Of family `latte` alone, LatteT2V of Open-Sora-Plan v1.1: its text, what its network is to be beyond what its
+    files say, and its autoencoder. `model.path` is a folder as it was released (config.json and weights; `vae` in it or
+    beside it), one in diffusers' layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with
+    `model.config`, since its tensors do not tell the length of its clips: `latte-17f`, `latte-65f` or `latte-221f`, or
+    a folder with config.json. With `model.weights=random`, `model.config` describes the denoiser."""
+
+    text_encoder: Annotated[InputPath | None, FREE] = None
+    """The folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with the folders
+    text_encoder/ and tokenizer/. None takes those of the model's own folder. Exports do not repeat it."""
+
+    max_tokens: Annotated[Annotated[int, Field(ge=2, le=4096)] | None, NEVER] = None
+    """How many tokens of a caption the model is shown, the end among them; longer captions lose their end, shorter
+    ones are filled up and masked. None takes what the model's configuration says: 300."""
+
+    variance: Annotated[Literal["none", "learned-range"] | None, ALLOW] = None
+    """Of a denoiser whose output has twice the channels of its latents: `learned-range` teaches the second half how the
+    variance of a step back lies between its two bounds, by a variational term that is added to the loss (Nichol and
+    Dhariwal 2021, arXiv:2102.09672; no weight of timesteps multiplies it); `none` leaves that half alone. None is
+    learned-range where the model has the channels, as released ones have."""
 
     rope: Annotated[bool | None, NEVER] = None
     """Rotary positions in self-attention, besides the tables that are added (RoPE, Su et al. 2021, arXiv:2104.09864).
@@ -100,7 +118,7 @@ SPEC = FamilySpec(
         "ema_weights": "its files hold no averaged copy",
     },
     settings=LatteSettings,
-    advice="open-sora-plan",
+    advice=("flips",),
     tensor_names=r"temporal_transformer_blocks\.|\.temp_block\.",
     holds=_holds,
 )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint.data.buckets import clip_buckets
-from mezzotint.recipe.sections.data import BucketSettings, DataSettings
+from mezzotint.settings.sections.data import BucketSettings, DataSettings
 from mezzotint.shapes import Size
 
 _CHUNK = 1 << 15

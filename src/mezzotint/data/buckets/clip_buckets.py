@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.data.buckets.clip_sampling import unusable, window
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
 _HARDLY = 1e-6

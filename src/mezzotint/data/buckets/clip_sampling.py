@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.counting import counted
+from mezzotint.settings.sections.clips import ClipsSettings
 
 
 def window(num_frames: int, clips: ClipsSettings) -> int:

@@ -34,8 +34,8 @@ from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import listed
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
 

@@ -16,7 +16,7 @@ from mezzotint.data.files.masks import ENDING, is_named_mask
 from mezzotint.data.formats.base import Noted, Source
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import counted, listed
+from mezzotint.settings.counting import counted, listed
 
 COLUMN = "mask"
 

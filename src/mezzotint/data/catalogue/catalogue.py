@@ -34,11 +34,11 @@ from mezzotint.data.files.memo import Memo
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.subjects import PriorSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
 ALWAYS_LET_PASS = 20
@@ -345,9 +345,8 @@ def stills_settings(settings: DataSettings) -> DataSettings:
     """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
     clips = settings.clips
     usual = format_spec(settings.format).stills_format
-    of_stills = ClipsSettings(frames=1, missing=clips.missing, text_embeddings=clips.text_embeddings)
-    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,), "clips": of_stills}
-    return with_values(settings, {**update, "prior": PriorSettings()})
+    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,)}
+    return with_values(settings, {**update, "clips": ClipsSettings(frames=1), "prior": PriorSettings()})
 
 
 def _reopen(

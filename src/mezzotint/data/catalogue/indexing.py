@@ -32,9 +32,9 @@ from mezzotint.data.files.tags import first_of_each, prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, patience
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -160,6 +160,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
+    if settings.of_format is not None:
+        depends_on += (settings.of_format.model_dump_json(),)
     manifests = format_of(settings.format).manifests
     listed = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *listed)[:32]

@@ -14,7 +14,7 @@ from PIL import Image
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 APART = 7
 """Bits of 64 in which the hashes of near duplicates differ at most."""

@@ -12,8 +12,8 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.masks import ENDING
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections.data import DataSettings
 
 
 def count_masks(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> int:

@@ -8,7 +8,7 @@ import io
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 SIDE = 320
 """Pixels of the longer side."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.findings.finding import Finding, examples_of
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.sections.captions import CaptionSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted
+from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.data import DataSettings
 
 MANY_CAPTIONS = 10
 """A sample with this many captions has probably some that are not meant as such."""

@@ -16,9 +16,9 @@ from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import Example, Finding, in_order, limit_examples, name_first
 from mezzotint.data.schedule.balance import Fill, fills
 from mezzotint.data.schedule.plan import plan_columns
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections.data import DataSettings
 
 Rows = NDArray[np.int32]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from mezzotint.data.catalogue.data_report import DataReport, readable
 from mezzotint.data.findings.finding import Example, Finding, Status, limit_examples, name_first
 from mezzotint.data.formats.shared.folder_repeats import seen_in
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted
+from mezzotint.settings.sections.data import DataSettings
 
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
 

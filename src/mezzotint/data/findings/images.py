@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.finding import Example, Finding, examples_of, limit_examples
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted
+from mezzotint.settings.sections.data import DataSettings
 
 MOSTLY_CUT = 0.5
 """Of an image of which less than this share is seen, most is cropped."""

@@ -16,7 +16,7 @@ from mezzotint.data.files.masks import Masks
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles, files_below
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 FOLDER = "data/formats"
@@ -88,20 +88,6 @@ class EmbeddingFile:
     mask: NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingFiles:
-    """How a format that names files of text embeddings finds, reads and writes them.
-
-    captions: of a path of `data.path`, every file that an entry names, there or not, with the entry's caption. read:
-    (path, length, width) → what a file holds; length and width are None where any will do; raises CacheError E1310 with
-    the reason that it cannot be used. write: replaces a file; raises StorageError.
-    """
-
-    captions: Callable[[Path], Iterator[tuple[Path, str]]]
-    read: Callable[[Path, int | None, int | None], EmbeddingFile]
-    write: Callable[[Path, EmbeddingFile], None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """How one kind of data set is read. read_samples: the samples of a source, or why there is none of a file.
@@ -109,11 +95,12 @@ class Format:
     suffixes: endings of the files that it looks at, in lower case. list_files: what lies at a path of `data.path`; None
     lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
     not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
-    already, which a cache takes over instead of encoding. embeddings: of a format whose entries name files of text
-    embeddings (`data.clips.text_embeddings`). own_flips: pictures may have a chance of their own to be
+    already, which a cache takes over instead of encoding. read_embedding: of a format whose entries name files of text
+    embeddings: (path, length, width) → what a file holds; length and width are None where any will do; raises
+    CacheError with the reason that it cannot be used. own_flips: pictures may have a chance of their own to be
     mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
     that they may lie on object storage. What the recipe has to know of a format stands in
-    `recipe/formats/NAME.py`.
+    `settings/formats/NAME.py`.
     """
 
     read_samples: Callable[[Source], Iterator[Item]]
@@ -121,7 +108,7 @@ class Format:
     list_files: Callable[[Path, DataSettings], Listing] | None = None
     manifests: frozenset[str] = frozenset()
     is_encoded: bool = False
-    embeddings: EmbeddingFiles | None = None
+    read_embedding: Callable[[Path, int | None, int | None], EmbeddingFile] | None = None
     own_flips: bool = False
     reads_remote: bool = False
 

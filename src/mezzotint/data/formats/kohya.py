@@ -13,7 +13,7 @@ from mezzotint.data.formats.shared.folder_repeats import repeated
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 
 
 def read_samples(source: Source) -> Iterator[Item]:

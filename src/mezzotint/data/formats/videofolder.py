@@ -15,7 +15,7 @@ from mezzotint.data.formats.shared.table_files import require_one_each, without
 from mezzotint.data.formats.shared.table_samples import RowKind
 from mezzotint.data.formats.shared.table_samples import samples as samples_of_tables
 from mezzotint.data.media import clip_files
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv"})
 SUFFIXES = clip_files.SUFFIXES | set(SIDECARS) | {".jsonl", ".csv"}

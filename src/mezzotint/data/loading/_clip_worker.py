@@ -23,7 +23,7 @@ from mezzotint.data.loading.worker import (
 from mezzotint.data.schedule import clip_visits
 from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 

@@ -24,7 +24,7 @@ from mezzotint.data.loading._clip_worker import worker_of
 from mezzotint.data.loading.worker import BatchRequest, HostBatch, to_batch
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch, Epoch, StepBatches
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError, DatasetError, MezzotintError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Placement, TextEmbedding
 

@@ -36,7 +36,7 @@ from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.media.decoding import Probe
-from mezzotint.recipe.counting import duration
+from mezzotint.settings.counting import duration
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)

@@ -12,7 +12,7 @@ import numpy as np
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule._grouping import batch_groups
 from mezzotint.data.schedule.plan import PlanColumns
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 _FEW = 0.5

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from mezzotint import draws
 from mezzotint.data.files.tags import Tags, filled, first_of_each, joined
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.recipe.sections.captions import CaptionSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.captions import CaptionSettings
+from mezzotint.settings.sections.data import DataSettings
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue

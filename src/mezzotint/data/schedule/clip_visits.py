@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mezzotint import draws
 from mezzotint.data.buckets.clip_sampling import annotated, drawn, times_at_rate, times_of
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzotint import draws
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 

@@ -23,9 +23,9 @@ from mezzotint import draws
 from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
 from mezzotint.data.schedule._pairing import Pairs, balanced
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.subjects import RatingSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.subjects import RatingSettings
 from mezzotint.stages import Epoch
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Epoch
 
 

@@ -14,9 +14,9 @@ from torch import nn
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared.folder_files import FolderFiles, read_configs
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import is_denoiser
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import is_denoiser
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored

@@ -14,9 +14,9 @@ from torch import nn
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import FamilySpec
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import FamilySpec
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import low_bit
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import InFile, Stored

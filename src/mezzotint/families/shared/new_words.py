@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.families.base import specs
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import specs
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import new_words
 from mezzotint.weights.folder.tokenizer import tokenize
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared.folder_files import Configs, FolderFiles, read_configs
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored

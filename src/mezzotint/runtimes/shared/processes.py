@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mezzotint.errors import PeerLost, RecipeError
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
+from mezzotint.settings.sections.run import RunSettings
 
 _MAX_NAMED = 8
 """Maximum number of processes named in a message."""

@@ -13,8 +13,8 @@ from functools import cache
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import MetaModel, upright
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mezzotint.recipe.counting import duration, size
+from mezzotint.settings.counting import duration, size
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench.measuring import Measured, Step

@@ -16,11 +16,11 @@ from torch.nn import functional
 from mezzotint.data.buckets import buckets
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec, specs
-from mezzotint.recipe.optimizers.adamw import AdamW
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import family_spec, specs
+from mezzotint.settings.optimizers.adamw import AdamW
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Batch, StepBatches
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches

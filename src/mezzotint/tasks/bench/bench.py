@@ -15,26 +15,23 @@ import torch
 
 from mezzotint import durable
 from mezzotint.errors import MezzotintError, RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.run import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.run import is_on
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, _stock, synthetic
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench.measuring import MAX_STEPS, Measured, measure
 from mezzotint.tasks.bench.origin import origin
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import foreign, settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 
 _FILES = ("bench.json", "bench.txt", "bench.png")
-
-PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
-"""By dialect, the loss that a published benchmark asks for after its 101 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +204,8 @@ def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
     against, target = line.get("--against") or "", line.number("--target")
     if against not in ("", _stock.NAME):
         raise RecipeError(f"mezzotint bench: --against can only be {_stock.NAME}, got {against!r}", code="E1012")
+    if target is None and line.dialect is not None:
+        target = foreign.dialect(line.dialect).published_loss
     return Options(
         words=tuple(words),
         steps=line.whole("--steps", 1),
@@ -214,7 +213,7 @@ def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
         fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),
         against_stock=bool(against),
         stand_in=line.whole("--stand-in", 1),
-        target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
+        target=target,
         as_json="--json" in line,
         out=line.path("--out"),
         replaces=REPLACE.name in line,

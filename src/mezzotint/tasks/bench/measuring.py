@@ -14,8 +14,8 @@ import torch
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.plan import Timeline
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.stages import StepBatches, StepReport
 from mezzotint.tasks import assemble

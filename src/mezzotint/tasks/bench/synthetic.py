@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.sections.data import CaptionSettings, DataSettings
 
 
 def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mezzotint.data.cache.entries import Caches
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.memo import Memo
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 _VERSION = 1
 _KEPT = 64

@@ -30,8 +30,8 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
-from mezzotint.recipe.counting import counted, size
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted, size
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
@@ -374,8 +374,8 @@ def _encode_text(
 def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:
     """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
     those of the model's text where its files say them."""
-    files = format_of(format_name).embeddings
-    assert files is not None, format_name
+    read = format_of(format_name).read_embedding
+    assert read is not None, format_name
     length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
@@ -383,7 +383,7 @@ def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64],
         states, masks = [], []
         for entry in batch.tolist():
             path = Marked.decoded(needed.marks[entry]).path
-            file = files.read(path, length, width)
+            file = read(path, length, width)
             length, width = file.states.shape
             states.append(torch.from_numpy(file.states))
             masks.append(torch.from_numpy(file.mask))

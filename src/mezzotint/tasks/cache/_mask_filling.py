@@ -15,7 +15,7 @@ from mezzotint.data.loading.worker import BROKEN, read_mask
 from mezzotint.data.media import decoding
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Placement
 
 _AT_ONCE = 64

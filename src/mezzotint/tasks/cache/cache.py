@@ -13,10 +13,10 @@ from mezzotint.data import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import carrying, class_pictures, inventory, text_files

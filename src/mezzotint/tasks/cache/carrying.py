@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from mezzotint.data.cache import carried
 from mezzotint.data.files.listing import is_remote
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 
 

@@ -24,14 +24,14 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.new_words import add_to
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import counted, duration
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import pictures
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import counted, duration
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import holding
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit

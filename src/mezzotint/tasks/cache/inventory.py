@@ -26,8 +26,8 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.files.memo import Memo
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import Dataset
 

@@ -1,90 +1,46 @@
-"""Text embeddings in files that a data set names (`data.clips.text_embeddings`): `mezzotint cache` writes those that
-are missing, and a run that finds none is refused with the line that writes them."""
+"""Text embeddings in files that a data set names: what the format does about those that are missing, before captions
+are encoded. A module of the group `mezzotint.tasks.text_files`, by the format's name, offers what `EmbeddingWriter`
+lists."""
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Protocol, cast
 
-import torch
-
-from mezzotint.data.catalogue.catalogue import stills_settings
-from mezzotint.data.files.caption_cleaning import cleaner
-from mezzotint.data.formats.base import EmbeddingFile, EmbeddingFiles, format_of
-from mezzotint.errors import CacheError
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.recipe import Recipe
+from mezzotint import registry
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks import assemble
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.recipe import Recipe
 from mezzotint.weights.model_files import ModelFiles
 
-ENCODER = "DeepFloyd/t5-v1_1-xxl"
-_AT_ONCE = 16
+FOLDER = "tasks/text_files"
+
+
+class EmbeddingWriter(Protocol):
+    """Writes the files of text embeddings that a data set of one format names."""
+
+    def require(self, recipe: Recipe, words: Sequence[str]) -> None:
+        """Raises CacheError when the files have to be written first. words: what stood behind the command, for the line
+        that the message prints."""
+
+    def make(self, recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
+        """Writes the missing files, each process its share; returns how many were written by all. Raises WeightsError,
+        StorageError, DatasetError."""
 
 
 def require(recipe: Recipe, words: Sequence[str]) -> None:
-    """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
-    embeddings and not one of them is there; DatasetError E1231 and E1232."""
-    if not recipe.data.clips.text_embeddings:
-        return
-    places = list(_places(recipe))
-    if not places or any(os.path.isfile(place) for place in places):
-        return
-    words = list(words)
-    if recipe.model.text_encoder is None:
-        at = words.index("--") if "--" in words else len(words)
-        words.insert(at, f"model.text_encoder={ENCODER}")
-    raise CacheError(
-        f"{places[0]}: is not there, nor any other of {counted(len(places), 'embedding')} that the lists name; this "
-        f"makes them: {shlex.join(['mezzotint', 'cache', *words])}",
-        code="E1310",
-    )
+    """See EmbeddingWriter; nothing is required where no embedding comes from a file."""
+    if (own := _of_format(recipe)) is not None:
+        own.require(recipe, words)
 
 
-@torch.no_grad()
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
-    """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
-    process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
-    if not recipe.data.clips.text_embeddings or recipe.model.text_encoder is None:
-        return 0
-    absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
-    runtime.barrier()  # before anybody writes, so that all have seen the same
-    if not absent:
-        return 0
-    say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {recipe.model.text_encoder}")
-    load = assemble.encoders(recipe, files, runtime.device)
-    mine = absent[runtime.rank :: runtime.world_size]
-    clean = cleaner() if recipe.data.captions.clean else str
-    family = load("text") if mine else None
-    for first in range(0, len(mine), _AT_ONCE):
-        chunk = mine[first : first + _AT_ONCE]
-        assert family is not None
-        embedding = family.encode_text([clean(caption) for _, caption in chunk])
-        assert embedding.mask is not None
-        states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
-        for (place, _), state, mask in zip(chunk, states, masks, strict=True):
-            _files_of(recipe).write(place, EmbeddingFile(state, mask))
-    runtime.barrier()
-    return len(absent)
+    """See EmbeddingWriter; 0 where no embedding comes from a file."""
+    own = _of_format(recipe)
+    return 0 if own is None else own.make(recipe, files, runtime, say)
 
 
-def _places(recipe: Recipe) -> dict[Path, str]:
-    """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
-    clips = recipe.data.clips
-    lists = list(recipe.data.path)
-    if clips.images_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
-        lists += clips.images_path
-    captions: dict[Path, str] = {}
-    for path in lists:
-        for place, caption in _files_of(recipe).captions(Path(os.path.abspath(path.expanduser()))):
-            captions.setdefault(place, caption)
-    return captions
-
-
-def _files_of(recipe: Recipe) -> EmbeddingFiles:
-    files = format_of(recipe.data.format).embeddings
-    assert files is not None, recipe.data.format
-    return files
+def _of_format(recipe: Recipe) -> EmbeddingWriter | None:
+    name = recipe.data.format
+    has_files = format_spec(name).reads_texts(recipe.data) and name in registry.names(FOLDER)
+    return cast(EmbeddingWriter, registry.find(FOLDER, name)) if has_files else None

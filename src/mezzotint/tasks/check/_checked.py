@@ -10,8 +10,8 @@ import torch
 
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.read import Reading
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import Reading
+from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset

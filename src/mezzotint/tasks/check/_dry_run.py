@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.settings.advice import less_memory
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset

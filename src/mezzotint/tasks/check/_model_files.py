@@ -14,8 +14,8 @@ from mezzotint import registry
 from mezzotint.adapters.networks import trained
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import low_bit
 from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, read_header, shards
 from mezzotint.weights.folder import state

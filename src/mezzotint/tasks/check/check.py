@@ -19,18 +19,18 @@ import torch
 from mezzotint import outside
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
-from mezzotint.recipe import advice
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import size
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.resolved import sums_are_open
-from mezzotint.recipe.resume_rules import data_changed, judge
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings import advice
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import size
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.resolved import sums_are_open
+from mezzotint.settings.resume_rules import data_changed, judge
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.tasks import assemble, describe, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room

@@ -18,9 +18,9 @@ from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
-from mezzotint.recipe.base import Every, with_values
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.tokens import PART
+from mezzotint.settings.base import Every, with_values
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset

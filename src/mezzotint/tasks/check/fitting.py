@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.counting import size
-from mezzotint.recipe.recipe import Recipe, replaced
-from mezzotint.recipe.resolved import blocks_on_device
-from mezzotint.recipe.sections.run import GradientSums
+from mezzotint.settings.counting import size
+from mezzotint.settings.recipe import Recipe, replaced
+from mezzotint.settings.resolved import blocks_on_device
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
 

@@ -20,12 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.families.base import Grid, ModelFamily
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import blocks_on_device, gradient_sums
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.runtimes.base import Launch, Runtime, not_exempt, recompute_blocks
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import blocks_on_device, gradient_sums
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.data.files.listing import is_remote
-from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.counting import counted, duration, size
-from mezzotint.recipe.optimizers.base import Optimizer
-from mezzotint.recipe.reading.paths import settings
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
-from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
+from mezzotint.settings.advice import less_memory
+from mezzotint.settings.counting import counted, duration, size
+from mezzotint.settings.optimizers.base import Optimizer
+from mezzotint.settings.reading.paths import settings
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading
+from mezzotint.settings.recipe import Recipe, effective
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory

@@ -13,12 +13,12 @@ from torch import nn
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
-from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import SUMS, Resolved
-from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.advice import less_memory
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import SUMS, Resolved
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check.memory import MetaModel, memory_of

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mezzotint.data.findings.finding import Finding, Status
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.counting import counted
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check import estimates
 

@@ -9,7 +9,7 @@ from mezzotint.data.files.tags import Tags
 from mezzotint.data.findings.captions import LostWords, shorten
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
 from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._looking import ExaminedData

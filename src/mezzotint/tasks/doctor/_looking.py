@@ -19,11 +19,11 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.likeness import Looks
 from mezzotint.data.findings.finding import Finding
 from mezzotint.errors import DatasetError, MezzotintError
-from mezzotint.recipe.base import Every, with_values
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
+from mezzotint.settings.base import Every, with_values
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import carrying
 

@@ -23,8 +23,8 @@ from packaging.requirements import Requirement
 import mezzotint
 from mezzotint import outside
 from mezzotint.data.findings.finding import Finding, Status, in_order
-from mezzotint.recipe.counting import counted, size
 from mezzotint.runtimes.base import free_memory
+from mezzotint.settings.counting import counted, size
 from mezzotint.tasks.doctor._report import Report
 
 _PACKAGES = (

@@ -9,7 +9,7 @@ import numpy as np
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.data.media.colour import WORDS, Conversion
-from mezzotint.recipe.counting import counted
+from mezzotint.settings.counting import counted
 from mezzotint.tasks.doctor._looking import ExaminedData, by_digest
 
 _ADVICE = {

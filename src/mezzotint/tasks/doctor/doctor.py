@@ -14,9 +14,9 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.findings import of_data
 from mezzotint.data.findings.finding import Finding, in_order
 from mezzotint.errors import RecipeError, visible
-from mezzotint.recipe.reading.read import Reading, located, read_text
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import Reading, located, read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _pictures, _report
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.doctor._report import Report

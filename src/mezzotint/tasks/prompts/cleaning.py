@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mezzotint.data.files import caption_cleaning
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.sections.data import CaptionSettings
 from mezzotint.sampling.prompt_file import Line
+from mezzotint.settings.counting import listed
+from mezzotint.settings.sections.data import CaptionSettings
 
 _SIGNS = re.compile(r"\{[^{}|]*\|[^{}]*\}|\([^()]+:\s*\d*\.?\d+\s*\)|<(?:lora|lyco|hypernet):[^<>]+>|\b__[\w/-]+__\b")
 """`{a|b}`, `(x:1.4)`, `<lora:name:1>` and `__name__`, which user interfaces read as more than text."""

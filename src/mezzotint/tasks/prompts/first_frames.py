@@ -12,9 +12,9 @@ from torch import Tensor
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 

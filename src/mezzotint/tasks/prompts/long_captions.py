@@ -17,7 +17,7 @@ from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.sections.captions import CaptionSettings
+from mezzotint.settings.sections.captions import CaptionSettings
 
 _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500

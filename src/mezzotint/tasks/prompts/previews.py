@@ -21,14 +21,14 @@ from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import Every, with_values
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
 from mezzotint.sampling.requests import Request
 from mezzotint.sampling.sample import check_solver
+from mezzotint.settings.base import Every, with_values
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders

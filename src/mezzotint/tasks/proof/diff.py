@@ -9,11 +9,11 @@ from typing import Any
 
 from mezzotint import outside
 from mezzotint.errors import visible
-from mezzotint.recipe.reading.read import read
-from mezzotint.recipe.resume_rules import differences
 from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read
+from mezzotint.settings.resume_rules import differences
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import command_line
 

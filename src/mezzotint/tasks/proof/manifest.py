@@ -20,8 +20,8 @@ from mezzotint import durable, outside
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RUN_SCHEMA, RunFolder, refuse_older_run
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.weights.model_files import ModelFiles
 

@@ -22,12 +22,12 @@ import torch
 
 from mezzotint import durable, fault_injection
 from mezzotint.errors import CheckpointError, MezzotintError, visible
-from mezzotint.recipe.base import Every, with_values
-from mezzotint.recipe.reading.read import Reading, digest_of
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared import launch
+from mezzotint.settings.base import Every, with_values
+from mezzotint.settings.reading.read import Reading, digest_of
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.continuing import folder_of

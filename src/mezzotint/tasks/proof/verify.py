@@ -13,10 +13,10 @@ from mezzotint import draws, durable, outside
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CheckpointError, visible
-from mezzotint.recipe.reading.read import located, read
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports import data_report
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import located, read
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import command_line

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.reading.read import Reading
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.reading.read import Reading
 from mezzotint.tasks.reading import command_line, continuing, foreign, hub
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import ALLOW, AS, REPLACE, Command

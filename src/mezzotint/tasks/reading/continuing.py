@@ -13,14 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
-from mezzotint.recipe.recipe import LIVE, Recipe, live_values, with_live
 from mezzotint.run_folder import refuse_older_run
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading, locate, read
+from mezzotint.settings.recipe import LIVE, Recipe, live_values, with_live
 from mezzotint.tasks.reading import stamps
-
-_CONVERTED = Path("ckpt_cache")
-"""Where EveryDream2 keeps models that it has converted, by name."""
 
 
 def read_source(source: str, overrides: Sequence[str]) -> Reading:
@@ -92,9 +89,6 @@ def with_run(reading: Reading) -> Reading:
         return _of_run(reading, newest, "latest")
     if is_run(path):
         return _of_run(reading, path, "auto")
-    converted = Path(_CONVERTED, model.path.name)
-    if not path.exists() and converted.is_dir():
-        return _with_model(reading, converted, None, f"{model.path} is {converted}")
     return reading
 
 
@@ -122,8 +116,8 @@ def _without_live(reading: Reading, began: Recipe) -> Reading:
 
 
 def _with_schedules(reading: Reading, began: Recipe) -> Reading:
-    """A foreign line that says nothing of schedules leaves the parts those that its run began with: the default of
-    EveryDream2's text encoder has been another one."""
+    """A foreign line that says nothing of schedules leaves the parts those that its run began with: what the
+    dialect takes for a part by default may have changed since."""
     optim = reading.recipe.optim
     is_default = reading.origin.get("optim.schedule.kind", "").startswith("default of")
     mine = {part: one for part, one in began.optim.part_schedule.items() if part in reading.recipe.model.train}

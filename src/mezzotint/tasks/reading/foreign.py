@@ -12,30 +12,21 @@ from dataclasses import replace
 
 from mezzotint import registry
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
-from mezzotint.recipe.reading.translation import Launched, Translation, Translator
-from mezzotint.recipe.reading.writing import as_yaml
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.foreign_names import unread
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading, read_text
+from mezzotint.settings.reading.translation import Launched, Translation, Translator
+from mezzotint.settings.reading.writing import as_yaml
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading.commands import REPLACE
-
-_UNREAD = {
-    "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",
-    "simpletuner": "SimpleTuner",
-}  # fmt: skip
-"""Trainers whose settings are known by name, and whose lines are not read."""
 
 
 def dialect(name: str) -> Translator:
     """The dialect of a name. Raises RecipeError E1015 with the nearest."""
-    unread = _UNREAD.get(re.sub(r"[^a-z]", "", name.lower()))
-    if unread is not None:
-        raise RecipeError(
-            f"{unread}'s lines are not read yet; nearest is --as diffusers-sd, and `mezzotint explain NAME` tells what "
-            f"a setting of {unread} is called here",
-            code="E1015",
-        )
+    sentence = unread(name)
+    if sentence is not None:
+        raise RecipeError(sentence, code="E1015")
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown("dialects", name), code="E1015")
     module = registry.find("dialects", name)

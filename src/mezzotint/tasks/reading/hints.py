@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe.reading.foreign_names import foreign, value_of
-from mezzotint.recipe.reading.nearest import nearest
-from mezzotint.recipe.reading.paths import by_path
+from mezzotint.settings.reading.foreign_names import foreign, value_of
+from mezzotint.settings.reading.nearest import nearest
+from mezzotint.settings.reading.paths import by_path
 from mezzotint.tasks.reading.parser import Command
 
 _SHORT = {

@@ -12,9 +12,9 @@ from pathlib import Path
 from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, locate
+from mezzotint.settings import weights_formats
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import Reading, locate
 
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)

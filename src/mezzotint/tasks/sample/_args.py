@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Literal
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import size_named
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
+from mezzotint.settings.sections.sample import size_named
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE

@@ -16,14 +16,14 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.data.media import decoding
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.network import is_unconditional
 from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import counted
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning

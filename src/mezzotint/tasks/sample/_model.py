@@ -20,15 +20,15 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.new_words import add_to
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.reading.read import located, with_model_defaults
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.reading.read import located, with_model_defaults
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.tasks import description_notes, holding
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.reading.continuing import folder_of

@@ -14,12 +14,12 @@ from typing import Literal
 from mezzotint import durable, outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text, shipped_recipes
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
+from mezzotint.settings import weights_formats
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import Reading, locate, located, read, read_text, shipped_recipes
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.tasks.sample._args import SampleArgs, read_file
 
 CONTACT = "contact.png"

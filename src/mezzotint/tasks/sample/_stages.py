@@ -14,11 +14,11 @@ from mezzotint import draws
 from mezzotint.diffusion.noise import normal
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, posterior_sample
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import GeneratedImage, Request, Sampling, Span, batch_requests, embed_prompts
 from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.settings.base import with_values
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 from mezzotint.tasks.prompts.first_frames import pixels_of, probed

@@ -16,10 +16,10 @@ from mezzotint import durable
 from mezzotint.data.catalogue.catalogue import ALWAYS_LET_PASS
 from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import DatasetError, StorageError
-from mezzotint.recipe.recipe import Recipe, effective
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.recipe import Recipe, effective
+from mezzotint.settings.resolved import Resolved
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches

@@ -13,14 +13,14 @@ from typing import Any
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.errors import MezzotintError, RecipeError
-from mezzotint.recipe.reading.read import Reading, located, read
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
-from mezzotint.recipe.resume_rules import differences
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import check_solver
+from mezzotint.settings.reading.read import Reading, located, read
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
+from mezzotint.settings.resume_rules import differences
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub, settling
 from mezzotint.training.model import TrainableModel
@@ -128,7 +128,10 @@ class LiveSettings:
         live = self.recipe.run.live
         if live.dialect is None:
             return read(path)
-        return foreign.reading(live.dialect, [*live.line, "--config", str(path)], (), Launched())
+        option = foreign.dialect(live.dialect).config
+        if not option:
+            raise RecipeError(f"run.live.dialect: lines of {live.dialect} name no file of settings", code="E1007")
+        return foreign.reading(live.dialect, [*live.line, f"--{option}", str(path)], (), Launched())
 
     def _others(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
@@ -172,7 +175,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
     if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
         drawn, family = recipe.sample, model.family
         objective = objective_of(recipe.objective, family.schedule, model.prediction)
-        if family.learns_variance and recipe.objective.variance != "none":
+        if family.learns_variance:
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
             check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)

@@ -15,9 +15,9 @@ from pathlib import Path
 from mezzotint import fault_injection
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import Diverged
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 

@@ -10,13 +10,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.reading.read import Reading
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import DEFAULT_STEPS
-from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.counting import counted
+from mezzotint.settings.reading.read import Reading
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resume_rules import DEFAULT_STEPS
+from mezzotint.settings.sections.tokens import PART
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.checkpoints.state import Restored
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.counting import listed
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.model import ModelSettings
 
 
 def settings_of(recipe: Recipe) -> ModelSettings | None:

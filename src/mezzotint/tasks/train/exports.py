@@ -18,14 +18,14 @@ from mezzotint.adapters import files, header, writing
 from mezzotint.adapters.files import Layout
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.saving import ExportSettings
-from mezzotint.recipe.sections.tokens import PART
-from mezzotint.recipe.weights_formats import SAFETENSORS
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings import weights_formats
+from mezzotint.settings.base import with_values
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.saving import ExportSettings
+from mezzotint.settings.sections.tokens import PART
+from mezzotint.settings.weights_formats import SAFETENSORS
 from mezzotint.tasks.weights.convert import single_file_of
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel

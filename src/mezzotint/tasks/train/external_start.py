@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import Resolved
 from mezzotint.training import lr, optimizer_files
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from mezzotint import draws, durable
 from mezzotint.data.loading.loader import held_out
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Batch
 from mezzotint.tasks.assemble import Caches, Dataset
 

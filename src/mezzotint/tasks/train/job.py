@@ -8,13 +8,13 @@ from pathlib import Path
 
 from mezzotint import errors
 from mezzotint.errors import Stopped, StorageError
-from mezzotint.recipe.reading.read import Reading
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.reading.read import Reading
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import Resolved
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train import announce, held_out
 from mezzotint.tasks.train._host import TrainHost

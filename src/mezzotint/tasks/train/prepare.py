@@ -16,10 +16,10 @@ from torch import Tensor
 
 import mezzotint
 from mezzotint.errors import MezzotintError, OutOfMemory, StorageError
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import Resolved, sums_are_open
 from mezzotint.tasks import assemble, describe
 from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room

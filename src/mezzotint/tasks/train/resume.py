@@ -12,13 +12,13 @@ from typing import Any
 
 from mezzotint import durable, outside
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
-from mezzotint.recipe.reading.paths import sections
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import SUMS
-from mezzotint.recipe.resume_rules import Difference, data_changed, differences, judge
-from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
+from mezzotint.settings.reading.paths import sections
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resolved import SUMS
+from mezzotint.settings.resume_rules import Difference, data_changed, differences, judge
+from mezzotint.settings.sections.run import GradientSums
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
 

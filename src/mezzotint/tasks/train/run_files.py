@@ -18,12 +18,12 @@ from mezzotint import durable, outside, startup
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
-from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading
+from mezzotint.settings.recipe import Recipe, effective
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.proof import commit
 from mezzotint.tasks.reading.continuing import is_run

@@ -8,12 +8,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
-from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
+from mezzotint.settings.advice import less_memory
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.resume_rules import unknown_allowances
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.reading.arguments import parse

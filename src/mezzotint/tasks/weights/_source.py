@@ -13,8 +13,8 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.recipe.families.base import family_spec, is_denoiser
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import family_spec, is_denoiser
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights.args import ConvertArgs
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats, pickled, tensor_files
@@ -221,7 +221,7 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     if folder is None or other is not None or layout is None:
         raise WeightsError(
             f"{args.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
-            "converted, and LatteT2V needs no converting: its forms are read as they are",
+            "converted; models of other families are read as they are",
             code="E1406",
         )
     scheduler = folder.config("scheduler", "scheduler_config.json")

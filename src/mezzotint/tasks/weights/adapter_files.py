@@ -21,9 +21,9 @@ from mezzotint.adapters.networks import file_weights
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.reading.read import locate
-from mezzotint.recipe.sections.adapter import AdapterSettings
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.reading.read import locate
+from mezzotint.settings.sections.adapter import AdapterSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights.args import require_free

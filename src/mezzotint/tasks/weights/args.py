@@ -13,7 +13,7 @@ from typing import Literal, cast
 from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, StorageError, WeightsError
-from mezzotint.recipe.reading.read import locate
+from mezzotint.settings.reading.read import locate
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE

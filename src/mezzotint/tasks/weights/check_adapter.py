@@ -15,7 +15,7 @@ from mezzotint.adapters import files, readers
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.readers import Verdict
 from mezzotint.errors import WeightsError, visible
-from mezzotint.recipe.families.base import specs
+from mezzotint.settings.families.base import specs
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights.adapter_files import BaseModel
 from mezzotint.tasks.weights.args import config

@@ -18,7 +18,7 @@ from typing import Any
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, visible
-from mezzotint.recipe import weights_formats
+from mezzotint.settings import weights_formats
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights._source import ConvertSource, SourceComponent, each_file, open_source
 from mezzotint.tasks.weights.args import ConvertArgs, parse, place_of, require_free, store_beside

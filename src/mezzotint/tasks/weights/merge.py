@@ -25,10 +25,10 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import RecipeError, WeightsError, visible
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.reading.read import locate
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings import weights_formats
+from mezzotint.settings.families.base import family_spec
+from mezzotint.settings.reading.read import locate
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE

@@ -1,5 +1,5 @@
 """What watches a run. Callbacks look and ask for actions; the trainer acts. To add one: a class here, its settings in
-`recipe/sections/run.py`.
+`settings/sections/run.py`.
 
 A callback that fails because the disk does never ends the training: the trainer says so once and goes on.
 """
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from mezzotint import registry
 from mezzotint.errors import StorageError
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.requests import Request
+from mezzotint.settings.base import Every
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.stages import Batch, StepReport
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress

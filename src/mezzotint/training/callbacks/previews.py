@@ -23,13 +23,13 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.requests import Sampling, batch_requests
 from mezzotint.sampling.sample import as_bytes, sample_latents
+from mezzotint.settings.base import with_values
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,

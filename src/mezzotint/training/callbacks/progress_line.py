@@ -23,7 +23,7 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.errors import VisibleStream, escape_controls
-from mezzotint.recipe.counting import duration, size
+from mezzotint.settings.counting import duration, size
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup

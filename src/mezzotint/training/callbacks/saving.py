@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mezzotint.recipe.base import Every
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.settings.base import Every
+from mezzotint.settings.sections.run import RunSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks.base import Action, Callback, Setup, is_due
 from mezzotint.training.progress import Progress

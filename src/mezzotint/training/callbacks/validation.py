@@ -21,7 +21,7 @@ from mezzotint.diffusion import learned_variance, pyramid
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import latents_of
-from mezzotint.recipe.base import Every
+from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.errors import RecipeError, StorageError
-from mezzotint.recipe.sections.run import WandbSettings
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.sections.run import WandbSettings
 from mezzotint.training.callbacks._scalars import ScalarLog
 from mezzotint.training.callbacks.base import Callback, Setup
 

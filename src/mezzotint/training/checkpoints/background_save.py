@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
-from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime, free_memory
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.state import PIECE, Transaction, Verified, pieces_of
 from mezzotint.training.update import Update

@@ -37,9 +37,9 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
 from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError, WeightsError
-from mezzotint.recipe import counting
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, refuse_older_checkpoint
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings import counting
 from mezzotint.training.checkpoints import sharding
 from mezzotint.training.checkpoints.sharding import OTHER_TENSORS
 from mezzotint.weights.files import tensor_files

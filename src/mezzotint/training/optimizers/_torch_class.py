@@ -200,7 +200,7 @@ def require_stepping(kind: type[torch.optim.Optimizer], options: Mapping[str, An
 
 _REMEDIES: Mapping[str, str] = {
     "bitsandbytes.optim.AdamW8bit": "install it with pip install 'mezzotint[eight-bit]', or write "
-    'optim.optimizer.kind=adamw, whose moments are float32 (in EveryDream2\'s optimizer.json "optimizer": "adamw")',
+    "optim.optimizer.kind=adamw, whose moments are float32",
     "bitsandbytes": "install it with pip install 'mezzotint[eight-bit]'",
     "pytorch_optimizer": "install it with pip install 'mezzotint[optimizers]'",
 }

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.adafactor import Adafactor
+from mezzotint.settings.optimizers.adafactor import Adafactor
 from mezzotint.training.optimizers._torch_class import TorchStep
 from mezzotint.training.optimizers.base import OptimizerStep, StepInputs
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.adamw import AdamW
+from mezzotint.settings.optimizers.adamw import AdamW
 from mezzotint.training.optimizers.base import OptimizerStep
 from mezzotint.training.optimizers.shared import AdamWStep
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.adamw_8bit import AdamW8bit
+from mezzotint.settings.optimizers.adamw_8bit import AdamW8bit
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import OptimizerStep
 

@@ -1,6 +1,6 @@
 """What every optimizer's step has in common, and how much memory a step may take for intermediate results.
 
-A module here makes the step of the optimizer that `recipe/optimizers/` has under the same name: `step_of(settings,
+A module here makes the step of the optimizer that `settings/optimizers/` has under the same name: `step_of(settings,
 masters, applied)`, over float32 masters by name. applied: () float32, the count of steps that moved something, which
 `Update` raises before it calls. A step owns its state by parameter name, so that checkpoints restore it by name and in
 its own type.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.library import Library
+from mezzotint.settings.optimizers.library import Library
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import OptimizerStep
 

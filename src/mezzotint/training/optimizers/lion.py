@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.lion import Lion
+from mezzotint.settings.optimizers.lion import Lion
 from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, zeros_like
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from mezzotint.recipe.optimizers.prodigy import Prodigy
+from mezzotint.settings.optimizers.prodigy import Prodigy
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import OptimizerStep
 

@@ -9,9 +9,9 @@ from torch import nn
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.optimizers.base import Optimizer
-from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.optimizers.base import Optimizer
+from mezzotint.settings.sections.optim import OptimSettings
 
 FOLDER = "training/decay_rules"
 _NORM_AND_BIAS = "@norm-and-bias"

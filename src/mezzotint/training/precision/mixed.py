@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.precision.policy import Precision
 
 _PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)

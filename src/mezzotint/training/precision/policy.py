@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
+from mezzotint.settings.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
 from mezzotint.weights.low_bit import WeightForm, is_island, islands
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

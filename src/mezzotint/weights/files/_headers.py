@@ -13,7 +13,7 @@ import torch
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
-from mezzotint.recipe import weights_formats
+from mezzotint.settings import weights_formats
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.spans import StoredTensor
 

@@ -1,8 +1,8 @@
 """Formats of weights files besides safetensors.
 
 A module of the group `mezzotint.weights.formats` reads and writes one and offers what `WeightsFormat` lists; its facts
-are in `recipe/weights_formats.py`. Files that are read are recognised by their first bytes, whatever their suffix; the
-suffix of a file that is written chooses its format.
+are in `settings/weights_formats.py`. Files that are read are recognised by their first bytes, whatever their suffix;
+the suffix of a file that is written chooses its format.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from torch import Tensor
 
 from mezzotint import outside, registry
-from mezzotint.recipe import weights_formats
+from mezzotint.settings import weights_formats
 from mezzotint.weights.files.spans import StoredTensor
 
 FOLDER = "weights/formats"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
-from mezzotint.recipe import weights_formats
+from mezzotint.settings import weights_formats
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import PICKLES, read_header, replacing
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
-from mezzotint.recipe import counting
+from mezzotint.settings import counting
 from mezzotint.weights.files import formats
 from mezzotint.weights.files._headers import PICKLES as PICKLES
 from mezzotint.weights.files._headers import SIZES as SIZES

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.families.base import family_spec, specs
-from mezzotint.recipe.reading import yaml_rules
+from mezzotint.settings import weights_formats
+from mezzotint.settings.families.base import family_spec, specs
+from mezzotint.settings.reading import yaml_rules
 from mezzotint.weights import kinds
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo

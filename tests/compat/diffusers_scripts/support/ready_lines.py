@@ -10,9 +10,9 @@ from typing import Any
 
 from PIL import Image
 
-from mezzotint.recipe.reading.read import located
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.settings.reading.read import located
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.job import Job, RunStart

@@ -10,8 +10,9 @@ import pytest
 from foreign_lines import ALONE, flat
 
 from mezzotint.compat.everydream2.dialect import DIALECT
-from mezzotint.errors import CODES, RecipeError
-from mezzotint.recipe.reading.translation import Translation
+from mezzotint.errors import RecipeError
+from mezzotint.settings.reading.translation import Translation
+from mezzotint.settings.reference import error_codes
 
 
 def written(name: str, content: Any) -> str:
@@ -35,5 +36,5 @@ def optimized(optimizer: Any, *words: str) -> Translation:
 def problems(*words: str) -> list[tuple[str, str, str, str]]:
     with pytest.raises(RecipeError) as caught:
         translate(*words)
-    assert all(p.code in CODES for p in caught.value.problems)
+    assert all(p.code in error_codes() for p in caught.value.problems)
     return [(p.where, p.code, p.what, p.remedy) for p in caught.value.problems]

@@ -12,8 +12,9 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.compat.kit.dialect import Dialect, Row
-from mezzotint.errors import CODES, RecipeError
-from mezzotint.recipe.reading.translation import Launched, Translation
+from mezzotint.errors import RecipeError
+from mezzotint.settings.reading.translation import Launched, Translation
+from mezzotint.settings.reference import error_codes
 from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()
@@ -87,7 +88,7 @@ class Lines:
             foreign.reading(self.name, [*self.barest, *words], (), launched)
         assert caught.value.exit_status == 2
         assert str(caught.value).startswith(f"the line of {self.name} has ")
-        assert {problem.code for problem in caught.value.problems} <= CODES.keys()
+        assert {problem.code for problem in caught.value.problems} <= error_codes().keys()
         return [(problem.where, problem.code) for problem in caught.value.problems]
 
 

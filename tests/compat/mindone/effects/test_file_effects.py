@@ -12,7 +12,7 @@ from effect_fixtures import COMMON, names
 
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_header

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training import lr
 
 Prepare = Callable[..., Any]

@@ -11,8 +11,8 @@ from foreign_lines import ALONE
 
 from mezzotint.compat.mindone.dialect import SHIPPED
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading import foreign
 
 PLAIN = re.sub(

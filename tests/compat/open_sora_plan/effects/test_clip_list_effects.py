@@ -16,7 +16,7 @@ from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data.cache.entries import Caches, TextCache
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError, DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.cache._filling import Worker, fill
 
 Make = Callable[..., Any]
@@ -81,23 +81,25 @@ def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
 
 
 # breaks if what is not there were never counted, or always
-@pytest.mark.effect("data.clips.missing")
+@pytest.mark.effect("data.clip_list.missing")
 def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "gone.mp4")
-    skipped, counted = (feed(path, **SQUARE, clips__frames=5, clips__missing=one).report for one in ("skip", "count"))
+    skipped, counted = (
+        feed(path, **SQUARE, clips__frames=5, clip_list__missing=one).report for one in ("skip", "count")
+    )
     assert (set(reasons(skipped.left_out)), set(reasons(skipped.skipped))) == ({"gone.mp4"}, set())
     assert (set(reasons(counted.left_out)), set(reasons(counted.skipped))) == (set(), {"gone.mp4"})
 
 
 # breaks if embeddings of files were not read, were made anew, or came back changed
-@pytest.mark.effect("data.clips.text_embeddings")
+@pytest.mark.effect("data.clip_list.text_embeddings")
 def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
     for name, count in (("a", 3), ("b", 18)):
         mask = (np.arange(20) < count).astype(np.uint8)
         text_cache_npz.write(tmp_path / f"texts/{name}.npz", EmbeddingFile(states, mask))
     path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
-    usual = SQUARE | {"clips__frames": 5, "clips__text_embeddings": True, "cache__text": True}
+    usual = SQUARE | {"clips__frames": 5, "clip_list__text_embeddings": True, "cache__text": True}
     fed = feed(path, **usual)
     text = TextCache(tmp_path / "cache", fed.recipe.data, identity="t", compute="fp32")
 
@@ -123,8 +125,8 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
         fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
-    assert "set data.cache.text=true" in refusal("data.clips.text_embeddings=true")
-    with pytest.raises(DatasetError, match=r"set data\.clips\.text_embeddings=true"):
+    assert "set data.cache.text=true" in refusal("data.clip_list.text_embeddings=true")
+    with pytest.raises(DatasetError, match=r"set data\.clip_list\.text_embeddings=true"):
         feed(path, **SQUARE, clips__frames=5)
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.stages import Condition, Noised
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.recipe import Recipe
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -51,22 +51,22 @@ def clip(*shape: int) -> Tensor:
 
 
 # breaks if the model's own is read all the same
-@pytest.mark.effect("model.text_encoder")
+@pytest.mark.effect("model.latte.text_encoder")
 def test_text_encoder_is_the_folder_whose_t5_reads_captions(tmp_path: Path) -> None:
     other = Family.tiny(seed=9).parts()["text_encoder"]
     shutil.copytree(shipped("tiny-latte") / "text_encoder", tmp_path / "t5" / "text_encoder")
     shutil.copytree(shipped("tiny-latte") / "tokenizer", tmp_path / "t5" / "tokenizer")
     save_file(dict(other.state_dict()), tmp_path / "t5" / "text_encoder" / "model.safetensors")
-    opened = model(f"model.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
+    opened = model(f"model.latte.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
     assert torch.equal(opened.parts()["text_encoder"].shared.weight, other.shared.weight)
     with pytest.raises(RecipeError, match=r"no meaning for model.family=sd.*set model.family=latte"):
-        read_text("schema: 1", overrides=[f"model.text_encoder={tmp_path}"])
+        read_text("schema: 1", overrides=[f"model.latte.text_encoder={tmp_path}"])
 
 
 # breaks if captions keep the length of the model's configuration
-@pytest.mark.effect("model.max_tokens")
+@pytest.mark.effect("model.latte.max_tokens")
 def test_max_tokens_is_how_much_of_a_caption_is_seen() -> None:
-    assert model("model.max_tokens=7", only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 7, 32)
+    assert model("model.latte.max_tokens=7", only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 7, 32)
     assert model(only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 24, 32)
 
 
@@ -162,23 +162,33 @@ def test_vae_norms_can_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # breaks if the second half of the channels is never taught, or taught although the recipe says not to
-@pytest.mark.effect("objective.variance")
+@pytest.mark.effect("model.latte.variance")
 def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
     moved = {}
     for word in ("none", "learned-range", "null"):
-        settings = recipe(f"objective.variance={word}", "run.device=cpu")
+        settings = recipe(f"model.latte.variance={word}", "run.device=cpu")
         family = assemble.family_class(settings).of(settings.model, ("denoiser",))
         objective = assemble.objective_of(settings.objective, family.schedule, family.prediction)
         x = clip(1, 4, 2, 4, 4)
         t = torch.tensor([400])
         there = Noised(x, x, x, x, t, t.float())
+        text = TextEmbedding(torch.zeros(1, 24, 32), torch.ones(1, 24, dtype=torch.int64))
+        objective.loss(family.predict(there, Condition(text)), there, torch.ones(1)).total.backward()
         network: Any = family.parts()["denoiser"]
-        output = network(x, t, torch.zeros(1, 24, 32))
-        output.retain_grad()
-        objective.loss(output, there, torch.ones(1)).total.backward()
-        moved[word] = float(output.grad[:, 4:].abs().max())
+        last = network.proj_out.weight.grad  # of each latent's prediction and variance, by turns
+        moved[word] = float(last.unflatten(0, (-1, 8))[:, 4:].abs().max())
     assert moved["none"] == 0
     assert moved["learned-range"] == moved["null"] > 0
+
+
+def test_a_variance_that_the_denoiser_has_no_channels_for_is_refused(tmp_path: Path) -> None:
+    folder = shutil.copytree(shipped("tiny-latte"), tmp_path / "half")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"out_channels": config["in_channels"]}))
+    assert not model(f"model.path={folder}").learns_variance
+    with pytest.raises(RecipeError, match="none for a variance") as caught:
+        model(f"model.path={folder}", "model.latte.variance=learned-range")
+    assert caught.value.code == "E1465"
 
 
 def drawn(folder: Path, *words: str) -> list[Path]:

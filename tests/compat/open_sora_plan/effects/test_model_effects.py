@@ -9,7 +9,7 @@ import pytest
 
 from mezzotint.assets import ASSETS
 from mezzotint.compat.open_sora_plan import latte
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 
 
 # breaks if the denoiser of random weights were that of the model's own folder

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, Tiling, posterior
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 
 SIDE, FRAMES, CHANNELS = 32, 9, 32

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
-from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
+from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.weights.folder.state import on_meta
 
 RELEASED = {"latte-17f": 5, "latte-65f": 17, "latte-221f": 56}

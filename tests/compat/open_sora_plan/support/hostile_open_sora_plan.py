@@ -118,7 +118,11 @@ def npz(folder: Path, _work: Path) -> Outcome:
 DOORS: dict[str, Door] = {
     "clip-list": data(format="clip-list", path="clips.txt", clips={"frames": 1}),
     "clip-texts": data(
-        format="clip-list", path="clips.txt", clips={"frames": 1, "text_embeddings": True}, cache={"text": True}
+        format="clip-list",
+        path="clips.txt",
+        clips={"frames": 1},
+        clip_list={"text_embeddings": True},
+        cache={"text": True},
     ),
     "npz": npz,
 }

@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.latte import Family
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.compat.open_sora_plan.latte_spec import LatteSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Noised
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -42,7 +43,9 @@ def write_release(root: Path, denoiser: str) -> Path:
 
 
 def settings(released: Path, **changes: Any) -> ModelSettings:
-    values = {"family": "latte", "path": released / "5x64x64", "text_encoder": released / "t5"} | changes
+    own = {"text_encoder": released / "t5"} | changes.pop("latte", {})
+    own |= {name: changes.pop(name) for name in LatteSettings.model_fields if name in changes}
+    values = {"family": "latte", "path": released / "5x64x64", "latte": own} | changes
     return ModelSettings(**values)
 
 

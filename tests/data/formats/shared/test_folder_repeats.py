@@ -9,7 +9,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue import catalogue
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def test_a_plain_folder_without_captions_is_told_of_the_format(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from data_sets import captions_of, put
 from tables import error_of, read, row, table
 
 from mezzotint.data.formats.metadata import list_files
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 
 def test_a_table_that_is_a_link_outward_is_not_read(tmp_path: Path) -> None:

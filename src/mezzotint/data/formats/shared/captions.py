@@ -13,7 +13,7 @@ from mezzotint import outside
 from mezzotint.data.files.listing import Unusable
 from mezzotint.data.formats.base import Item, Skipped, Source
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import CaptionSettings
+from mezzotint.settings.sections.data import CaptionSettings
 from mezzotint.stages import Sample
 
 MAX_BYTES = 1_000_000

@@ -16,8 +16,8 @@ from mezzotint.data.formats.base import Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import captions_of, lines_of, read_text, with_captions
 from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import listed
-from mezzotint.recipe.sections.data import CaptionSettings
+from mezzotint.settings.counting import listed
+from mezzotint.settings.sections.data import CaptionSettings
 from mezzotint.stages import Sample
 
 SIDECARS = (".txt", ".caption")

@@ -14,7 +14,7 @@ from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.files.remote import files_below
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv", "metadata.parquet"})
 TABLES = frozenset({".jsonl", ".csv", ".parquet", ".arrow"})

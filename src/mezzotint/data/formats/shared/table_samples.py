@@ -16,7 +16,7 @@ from mezzotint.data.formats.shared.captions import captions_in, is_absent, kind_
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
 from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, csv_rows, jsonl
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import listed
+from mezzotint.settings.counting import listed
 from mezzotint.stages import Sample
 
 _OUTSIDE = re.compile(r"/|\\|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://|(file|data):", re.IGNORECASE)

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from mezzotint import outside
 from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import counted, listed
+from mezzotint.settings.counting import counted, listed
 
 MAX_LINE = 16 << 20
 """Characters of the longest line of metadata.jsonl or metadata.csv."""

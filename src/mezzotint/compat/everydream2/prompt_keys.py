@@ -1,0 +1,27 @@
+"""The keys of EveryDream2's sample_prompts.json and its names for solvers; see `sampling/prompt_file.py`."""
+
+from __future__ import annotations
+
+KEYS = {
+    "cfgs": "guidance",
+    "generate_pretrain_samples": "at_start",
+    "generate_samples_every_n_steps": "every_batches",
+    "num_inference_steps": "steps",
+    "resolution": "size",
+    "scheduler": "solver",
+    "show_progress_bars": "",
+}
+
+_SOLVERS = {"kdpm2": "dpm2", "dpm++_2s": "dpm++-single"}
+_NEAR = {"dpm++_sde": "dpm++-sde"}
+"""Solvers that are not offered, with that which is taken instead."""
+
+
+def read_solver(name: str) -> tuple[str, list[str]]:
+    """Our name for a solver, or the name without `_k` where it is known by that, with sentences about what differs."""
+    plain, notes = name.removesuffix("_k"), []
+    if plain in _NEAR:
+        notes.append(f"{plain} is not offered; {_NEAR[plain]} draws instead")
+    if plain != name:
+        notes.append(f"{name} is drawn with timesteps spaced as sample.timestep_spacing says")
+    return _NEAR.get(plain) or _SOLVERS.get(plain, plain), notes

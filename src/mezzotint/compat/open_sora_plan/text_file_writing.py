@@ -1,0 +1,89 @@
+"""Text embeddings in files that lists of clips name (`data.clip_list.text_embeddings`): `mezzotint cache` writes those
+that are missing, and a run that finds none is refused with the line that writes them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from mezzotint.compat.open_sora_plan import clip_list, text_files
+from mezzotint.compat.open_sora_plan.latte_spec import LatteSettings
+from mezzotint.data.catalogue.catalogue import stills_settings
+from mezzotint.data.files.caption_cleaning import cleaner
+from mezzotint.data.formats.base import EmbeddingFile
+from mezzotint.errors import CacheError
+from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.counting import counted
+from mezzotint.settings.recipe import Recipe
+from mezzotint.tasks import assemble
+from mezzotint.weights.model_files import ModelFiles
+
+ENCODER = "DeepFloyd/t5-v1_1-xxl"
+_AT_ONCE = 16
+
+
+def require(recipe: Recipe, words: Sequence[str]) -> None:
+    """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
+    embeddings and not one of them is there; DatasetError E1231 and E1232."""
+    places = list(_places(recipe))
+    if not places or any(os.path.isfile(place) for place in places):
+        return
+    words = list(words)
+    if _encoder(recipe) is None:
+        at = words.index("--") if "--" in words else len(words)
+        words.insert(at, f"model.latte.text_encoder={ENCODER}")
+    raise CacheError(
+        f"{places[0]}: is not there, nor any other of {counted(len(places), 'embedding')} that the lists name; this "
+        f"makes them: {shlex.join(['mezzotint', 'cache', *words])}",
+        code="E1310",
+    )
+
+
+@torch.no_grad()
+def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
+    """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
+    process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
+    if _encoder(recipe) is None:
+        return 0
+    absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
+    runtime.barrier()  # before anybody writes, so that all have seen the same
+    if not absent:
+        return 0
+    say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {_encoder(recipe)}")
+    load = assemble.encoders(recipe, files, runtime.device)
+    mine = absent[runtime.rank :: runtime.world_size]
+    clean = cleaner() if recipe.data.captions.clean else str
+    family = load("text") if mine else None
+    for first in range(0, len(mine), _AT_ONCE):
+        chunk = mine[first : first + _AT_ONCE]
+        assert family is not None
+        embedding = family.encode_text([clean(caption) for _, caption in chunk])
+        assert embedding.mask is not None
+        states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
+        for (place, _), state, mask in zip(chunk, states, masks, strict=True):
+            text_files.write(place, EmbeddingFile(state, mask))
+    runtime.barrier()
+    return len(absent)
+
+
+def _places(recipe: Recipe) -> dict[Path, str]:
+    """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
+    clips = recipe.data.clips
+    lists = list(recipe.data.path)
+    stills_are_listed = stills_settings(recipe.data).format == recipe.data.format
+    if clips.images_from == "images" and stills_are_listed:
+        lists += clips.images_path
+    captions: dict[Path, str] = {}
+    for path in lists:
+        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
+            captions.setdefault(place, caption)
+    return captions
+
+
+def _encoder(recipe: Recipe) -> Path | None:
+    """The folder of the text encoder that the recipe names."""
+    return recipe.model.own(LatteSettings).text_encoder

@@ -1,7 +1,0 @@
-"""What the recipe knows of the format `image-folder`."""
-
-from __future__ import annotations
-
-from mezzotint.recipe.formats.base import NO_TABLES, FormatSpec
-
-SPEC = FormatSpec(reads_masks=True, takes_drawn=True, hints_at_repeats=True, fixed=(NO_TABLES,))

@@ -1,7 +1,0 @@
-"""What the recipe knows of the format `metadata`."""
-
-from __future__ import annotations
-
-from mezzotint.recipe.formats.base import MASK_COLUMN, NO_CAPTION_SOURCE, FormatSpec
-
-SPEC = FormatSpec(reads_masks=True, has_own_paths=True, own_masks=MASK_COLUMN, fixed=(NO_CAPTION_SOURCE,))

@@ -1,0 +1,215 @@
+"""What all recipe sections share: frozen typed settings, units, intervals, and what a change means on resume.
+
+Every field carries its help text as the docstring below it, and a `Change`: what happens when a run is resumed with
+another value.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic.fields import FieldInfo
+
+S = TypeVar("S", bound="Section")
+ChangeKind = Literal["free", "recorded", "allow", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a changed value means when a run is resumed.
+
+    free: nothing. recorded: allowed, and written into the history with "not bit-exact from step N".
+    allow: refused unless `run.allow_change` names it, then recorded. never: always refused; start a new run from these
+    weights.
+    """
+
+    kind: ChangeKind
+
+
+LARGEST = 1e30
+"""Of a setting's number: float32 ends at 3.4e38, and it is multiplied with others."""
+MOST_STEPS = 10**9
+"""Of a run: beyond, counting alone would take hours and gigabytes."""
+MOST_EPOCHS = 10**6
+
+FREE = Change("free")
+RECORDED = Change("recorded")
+ALLOW = Change("allow")
+NEVER = Change("never")
+
+
+class Section(BaseModel):
+    """A group of settings: frozen, unknown keys refused, defaults one would train with."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for sentence in self.contradictions():
+            raise ValueError(sentence)
+        return self
+
+    @model_validator(mode="after")
+    def _is_within_float32(self) -> Self:
+        for name, value in self:
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise ValueError(f"{name} is {value:g}, too much to compute with; write at most {LARGEST:g}")
+        return self
+
+    def contradictions(self) -> Iterator[str]:
+        """What does not fit together in it, a sentence each. The first one is shown."""
+        yield from ()
+
+    @classmethod
+    def add_section(cls, name: str, kind: type[Section] | None) -> None:
+        """Adds the settings that one choice has, such as `model.flux` of a family; their docstring is the section's
+        help. None are none."""
+        if kind is not None:
+            about = inspect.cleandoc(kind.__doc__ or "")
+            info = FieldInfo.from_annotated_attribute(kind, Field(default=kind(), description=about))
+            cls.__pydantic_fields__[name] = info
+            cls.model_rebuild(force=True)
+
+    def own(self, kind: type[S]) -> S:
+        """The section that one choice has, by its class."""
+        return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
+
+
+def change_of(section: type[Section], field: str) -> ChangeKind:
+    """The resume rule of a field; a nested section without a mark of its own is decided field by field and counts as
+    `allow` here."""
+    for mark in section.model_fields[field].metadata:
+        if isinstance(mark, Change):
+            return mark.kind
+    return "allow"
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """An interval: `Every(500, "steps")`, `Every(2, "epochs")`, `Every(10, "minutes")`. A recipe writes `500 steps`,
+    or `500` for steps."""
+
+    count: float
+    unit: Literal["steps", "epochs", "minutes"]
+
+    def __str__(self) -> str:
+        number = str(int(self.count)) if self.count == int(self.count) else str(self.count)
+        return f"{number} {self.unit if number != '1' else self.unit[:-1]}"
+
+    @staticmethod
+    def parse(text: object) -> Every:
+        """Reads `500`, `"500 steps"`, `"1 epoch"`, `"7.5 minutes"`. Raises ValueError with what is expected."""
+        if isinstance(text, Every):
+            return text
+        if isinstance(text, bool) or not isinstance(text, (int, float, str)):
+            raise ValueError("an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'")
+        match = re.fullmatch(
+            r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text)
+        )
+        if not match:
+            raise ValueError(
+                f"an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'; got {text!r}"
+                + _interval_hint(str(text))
+            )
+        count = float(match[1])
+        if count > LARGEST:
+            raise ValueError(f"an interval is at most {LARGEST:g}, got {text!r}")
+        word = match[2] or "steps"
+        unit: Literal["steps", "epochs", "minutes"] = (
+            "steps" if word.startswith("s") else "epochs" if word.startswith("e") else "minutes"
+        )
+        if count <= 0 or (unit != "minutes" and count != math.floor(count)):
+            raise ValueError(f"an interval must be above 0, and whole for steps and epochs; got {text!r}")
+        return Every(count, unit)
+
+
+def _interval_hint(text: str) -> str:
+    """`; did you mean '10 minutes'?` for a unit that is written short."""
+    short = re.fullmatch(r"\s*([0-9.]+)\s*(m|s|st|e|ep|h|hrs?|hours?)\.?\s*", text.lower())
+    if short is None:
+        return ""
+    units = {"m": "minutes", "s": "steps", "e": "epochs", "h": "minutes"}
+    count = f"{60 * float(short[1]):g}" if short[2].startswith("h") and short[1].count(".") < 2 else short[1]
+    return f"; did you mean '{count} {units[short[2][0]]}'?"
+
+
+Interval = Annotated[
+    Every,
+    BeforeValidator(Every.parse),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9.]+(e[+-]?[0-9]+)?\s*(steps?|epochs?|min(ute)?s?)?\s*$"},
+                {"type": "number"},
+            ]
+        }
+    ),
+]
+
+
+def with_values(section: S, values: Mapping[str, Any]) -> S:
+    """A section with other values, of their types already, at dotted paths within it: for the doors at which a recipe
+    is completed or another one is derived from it. What a run reads is never changed."""
+    for path, value in values.items():
+        name, _, inside = path.partition(".")
+        if inside:
+            value = with_values(getattr(section, name), {inside: value})
+        section = section.model_copy(update={name: value})
+    return section
+
+
+def as_intervals(value: Any) -> Any:
+    """None is no interval, one value a list of one."""
+    return [] if value is None else as_list(value)
+
+
+Intervals = Annotated[tuple[Interval, ...], BeforeValidator(as_intervals)]
+"""One interval, a list of several, or null for none."""
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+"""A share between 0 and 1."""
+
+
+def named(value: Any) -> Any:
+    """Refuses the empty path, which would be the current folder: more likely a variable was not set."""
+    if isinstance(value, str) and not value.strip():
+        raise ValueError("is empty; write the path, or `.` for the current folder")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """What `reading.read.located` makes of a path; every field that holds one has this mark.
+
+    how: "found" is where it exists, beside the recipe or in the current folder; "found later" the same, and absolute in
+    the current folder where nothing is yet; "absolute" is in the current folder, whether it exists or not; "home" opens
+    `~` alone. shipped: of paths that are looked for, what else it may name: a model or a data set that travels with
+    Mezzotint.
+    """
+
+    how: Literal["found", "found later", "absolute", "home"]
+    shipped: Literal["models", "data"] | None = None
+
+
+_Named = Annotated[Path, BeforeValidator(named)]
+InputPath = Annotated[_Named, Located("found")]
+ModelPath = Annotated[_Named, Located("found", "models")]
+DataPath = Annotated[_Named, Located("found", "data")]
+OutputPath = Annotated[_Named, Located("home")]
+PublishedPath = Annotated[_Named, Located("absolute")]
+AwaitedPath = Annotated[_Named, Located("found later")]
+
+
+def as_list(value: Any) -> Any:
+    """One value where a list is expected is a list of one."""
+    return value if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,62 @@
+"""Facts of FLUX.2 Klein, and its settings: how much of a caption is read, whether a distilled model is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, NonNegativeInt
+
+from mezzotint.settings.base import NEVER, Section
+from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+
+
+class Flux2Settings(Section):
+    """Of family `flux2` alone: how much of a caption is read, whether a distilled model is meant."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
+    """How many tokens of a caption are read, those of the template among them. Shorter captions are filled up, and the
+    padding is attended to, so that another length is another text."""
+
+    text_layers: Annotated[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], NEVER] = (9, 18, 27)
+    """Whose states of Qwen3 are the text: so many of its layers are behind them. Klein's own pipeline reads these
+    three; diffusers' training script takes 10, 20 and 30 by default, which that pipeline never shows to the model."""
+
+    ignore_chat_template: Annotated[bool, NEVER] = False
+    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
+    which Klein was trained with. A folder that brings another template is refused unless this is true, because a
+    template is a program and is never run."""
+
+    distilled: Annotated[bool, NEVER] = False
+    """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is
+    better trained on the base model."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "Flux2Transformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="flux2",
+    trains="FLUX.2 Klein base, 4B and 9B",
+    called="FLUX.2 Klein",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_flux2.Flux2Transformer2DModel",
+        "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
+        "vae": "diffusers.models.autoencoders.autoencoder_kl_flux2.AutoencoderKLFlux2",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?single_stream_modulation\.lin\.",
+    settings=Flux2Settings,
+    holds=_holds,
+    layers={
+        "attention": r".*\.to_qkv_mlp_proj",
+        "mlp": r".*\.ff(_context)?\.linear_(in|out)",
+        "outer": r"(time_guidance_embed|(double|single)_stream_modulation\w*)\..*",
+    },
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+    distilled=Distilled("model_index.json", "is_distilled", True, steps=4, guidance=1.0),
+)

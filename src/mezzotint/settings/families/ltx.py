@@ -1,0 +1,51 @@
+"""Facts of LTX-Video, and its settings: how much of a caption is read, the clips' rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, PositiveFloat
+
+from mezzotint.settings.base import ALLOW, NEVER, Section, Share
+from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class LTXSettings(Section):
+    """Of family `ltx` alone: how much of a caption is read, the clips' rate, how many have their first frame given."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 128
+    """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not; from 0.9.5
+    on neither does, and the pipeline reads 256."""
+
+    frame_rate: Annotated[PositiveFloat, ALLOW] = 25.0
+    """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing.
+    Write the same as in `data.clips.fps`."""
+
+    first_frame_prob: Annotated[Share, ALLOW] = 0.0
+    """The share of clips that are trained as image to video: their first latent frame is shown without noise, told to
+    have none, and left out of the loss. 0 trains text to video alone; finetrainers takes 0.1."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "LTXVideoTransformer3DModel"
+
+
+SPEC = FamilySpec(
+    name="ltx",
+    trains="LTX-Video 2B and 13B, text to video",
+    called="LTX-Video, text to video",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_ltx.LTXVideoTransformer3DModel",
+        "text_encoder": "t5_text",
+        "vae": "diffusers.models.autoencoders.autoencoder_kl_ltx.AutoencoderKLLTXVideo",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?patchify_proj\.",
+    settings=LTXSettings,
+    holds=_holds,
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (3.0,)}},
+)

@@ -1,0 +1,47 @@
+"""Facts of Qwen-Image, and its settings: how much of a caption is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.settings.base import NEVER, Section
+from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class QwenImageSettings(Section):
+    """Of family `qwen-image` alone: how much of a caption is read."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=1024)], NEVER] = 512
+    """How many tokens of a caption are read, those that end the template among them. Short captions are not filled
+    up."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "QwenImageTransformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="qwen-image",
+    trains="Qwen-Image",
+    called="Qwen-Image",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel",
+        "text_encoder": "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLTextModel",
+        "vae": "diffusers.models.autoencoders.autoencoder_kl_qwenimage.AutoencoderKLQwenImage",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?transformer_blocks\.\d+\.img_mod\.1\.",
+    settings=QwenImageSettings,
+    holds=_holds,
+    layers={
+        "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
+        "outer": r"(img|txt)_in",
+    },
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,), "negative_prompt": " "}},
+)

@@ -1,0 +1,37 @@
+"""Facts of Stable Diffusion 1.x and 2.x."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mezzotint.settings.families.base import FamilySpec, ShippedConfig
+
+
+def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
+    """One text encoder, and nothing else that the denoiser is told."""
+    tells_more = "text_encoder_2" in index or unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048
+    return "unet" in index and not tells_more
+
+
+SPEC = FamilySpec(
+    name="sd",
+    trains="Stable Diffusion 1.x and 2.x, text to image",
+    called="Stable Diffusion",
+    networks={"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"},
+    folders={"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    trainable=("denoiser", "text_encoder"),
+    has_new_words=True,
+    latent_scale=0.18215,
+    layout="sd",
+    is_stock=True,
+    advice=("rates", "pictures", "noise", "averages"),
+    tensor_names=r"^cond_stage_model\.",
+    holds=_holds,
+    shipped=(
+        ShippedConfig("sd1", 768, 320),
+        ShippedConfig("sd2", 1024, 320, "epsilon"),
+        ShippedConfig("sd2-v", 1024, 320, "v"),
+    ),
+)

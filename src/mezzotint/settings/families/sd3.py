@@ -1,0 +1,53 @@
+"""Facts of Stable Diffusion 3 and 3.5, and their settings: how much of a caption T5 reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.settings.base import NEVER, Section
+from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class SD3Settings(Section):
+    """Of family `sd3` alone: how much of a caption T5 reads."""
+
+    t5_tokens: Annotated[Annotated[int, Field(ge=2, le=512)], NEVER] = 256
+    """How many tokens of a caption T5 reads, the end among them; diffusers' pipeline takes 256, its training scripts
+    77. CLIP's encoders read 77 in any case. More takes more memory and time."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "SD3Transformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="sd3",
+    trains="Stable Diffusion 3 medium and 3.5 medium and large",
+    called="Stable Diffusion 3",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_sd3.SD3Transformer2DModel",
+        "text_encoder": "clip_text_projected",
+        "text_encoder_2": "clip_text_projected",
+        "text_encoder_3": "t5_text",
+        "vae": "vae",
+    },
+    folders={
+        "denoiser": "transformer",
+        "text_encoder": "text_encoder",
+        "text_encoder_2": "text_encoder_2",
+        "text_encoder_3": "text_encoder_3",
+        "vae": "vae",
+    },
+    tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2", "text_encoder_3": "tokenizer_3"},
+    trainable=("denoiser", "text_encoder", "text_encoder_2"),
+    latent_scale=1.5305,
+    refuses=STRAIGHT_REFUSES,
+    tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
+    settings=SD3Settings,
+    holds=_holds,
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
+)

@@ -1,0 +1,41 @@
+"""Facts of SDXL's base model and its refiner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mezzotint.settings.families.base import FamilySpec, ShippedConfig
+
+
+def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
+    """The denoiser is told sizes, and the second text encoder is there."""
+    return "text_encoder_2" in index or bool(unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048)
+
+
+SPEC = FamilySpec(
+    name="sdxl",
+    trains="SDXL's base model and its refiner",
+    called="SDXL",
+    networks={
+        "denoiser": "unet",
+        "text_encoder": "clip_text",
+        "text_encoder_2": "clip_text_projected",
+        "vae": "vae",
+    },
+    folders={
+        "denoiser": "unet",
+        "text_encoder": "text_encoder",
+        "text_encoder_2": "text_encoder_2",
+        "vae": "vae",
+    },
+    tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
+    trainable=("denoiser", "text_encoder", "text_encoder_2"),
+    has_new_words=True,
+    latent_scale=0.13025,
+    layout="sdxl",
+    advice=("gamma", "half-precision"),
+    tensor_names=r"^conditioner\.embedders\.",
+    holds=_holds,
+    shipped=(ShippedConfig("sdxl", 2048, 320), ShippedConfig("sdxl-refiner", 1280, 384)),
+)

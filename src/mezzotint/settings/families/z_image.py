@@ -1,0 +1,57 @@
+"""Facts of Z-Image, and its settings: how much of a caption is read, whether Turbo is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.settings.base import NEVER, Section
+from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
+
+
+class ZImageSettings(Section):
+    """Of family `z-image` alone: how much of a caption is read, whether Turbo is meant."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
+    """How many tokens of a caption are read, those of the template among them. Short captions are not filled up."""
+
+    ignore_chat_template: Annotated[bool, NEVER] = False
+    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
+    which Z-Image was trained with. A folder that brings another template is refused unless this is true, because a
+    template is a program and is never run."""
+
+    distilled: Annotated[bool, NEVER] = False
+    """Trains Z-Image Turbo, which was distilled to eight steps, as it is: its few steps fall apart in training."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "ZImageTransformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="z-image",
+    trains="Z-Image",
+    called="Z-Image",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_z_image.ZImageTransformer2DModel",
+        "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
+        "vae": "vae",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    latent_scale=0.3611,
+    refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?(layers|noise_refiner)\.\d+\.adaLN_modulation\.0\.",
+    settings=ZImageSettings,
+    holds=_holds,
+    layers={
+        "mlp": r".*\.feed_forward\.w\d",
+        "outer": r"(all_)?(x|t|cap|final)_(embedder|layer)\..*",
+    },
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+    distilled=Distilled("scheduler/scheduler_config.json", "shift", 3.0, steps=8, guidance=0.0),
+    no_fp16="Z-Image's numbers are too large for fp16 and overflow",
+)

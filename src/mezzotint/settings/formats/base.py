@@ -1,0 +1,91 @@
+"""What the recipe knows of a dataset format before anything of it is read: a `FormatSpec`, found by listing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from mezzotint import registry
+from mezzotint.settings.base import Section
+
+if TYPE_CHECKING:
+    from mezzotint.settings.sections.data import DataSettings
+
+FOLDER = "settings/formats"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Settings of `data` that have to stay as they are without a word in the recipe. settings: their names below
+    `data`. sentence: for the reader who has written another value; `{name}` stands for the format's."""
+
+    settings: tuple[str, ...]
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatSpec:
+    """The facts of a format. settings: the section `data.NAME`, which this format alone has. contradictions: what does
+    not fit together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so that
+    pixels have frames. reads_texts: whether the text embeddings of its samples come from files that it names, so that
+    their captions are not encoded. reads_masks: masks may lie beside its pictures. own_masks:
+    where else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
+    `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
+    into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
+    kohya's are pointed out. has_own_paths: `data.path` may be something else than a file or a folder, such as a
+    data set of a hub or a range of shards. stills_format: how the pictures beside its clips are written down, unless
+    the recipe says so. usual: values of settings that hold where the recipe does not write them, by section of `data`.
+    fixed: settings that it does not look at, in the order in which they are looked at."""
+
+    settings: type[Section] | None = None
+    contradictions: Callable[[DataSettings], Iterator[str]] = lambda data: iter(())
+    has_clips: bool = False
+    reads_texts: Callable[[DataSettings], bool] = lambda data: False
+    reads_masks: bool = False
+    own_masks: str = ""
+    is_encoded: bool = False
+    has_folder_words: bool = False
+    takes_drawn: bool = False
+    hints_at_repeats: bool = False
+    has_own_paths: bool = False
+    stills_format: str = "image-folder"
+    usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fixed: tuple[Fixed, ...] = ()
+
+
+MASK_COLUMN = "the column 'mask', a file below the table's folder or a picture in the table"
+NO_TABLES = Fixed(
+    ("columns", "split", "hub_config", "hub_cache"),
+    "data.columns, data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; "
+    "set data.format=metadata, or leave them out",
+)
+NO_PARTS = Fixed(
+    ("split", "hub_config", "hub_cache"),
+    "data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; leave them out",
+)
+NO_CAPTION_SOURCE = Fixed(
+    ("captions.source",),
+    "data.captions.source has no effect with data.format={name}, where captions have their place; "
+    "leave it out, or set data.format=image-folder",
+)
+
+
+def specs() -> dict[str, FormatSpec]:
+    """The facts of each format that has a file here; of those that other packages bring, of the imported ones."""
+    return {name: format_spec(name) for name in registry.names(FOLDER, skip_unimported=True)}
+
+
+def section_of(name: str) -> str:
+    """The name of a format's own section in `data`."""
+    return name.replace("-", "_")
+
+
+@cache
+def format_spec(name: str) -> FormatSpec:
+    """The facts of a format; the usual ones where it has no file of its own here."""
+    if name.replace("_", "-") not in registry.names(FOLDER):
+        return FormatSpec()
+    spec: FormatSpec = registry.find(FOLDER, name).SPEC
+    return spec

@@ -1,0 +1,7 @@
+"""What the recipe knows of the format `image-folder`."""
+
+from __future__ import annotations
+
+from mezzotint.settings.formats.base import NO_TABLES, FormatSpec
+
+SPEC = FormatSpec(reads_masks=True, takes_drawn=True, hints_at_repeats=True, fixed=(NO_TABLES,))

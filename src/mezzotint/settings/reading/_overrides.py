@@ -1,0 +1,183 @@
+"""`key=value` from the command line, laid over what the file says.
+
+A path may lead to a setting, into one (`sample.prompts.0`, `optim.part_lr.text_encoder`) or to a section, which then
+takes the keys that are given and keeps the others. `key+=value` appends to a list. Where a text is expected, the value
+is taken as typed.
+"""
+
+from __future__ import annotations
+
+import copy
+import os.path
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from mezzotint.errors import Problem, RecipeError
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.nearest import advice
+from mezzotint.settings.reading.paths import Setting, by_path, owner, sections, sections_in
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """tree: what the file and the command line say together. paths: the paths that the command line set."""
+
+    tree: dict[str, Any]
+    paths: frozenset[str]
+    problems: tuple[Problem, ...]
+
+
+class _Refused(Exception):
+    def __init__(self, where: str, what: str, remedy: str = "", code: str = "E1008") -> None:
+        super().__init__(what)
+        self.problem = Problem(where, what, remedy, code)
+
+
+def apply(tree: dict[str, Any], overrides: Sequence[str]) -> Applied:
+    """Lays overrides over a tree, the last one winning. The tree that comes in stays as it is.
+
+    Problems: E1008 for what is not written `key=value` or does not fit a list, E1001 for an unknown path, E1004–E1006
+    for a value that the YAML rules refuse.
+    """
+    result = copy.deepcopy(tree)
+    paths: set[str] = set()
+    problems: list[Problem] = []
+    for text in overrides:
+        try:
+            paths.update(_apply_one(result, text))
+        except _Refused as refused:
+            problems.append(refused.problem)
+        except RecipeError as error:
+            problems.extend(error.problems)
+    return Applied(result, frozenset(paths), tuple(problems))
+
+
+def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
+    parts = re.fullmatch(r"\s*([^\s=+]+?)\s*(\+?)=(.*)", text, re.DOTALL)
+    if not parts:
+        if os.path.isdir(text):
+            raise _Refused(text[:60], "is a folder, and settings are written key=value", f"write data.path={text[:60]}")
+        known = text if text in by_path() else "optim.lr"
+        raise _Refused(text[:60], "is not written key=value", f"write it like {known}=VALUE, without spaces")
+    path, append, raw = parts[1], bool(parts[2]), parts[3]
+    if path in sections():
+        return _merge(tree, path, yaml_rules.value(raw, path), append)
+    place = owner(path)
+    if place is None:
+        raise _Refused(path, "unknown key", advice(path), "E1001")
+    setting, rest = place
+    value = _value_for(setting, rest, raw, path, append)
+    if not rest and not append:
+        _set(tree, path, value)
+        return [path]
+    current = _effective(tree, setting)
+    if len(rest) > 1 and setting.shape.is_map and sections_in(get_args(setting.shape.base)[1]):
+        current.setdefault(rest[0], {})  # `part_optimizer.text_encoder.kind` begins an entry
+    if append:
+        inner = _into(current, rest, path)
+        if not isinstance(inner, list):
+            raise _Refused(path, "is not a list, so += cannot append to it", f"write {path}=VALUE")
+        inner.extend(value if isinstance(value, list) and not _is_entry(setting, value) else [value])
+    else:
+        _put(_into(current, rest[:-1], path), rest[-1], value, path)
+    _set(tree, setting.path, current)
+    return [setting.path, path]
+
+
+def _merge(tree: dict[str, Any], path: str, value: Any, append: bool) -> list[str]:
+    if append or not isinstance(value, dict):
+        example = next(p for p in by_path() if p.startswith(path + "."))
+        raise _Refused(path, "is a group of settings", f"write {example}=VALUE, or {path}={{key: value, …}}", "E1002")
+    paths = []
+    for key, inner in value.items():
+        inside = f"{path}.{key}"
+        if inside in sections() and isinstance(inner, dict):
+            paths += _merge(tree, inside, inner, append=False)
+        else:
+            _set(tree, inside, inner)
+            paths.append(inside)
+    return paths
+
+
+def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, append: bool) -> Any:
+    """The value as typed where a text belongs there, otherwise by the YAML rules."""
+    shape = setting.shape
+    for word in rest:
+        if shape.is_list or shape.is_map:
+            shape = shape.item(int(word) if word.isdigit() else 0)
+    while shape.is_list and (append or shape.one_for_many):
+        shape = shape.item(0)
+    if shape.is_text and raw.strip().startswith("{"):
+        return raw.strip()  # `{name}_{step}`: a text is never a map
+    value = yaml_rules.value(raw, path)
+    plain = not raw.strip().startswith(("[", '"', "'"))
+    if not (shape.is_text and plain) or isinstance(value, str):
+        return value
+    if value is None and raw.strip():
+        return None
+    return raw.strip()
+
+
+def _effective(tree: dict[str, Any], setting: Setting) -> Any:
+    """What a setting holds before the override: from the tree, otherwise its default; a list where one may stand for
+    many."""
+    here: Any = tree
+    for word in setting.path.split("."):
+        here = here.get(word, _ABSENT) if isinstance(here, dict) else _ABSENT
+    current = setting.default if here is _ABSENT else here
+    if setting.shape.one_for_many and not isinstance(current, list):
+        current = [current]
+    if current is None:
+        current = {} if setting.shape.is_map else []
+    return copy.deepcopy(current)
+
+
+_ABSENT = object()
+
+
+def _is_entry(setting: Setting, value: list[Any]) -> bool:
+    """Whether a list is one entry of a list of lists: `points+=[500, 0.1]` appends one, `names+=[a, b]` two."""
+    return setting.shape.is_list and setting.shape.item(0).is_list and not (value and isinstance(value[0], list))
+
+
+def _into(value: Any, words: Sequence[str], path: str) -> Any:
+    for word in words:
+        if isinstance(value, list):
+            value = value[_index(word, value, path)]
+        elif isinstance(value, dict) and word in value:
+            value = value[word]
+        else:
+            raise _Refused(path, f"leads to nothing at {word!r}", "see `mezzotint explain` for what lies there")
+    return value
+
+
+def _put(value: Any, word: str, new: Any, path: str) -> None:
+    if isinstance(value, list):
+        value[_index(word, value, path)] = new
+    elif isinstance(value, dict):
+        value[word] = new
+    else:
+        raise _Refused(path, f"leads into a single value at {word!r}", advice(path), "E1001")
+
+
+def _index(word: str, value: list[Any], path: str) -> int:
+    if not word.isdigit():
+        raise _Refused(path, f"{word!r} stands where the number of a list entry belongs", "entries count from 0")
+    if int(word) >= len(value):
+        entries = f"{len(value)} entr{'y' if len(value) == 1 else 'ies'}"
+        setting = path.rpartition(".")[0]
+        raise _Refused(path, f"the list has {entries}, counted from 0", f"to append, write {setting}+=VALUE")
+    return int(word)
+
+
+def _set(tree: dict[str, Any], path: str, value: Any) -> None:
+    """Sets a dotted path. A section that the file gives as something else is left alone: that is the file's problem."""
+    *sections_above, last = path.split(".")
+    here: Any = tree
+    for word in sections_above:
+        here = here.setdefault(word, {})
+        if not isinstance(here, dict):
+            return
+    here[last] = value

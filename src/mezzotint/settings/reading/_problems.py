@@ -1,0 +1,261 @@
+"""From plain values to a Recipe, or to everything that is wrong with them, in plain words and in one pass.
+
+The types are pydantic's work. What it would mend in silence (the text "4" for a number, "no" for false) is refused
+before it sees it, because what ran has to be what was asked. After the first pass the values that failed are taken out
+and the rest is checked again, so that a check of two sections speaks up beside a mistyped key.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from mezzotint import __version__
+from mezzotint.errors import did_you_mean
+from mezzotint.settings.reading.foreign_names import value_of
+from mezzotint.settings.reading.nearest import advice, nearest
+from mezzotint.settings.reading.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
+from mezzotint.settings.reading.wording import NUMBER, say, shown
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.renamed import new_value
+
+Place = tuple[str | int, ...]
+
+_PROPOSALS = 50
+"""So many unknown keys get a proposal; a file with more is no recipe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One thing wrong. place: where in the tree (a section for a check of several settings). where: the dotted path to
+    show. mentions: other settings that the sentence speaks of."""
+
+    place: Place
+    where: str
+    what: str
+    remedy: str
+    code: str
+    mentions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Pass:
+    tree: dict[str, Any]
+    issues: list[Issue] = field(default_factory=list)
+    doubtful: set[str] = field(default_factory=set)
+
+
+def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
+    """Validates a tree. Returns the recipe, or None with every issue found."""
+    work = _Pass(copy.deepcopy(tree))
+    for place, what, remedy in list(_mended(tree)):
+        _note(work, Issue(place, dotted(place), what, remedy, "E1002"), prune=True)
+    for round_number in range(8):
+        try:
+            recipe = Recipe.model_validate(work.tree)
+        except ValidationError as error:
+            if not _gather(work, error, first=round_number == 0):
+                break
+        else:
+            return (None if work.issues else recipe), tuple(work.issues)
+    return None, tuple(work.issues)
+
+
+def dotted(place: Place) -> str:
+    """A place as it is written on a command line."""
+    return ".".join(str(part) for part in place)
+
+
+def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
+    """Takes over what pydantic found; later passes add only checks that no removed value can have caused. Returns
+    whether anything was taken out, so that another pass can find more."""
+    pruned = False
+    entries = error.errors(include_url=False)
+    places = [_place(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is taken out
+    for entry, place in zip(entries, places, strict=True):
+        issue = _issue(place, dict(entry), propose=len(work.issues) < _PROPOSALS)
+        if first or (entry["type"] == "value_error" and not _in_doubt(issue, work.doubtful)):
+            _note(work, issue, prune=False)
+        pruned = _remove(work.tree, place) or pruned
+        work.doubtful.add(dotted(place))
+    return pruned
+
+
+def _note(work: _Pass, issue: Issue, *, prune: bool) -> None:
+    work.issues.append(issue)
+    work.doubtful.add(issue.where)
+    if issue.code == "E1001" and issue.remedy:
+        work.doubtful.add(nearest(issue.where) or issue.where)
+    if prune:
+        _remove(work.tree, issue.place)
+
+
+def _in_doubt(issue: Issue, doubtful: set[str]) -> bool:
+    """Whether a check speaks of a value that was taken out, so that its claim may not hold."""
+    spoken = {issue.where, *issue.mentions} - {""}
+    section = dotted(issue.place)
+    if section and any(path.startswith(section + ".") for path in doubtful):
+        return True
+    return any(_related(a, b) for a in spoken for b in doubtful)
+
+
+def _related(a: str, b: str) -> bool:
+    return a == b or a.startswith(b + ".") or b.startswith(a + ".")
+
+
+def _remove(tree: dict[str, Any], place: Place) -> bool:
+    """Takes the setting or section at a place out of the tree, so that its default stands. Entries of lists go with
+    their list. Returns whether something went."""
+    words = [str(part) for part in place]
+    here: Any = tree
+    for index, word in enumerate(words):
+        if not isinstance(here, dict) or word not in here:
+            return False
+        path = ".".join(words[: index + 1])
+        if index + 1 == len(words) or path in by_path() or not isinstance(here[word], dict):
+            del here[word]
+            return True
+        here = here[word]
+    return False
+
+
+def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
+    """pydantic's location without the names of union members, which no recipe contains."""
+    place: list[str | int] = []
+    here: Any = tree
+    for index, part in enumerate(loc):
+        if part in (here if isinstance(here, dict) else range(len(here)) if isinstance(here, list) else ()):
+            here = here[part]
+        elif index + 1 < len(loc) or (isinstance(part, int) and not isinstance(here, list)):
+            continue
+        place.append(part)
+    return tuple(place)
+
+
+def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
+    if entry["type"] == "union_tag_invalid":
+        place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
+    path = dotted(place)
+    owned = owner(path)
+    setting = owned[0] if owned else None
+    kind = entry["type"]
+    if kind == "extra_forbidden":
+        if path in by_path():  # a setting of another member of a choice, such as another optimizer's
+            kinds = [part for part in entry["loc"] if part not in place]
+            return Issue(place, path, f"is no setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
+        return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
+    if kind == "value_error":
+        text = one_line(str(entry["ctx"]["error"]))
+        names = mentioned(text)
+        where = path if path in by_path() else (names[0] if names else path)
+        return Issue(place, where or "recipe", text, "", "E1003", names)
+    if kind == "missing" and isinstance(place[-1], int):
+        place = place[:-1]
+        return Issue(place, dotted(place), f"has too few entries, got {_length(entry)}", "", "E1002")
+    code, what = say(entry, setting)
+    return Issue(place, path, what, _choice_hint(setting, entry), code)
+
+
+def _length(entry: dict[str, Any]) -> str:
+    value = entry.get("input")
+    return str(len(value)) if isinstance(value, (list, tuple)) else shown(value)
+
+
+def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
+    if setting is None:
+        return ""
+    if entry["type"] == "union_tag_invalid":  # such as `optim.optimizer.kind`
+        return _near_choice(setting.path, entry["ctx"]["tag"], str(entry["ctx"]["expected_tags"]).replace("'", ""))
+    if entry["type"] != "literal_error":
+        return ""
+    if setting.path == "schema":
+        return _schema_hint(entry["input"])
+    return _near_choice(setting.path, entry["input"], ", ".join(setting.shape.choices))
+
+
+def _near_choice(path: str, text: object, listed: str) -> str:
+    choices = listed.split(", ")
+    now = new_value(path, text)
+    if now != text:
+        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
+    meant = value_of(path, text)
+    if meant is not None and meant.partition(" ")[0] in choices:
+        return f"did you mean {meant}?"
+    return did_you_mean(str(text).lower(), choices)
+
+
+def _schema_hint(version: object) -> str:
+    if isinstance(version, int) and version > 1:
+        return f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
+    return "write `schema: 1`, or leave the line out"
+
+
+def mentioned(text: str) -> tuple[str, ...]:
+    """The settings and sections that a sentence names, in its order."""
+    words = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", text)
+    return tuple(dict.fromkeys(word for word in words if word in by_path() or word in sections()))
+
+
+def _mended(tree: Any) -> Iterator[tuple[Place, str, str]]:
+    """(place, what, remedy) of every value that pydantic would turn into another type."""
+    yield from _mended_section(Recipe, tree, ())
+
+
+def _mended_section(section: Any, tree: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+    if not isinstance(tree, dict):
+        return
+    for name, info in section.model_fields.items():
+        word = word_of(name, info)
+        if word not in tree:
+            continue
+        nested = sections_in(info.annotation)
+        inside = (*place, word)
+        if nested:
+            yield from _mended_section(_chosen(nested, tree[word]), tree[word], inside)
+        else:
+            setting = by_path().get(dotted(inside))
+            if setting is not None:
+                yield from _mended_value(setting.shape, tree[word], inside)
+
+
+def _chosen(options: tuple[Any, ...], tree: Any) -> Any:
+    """The class of a choice that `kind` names, otherwise the first."""
+    kind = tree.get("kind") if isinstance(tree, dict) else None
+    for option in options:
+        info = option.model_fields.get("kind")
+        if info is not None and info.default == kind:
+            return option
+    return options[0]
+
+
+def _mended_value(shape: Shape, value: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+    if shape.is_list:
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _mended_value(shape.item(index), item, (*place, index))
+        elif shape.one_for_many:
+            yield from _mended_value(shape.item(0), value, place)
+    elif shape.is_map and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _mended_value(shape.item(0), item, (*place, key))
+    elif shape.base is bool and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        yield place, f"must be true or false, got {shown(value)}", _switch_hint(value)
+    elif shape.base in NUMBER and isinstance(value, (str, bool)):
+        yield place, f"must be {NUMBER[shape.base]}, got {shown(value)}", _number_hint(value)
+
+
+def _switch_hint(value: Any) -> str:
+    word = str(value).lower()
+    if word in ("yes", "on", "1", "true", "y", "1.0"):
+        return "write true"
+    return "write false" if word in ("no", "off", "0", "false", "n", "0.0") else ""
+
+
+def _number_hint(value: Any) -> str:
+    quoted = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?", value)
+    return "write it without quotes" if quoted else ""

@@ -1,0 +1,162 @@
+"""Which setting someone meant: by the key's name, and by the words of its help text.
+
+Names that other trainers are known to use stand in `foreign_names`. Others share few letters with ours, while the help
+of a setting uses their words. So every word
+of an unknown key is looked for in the name, the path and the help of every setting, and the one that explains most of
+it is proposed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Sequence
+
+from mezzotint.settings.reading.foreign_names import foreign, foreign_names
+from mezzotint.settings.reading.paths import Setting, by_path, first_sentence, sections, settings
+from mezzotint.settings.renamed import new_path
+
+_SAME = {
+    "dir": "folder",
+    "directory": "folder",
+    "output": "run",
+    "checkpointing": "gradient_checkpointing",
+    "checkpoint": "save",
+    "image": "picture",
+    "grad": "gradient",
+}
+"""Words of other trainers for ours."""
+_SECTIONS = {
+    "checkpoint": "save",
+    "checkpointing": "save",
+    "eval": "validation",
+    "evaluation": "validation",
+    "holdout": "validation",
+    "lora": "adapter",
+    "sample": "preview",
+    "val": "validation",
+    "validate": "validation",
+}
+"""Their words for our sections, where a section is meant."""
+
+_EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
+_ENOUGH = 0.86
+_MISSPELLED = 0.95  # alike, of 1: a letter of a name of another trainer
+_LONGEST = 200  # letters of a path that is looked for
+
+
+def nearest(path: str) -> str | None:
+    """The known path that an unknown one most likely means, or None. A key deep in the wrong section is found, too."""
+    if len(path) > _LONGEST:
+        return None
+    paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
+    if path.replace("-", "_").lower() in paths:
+        return path.replace("-", "_").lower()
+    if new_path(path) is not None:
+        return new_path(path)
+    name = path.rpartition(".")[2]
+    known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), ""))
+    if known is not None:
+        return known.path
+    scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
+    scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
+    best = max(scored)
+    return best[2] if best[0] >= _ENOUGH else None
+
+
+def search(phrase: str) -> list[str]:
+    """Sections and settings whose path or help has all words of a phrase: first those whose path has them, then those
+    whose first sentence has. Of a section that is found, its settings are left out."""
+    query = set(_words(phrase))
+    helps = {**sections(), **{setting.path: setting.help for setting in settings()}}
+    ranks: dict[str, int] = {}
+    for path, text in helps.items() if query else ():
+        name = _words(path)
+        fields = (name, (*name, *_words(first_sentence(text))), (*name, *_words(text)))
+        rank = next((rank for rank, words in enumerate(fields) if query <= set(words)), None)
+        if rank is not None:
+            ranks[path] = rank
+    return sorted((path for path in ranks if path.rpartition(".")[0] not in ranks), key=ranks.__getitem__)
+
+
+def advice(path: str) -> str:
+    """What to say of an unknown path: `did you mean optim.lr?`, what to do where other trainers have a setting and we
+    have none, or where to look."""
+    now = new_path(path)
+    if now is not None:
+        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
+    meant = nearest(path)
+    known = foreign(path.rpartition(".")[2]) if path not in by_path() else None
+    note = known.note if known is not None and known.path == meant else ""
+    if meant is not None:
+        return f"did you mean {meant}?" + (f" ({note})" if note else "")
+    if note:
+        return note
+    section = path.rpartition(".")[0]
+    while section and section not in sections():
+        section = section.rpartition(".")[0]
+    return f"`mezzotint explain {section or 'recipe'}` lists what is known there"
+
+
+def _score(path: str, name: str, setting: Setting) -> float:
+    query = _words(name)
+    first = first_sentence(setting.help)
+    rest = setting.help[len(first) :]
+    fields = (
+        (1.0, _words(setting.name)),
+        (0.8, _words(setting.path.replace(".", "_"))),
+        (0.6, _words(first)),
+        (0.25, _words(rest)),
+    )
+    worths = [max((worth for worth, known in fields if word in known), default=0.0) for word in query]
+    cover = sum(worths) / max(1, len(worths))
+    phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_words(first)) else 0.0
+    return (
+        cover + phrase + _explained(setting.name, query) + _name_score(path, name, setting.path) + _home(path, setting)
+    )
+
+
+def _home(path: str, setting: Setting) -> float:
+    """0.6 for a setting of that very name in the section that was asked for, by its own name or that of others."""
+    home, _, name = path.lower().rpartition(".")
+    asked, own = home.rpartition(".")[2], setting.path.rpartition(".")[0].rpartition(".")[2]
+    return 0.6 if name == setting.name and asked and _SECTIONS.get(asked, asked) == own else 0.0
+
+
+def _score_section(path: str, name: str, section: str) -> float:
+    query = _words(name)
+    hits = sum(1.0 for word in query if word in _words(section.rpartition(".")[2]))
+    last = section.rpartition(".")[2]
+    return hits / max(1, len(query)) + _explained(last, query) + _name_score(path, name, section)
+
+
+def _explained(name: str, query: Sequence[str]) -> float:
+    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_nonfinite_steps`."""
+    words = _words(name)
+    return 0.5 * sum(word in query for word in words) / max(1, len(words))
+
+
+def _name_score(path: str, name: str, known: str) -> float:
+    """How alike the names are, 0 to about 1; a name that is equal, or nearly, weighs most, and the same section a
+    little."""
+    last = known.rpartition(".")[2]
+    # without the words that say nothing: `max_train_steps` is `steps`
+    alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
+    # as written, too: `imag` is near to `image`, not to what `image` stands for
+    alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
+    whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
+    near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike
+    home = path.rpartition(".")[0]
+    return near + 0.3 * whole + (0.3 if home and known.rpartition(".")[0] == home else 0.0)
+
+
+@functools.cache
+def _words(text: str) -> tuple[str, ...]:
+    split = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower()
+    words = [_SAME.get(word, word) for word in re.findall(r"[a-z0-9]+", split)]
+    return tuple(_stem(word) for word in words if word not in _EMPTY)
+
+
+def _stem(word: str) -> str:
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word

@@ -1,0 +1,238 @@
+"""The settings explained from their own source: for `mezzotint explain` and for editors (JSON Schema). The sections are
+the only place where a setting is written down; everything here is read off them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from mezzotint import registry
+from mezzotint.codes import SEE_MESSAGE
+from mezzotint.errors import RecipeError
+from mezzotint.settings.advice import ADVICE
+from mezzotint.settings.base import ChangeKind, Every, Section
+from mezzotint.settings.reading import paths
+from mezzotint.settings.reading.foreign_names import Foreign, foreign
+from mezzotint.settings.reading.nearest import nearest, search
+from mezzotint.settings.reading.paths import Setting, Shape, by_path, one_line, owner, sections, settings
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.renamed import new_path
+
+ON_RESUME: dict[ChangeKind, str] = {
+    "free": "may change",
+    "recorded": "may change; the history records it, and the run is no longer bit-exact from there",
+    "allow": "refused, unless run.allow_change names it",
+    "never": "refused; start a new run from these weights",
+}
+"""What a changed value does when a run goes on, in words."""
+
+_MOST_MATCHES, _MOST_OTHERS = 12, 6
+"""So many settings are listed for a phrase, and beside the setting that a name of another trainer stands for."""
+
+_LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def explain(path: str) -> str:
+    """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole. A name of another trainer
+    is explained as ours, with who calls it so; for other words the settings whose path or help has them are listed.
+
+    Raises RecipeError E1013 with the nearest path where there is none.
+    """
+    text = explain_name(path)
+    if text is not None:
+        return text
+    matches = search(path) if "." not in path else []
+    if matches:
+        return _explain_matches(path, matches)
+    meant = nearest(path)
+    hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
+    raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
+
+
+@functools.cache
+def error_codes() -> Mapping[str, str]:
+    """What every code means, in order: those of `mezzotint.codes`, of folders of `compat` and of packages; see
+    `codes`."""
+    tables = [registry.find("codes", name).CODES for name in registry.names("codes", skip_unimported=True)]
+    return dict(sorted((code, text) for table in tables for code, text in table.items()))
+
+
+def explain_code(code: str) -> str | None:
+    """What `mezzotint explain` prints of a code: its title, a line break, and its paragraph. None when there is no such
+    code."""
+    text = error_codes().get(code.upper())
+    return text if text is None or "\n" in text else f"{text}\n{SEE_MESSAGE}"
+
+
+def explain_name(path: str) -> str | None:
+    """The same for a path of ours or a name of another trainer; None for anything else."""
+    if path in by_path():
+        return _explain_setting(by_path()[path])
+    if path in sections() or path == "recipe":
+        return _explain_section(path)
+    inside = owner(path)
+    if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
+        return _explain_setting(inside[0])
+    now = new_path(path)
+    if now is not None:
+        return f"{path} is called {now} now\n\n{explain(now)}"
+    known = foreign(path)
+    if known is not None:
+        return _explain_foreign(path.lstrip("-"), known)
+    return None
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a recipe file, for editors and for other programs. Keys that are not settings are
+    refused, and one value may stand where a list may, as in the reader."""
+    schema = Recipe.model_json_schema(by_alias=True, schema_generator=_Schema)
+    schema = {"$schema": _DIALECT, **schema, "title": "Mezzotint recipe"}
+    for setting in settings():
+        if setting.shape.one_for_many:
+            _admit_one(schema, setting)
+    return _tidy(schema)  # type: ignore[no-any-return]
+
+
+def json_schema_text() -> str:
+    """`json_schema` as the file that ships."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+class _Schema(GenerateJsonSchema):
+    """Schema without pydantic's titles: they repeat the key with a capital."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def type_words(shape: Shape) -> str:
+    """A type in words: `whole number above 0`, `one of mse, huber`, `list of texts, or one`, `interval or null`."""
+    words = _base_words(shape)
+    limits = [_LIMITS[name].format(_number(value)) for name, value in _limits(shape)]
+    if limits:
+        words += " " + ", ".join(limits)
+    return f"{words}, or null" if shape.nullable else words
+
+
+def _base_words(shape: Shape) -> str:
+    base = shape.base
+    if shape.choices:
+        return f"one of {', '.join(shape.choices)}" if len(shape.choices) > 1 else shape.choices[0]
+    if shape.is_map:
+        return f"mapping from name to {type_words(shape.item(0))}"
+    if shape.is_list:
+        inner = get_args(base)
+        if len(inner) == 2 and inner[1] is Ellipsis:
+            item = shape.item(0)
+            return f"{type_words(item)}, or a list of them" if shape.one_for_many else f"list of [{type_words(item)}]"
+        return ", ".join(type_words(shape.item(index)) for index in range(len(inner)))
+    names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
+    names[Any] = "value"
+    names[Every] = "interval such as `500 steps`"
+    if all(isinstance(one, type) and issubclass(one, Section) for one in get_args(base) or (base,)):
+        return "settings, as of the section of that kind"
+    if get_origin(base) is Union:
+        return ", or ".join(type_words(shape.item(index)) for index in range(len(get_args(base))))
+    assert base in names, f"{base} has no words in the reference"
+    return names[base]
+
+
+def _limits(shape: Shape) -> Iterator[tuple[str, Any]]:
+    if get_origin(shape.base) is not None:
+        return
+    marks = [inner for mark in shape.marks for inner in (mark.metadata if isinstance(mark, FieldInfo) else [mark])]
+    for mark in marks:
+        for name in _LIMITS:
+            value = getattr(mark, name, None)
+            if isinstance(value, (int, float)):
+                yield name, value
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) and value >= 1 << 32 and value & (value - 1) == 0:
+        return f"2^{value.bit_length() - 1}"
+    return f"{value:g}" if value < 1e6 else str(value)
+
+
+def _explain_setting(row: Setting) -> str:
+    text = [
+        row.path,
+        wrapped(f"{type_words(row.shape)}; default {default_text(row)}"),
+        wrapped(f"on resume: {ON_RESUME[row.change]}"),
+        "",
+        wrapped(row.help),
+    ]
+    if row.path in ADVICE:
+        text += ["", wrapped(f"Advised: {ADVICE[row.path]}")]
+    return "\n".join(text)
+
+
+def _explain_foreign(name: str, known: Foreign) -> str:
+    note = f": {known.note}" if known.note else ""
+    if known.path is None:
+        return wrapped(f"{name} ({known.origin}) has no counterpart here{note}.").strip()
+    text = wrapped(f"{name} ({known.origin}) is {known.path} here{note}.").strip() + f"\n\n{explain(known.path)}"
+    others = ", ".join([path for path in search(name) if path != known.path][:_MOST_OTHERS])
+    return f"{text}\n\n{wrapped(f'See also: {others}')}" if others else text
+
+
+def _explain_section(path: str) -> str:
+    prefix = "" if path == "recipe" else f"{path}."
+    about = sections().get(path) or one_line(Recipe.__doc__)
+    helps = {row.path: row.help for row in settings() if row.path.startswith(prefix)}
+    return "\n".join([path, wrapped(about), "", *_listed(helps)])
+
+
+def _explain_matches(phrase: str, matches: Sequence[str]) -> str:
+    """Settings and sections that a phrase was found in."""
+    head = f"Settings about {phrase!r}:"
+    if len(matches) > _MOST_MATCHES:
+        head = f"Settings about {phrase!r}, the nearest {_MOST_MATCHES} of {len(matches)}:"
+    about = {**sections(), **{row.path: row.help for row in settings()}}
+    return "\n".join([head, "", *_listed({path: about[path] for path in matches[:_MOST_MATCHES]})])
+
+
+def _listed(helps: Mapping[str, str]) -> Iterator[str]:
+    """A line for each setting or section with the first sentence of its help."""
+    width = max(map(len, helps))
+    for path, text in helps.items():
+        short = textwrap.shorten(paths.first_sentence(text), width=max(30, 96 - width), placeholder=" …")
+        yield f"  {path:<{width}}  {short}"
+    yield from ("", "`mezzotint explain PATH` prints everything about one of them.")
+
+
+def wrapped(text: str) -> str:
+    """A paragraph of 100 columns, indented by two."""
+    return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def default_text(row: Setting) -> str:
+    """The default as it is written in a recipe; JSON for what is no text."""
+    value = row.default
+    if isinstance(value, list) and len(value) == 1 and "or a list of them" in type_words(row.shape):
+        value = value[0]  # as one would write it
+    return json.dumps(value, ensure_ascii=False).strip('"') or '""'
+
+
+def _admit_one(schema: dict[str, Any], setting: Setting) -> None:
+    field = schema["$defs"][setting.section.__name__]["properties"][setting.name]
+    array = {key: field.pop(key) for key in ("type", "items", "minItems", "maxItems") if key in field}
+    field["anyOf"] = [array, array["items"]]
+
+
+def _tidy(schema: Any) -> Any:
+    """Descriptions on one line, since they come from docstrings."""
+    if isinstance(schema, dict):
+        return {
+            key: one_line(value) if key == "description" and isinstance(value, str) else _tidy(value)
+            for key, value in schema.items()
+        }
+    return [_tidy(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,183 @@
+"""What may differ between the recipe a checkpoint was made with and the one it is continued with.
+
+Every setting carries its rule (`Change`): free, recorded, allow, never. Comparison goes leaf by leaf over the JSON of
+both, so that the words of a file play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mezzotint.errors import Problem
+from mezzotint.settings.base import ChangeKind, Every
+from mezzotint.settings.reading.nearest import advice
+from mezzotint.settings.reading.paths import Setting, by_path, sections, settings
+from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.recipe import Recipe
+
+DEFAULT_STEPS = 1000
+"""The length of a run that sets neither `run.steps` nor `run.epochs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One setting with two values, as JSON: in the checkpoint's recipe (old) and in the one asked for (new). change:
+    the rule that holds for it here."""
+
+    path: str
+    old: Any
+    new: Any
+    change: ChangeKind
+
+    def __str__(self) -> str:
+        return f"{self.path}: {shown(self.old)} → {shown(self.new)}"
+
+
+def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
+    """Every setting in which a recorded recipe and a new one differ, in the order of the sections.
+
+    old: `recipe.model_dump(mode="json", by_alias=True)` as a checkpoint keeps it. A setting that the recorded recipe
+    does not have, such as one of a package, counts as its default; one that is not known here counts as recorded. A
+    longer run under a constant rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is
+    whatever was drawn.
+    """
+    now = new.model_dump(mode="json", by_alias=True)
+    differing = []
+    for setting in settings():
+        before, after = _at(old, setting), _at(now, setting)
+        if before != after and not (setting.path == "run.seed" and after == -1):
+            change: ChangeKind = "free" if _only_longer(setting.path, old, now) else setting.change
+            differing.append(Difference(setting.path, before, after, change))
+    gone = sorted(set(_leaves(old)) - set(by_path()))
+    return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
+
+
+def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
+    """Sorts differences by what becomes of them: those that the history records, and those that are refused.
+
+    allow_change: `run.allow_change` of the new recipe: settings (`optim.lr`) or sections (`optim`). The word `data` is
+    kept for the data set's content and allows no setting; `data.captions` does. Problems: E1510 for what
+    `run.allow_change` could allow, E1511 for what it cannot.
+    """
+    recorded: list[Difference] = []
+    problems: list[Problem] = []
+    for one in differing:
+        was = f"is {shown(one.new)}, the checkpoint was made with {shown(one.old)}"
+        match one.change:
+            case "free":
+                continue
+            case "recorded":
+                recorded.append(one)
+            case "allow":
+                if _allowed(one.path, allow_change):
+                    recorded.append(one)
+                else:
+                    remedy = f"put it back, or accept a run that is not bit-exact with run.allow_change=[{one.path}]"
+                    problems.append(Problem(one.path, was, remedy, "E1510"))
+            case "never":
+                problems.append(Problem(one.path, was, "put it back", "E1511"))
+            case _:
+                raise AssertionError(one.change)
+    return recorded, problems
+
+
+def data_changed(allow_change: Sequence[str]) -> list[Problem]:
+    """What is wrong when the data set is not the one that the checkpoint was trained on: E1513, unless
+    `run.allow_change` has the word `data`."""
+    if "data" in allow_change:
+        return []
+    what = "pictures, captions or repeats are not those that the checkpoint was trained on"
+    remedy = "put them back, or write run.allow_change=[data] to go on with these"
+    return [Problem("data.path", what, remedy, "E1513")]
+
+
+def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
+    """The words of `run.allow_change` that name no setting, no section, and none of `data`, `model`, `code`: E1001."""
+    known = {"data", "model", "code", *by_path(), *sections()}
+    return [
+        Problem("run.allow_change", f"{word!r} is no setting", advice(word), "E1001")
+        for word in allow_change
+        if word not in known
+    ]
+
+
+def _allowed(path: str, allow_change: Sequence[str]) -> bool:
+    return any(path == word or (word not in ("data", "code") and path.startswith(word + ".")) for word in allow_change)
+
+
+def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+    if path not in ("run.steps", "run.epochs", "run.extend"):
+        return False
+    if any(depends_on_length(tree) for tree in (old, new)):
+        return False
+    before, after = _length(old), _length(new)
+    return before[0] == after[0] and after[1] >= before[1] and _is_longer(old, new)
+
+
+def depends_on_length(tree: dict[str, Any]) -> bool:
+    """Whether a recipe's rates or its average would have gone otherwise in a run of another length."""
+    schedules = [_section(tree, "optim.schedule"), *_value(tree, "optim.part_schedule").values()]
+    for schedule in schedules:
+        if schedule.get("kind", "constant") != "constant" or schedule.get("decay_steps") is not None:
+            return True
+        if schedule.get("warmup_ratio"):
+            return True
+    return _value(tree, "optim.ema.strength") is not None
+
+
+def _section(tree: dict[str, Any], path: str) -> dict[str, Any]:
+    section = _walk(tree, path)
+    return section if isinstance(section, dict) else {}
+
+
+def _length(tree: dict[str, Any]) -> tuple[str, float]:
+    """(unit, number) of a run's length."""
+    epochs = _value(tree, "run.epochs")
+    if epochs is not None:
+        return "epochs", float(epochs)
+    return "steps", float(_value(tree, "run.steps") or DEFAULT_STEPS)
+
+
+def _is_longer(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    """Whether `run.extend` stayed, or grew in its own unit."""
+    before, after = (_value(tree, "run.extend") for tree in (old, new))
+    if before is None or before == after:
+        return True
+    if after is None:
+        return False
+    first, then = Every.parse(before), Every.parse(after)
+    return first.unit == then.unit and then.count >= first.count
+
+
+def _value(tree: dict[str, Any], path: str) -> Any:
+    return _at(tree, by_path()[path])
+
+
+def _at(tree: dict[str, Any], setting: Setting) -> Any:
+    value = _walk(tree, setting.path)
+    return setting.default if value is _ABSENT else value
+
+
+_ABSENT = object()
+
+
+def _walk(tree: Any, path: str) -> Any:
+    for word in path.split("."):
+        if not isinstance(tree, dict) or word not in tree:
+            return _ABSENT
+        tree = tree[word]
+    return tree
+
+
+def _leaves(tree: Any, prefix: str = "") -> list[str]:
+    """Dotted paths of everything in a recorded recipe that is not a section; maps that are settings count as one."""
+    paths: list[str] = []
+    for key, value in tree.items():
+        path = prefix + key
+        if isinstance(value, dict) and path not in by_path():
+            paths += _leaves(value, path + ".")
+        else:
+            paths.append(path)
+    return paths

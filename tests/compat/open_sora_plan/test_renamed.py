@@ -1,0 +1,56 @@
+"""Settings that belong to sections of this folder now: `mezzotint migrate` moves them there."""
+
+from __future__ import annotations
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.settings.reading.read import read_text
+from mezzotint.tasks.migrate import migrate
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "model:\n  text_encoder: t5  # T5\n  path: a\n  max_tokens: 7\n",
+            "model:\n  latte:\n    max_tokens: 7\n    text_encoder: t5  # T5\n  path: a\n",
+        ),
+        ("data:\n  clips:\n    missing: count\n", "data:\n  clip_list:\n    missing: count\n"),
+        ("data: {clips: {missing: count, frames: 5}}\n", "data: {clip_list: {missing: count}, clips: {frames: 5}}\n"),
+        (
+            "objective: {loss: l1, variance: none}  # of both\nmodel:\n  path: a\n",
+            "objective: {loss: l1}  # of both\nmodel:\n  latte:\n    variance: none\n  path: a\n",
+        ),
+        (
+            "model: {latte: {rope: true}}\nobjective:\n  variance: none\n",
+            "model: {latte: {variance: none, rope: true}}\n",
+        ),
+    ],
+)
+def test_a_setting_of_another_section_is_moved_there(old: str, new: str) -> None:
+    assert migrate(old) == new
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("model:\n  text_encoder: a\n  latte: {text_encoder: b}\n", "remove one of them"),
+        ("model:\n  text_encoder:\n    a\n", "move it there"),
+    ],
+)
+def test_what_cannot_be_moved_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        migrate(text)
+
+
+def test_earlier_values_are_rewritten_beside_those_of_the_core() -> None:
+    assert migrate("data: {resize: open-sora-plan, clips: {start: open-sora-plan}}\n") == (
+        "data: {resize: square-then-bilinear, clips: {start: not-last}}\n"
+    )
+    assert migrate("data: {clips: {start: anywhere}}\n") == "data: {clips: {start: random}}\n"
+
+
+def test_an_unknown_key_is_answered_with_its_section() -> None:
+    with pytest.raises(RecipeError, match=r"it is called model\.latte\.text_encoder now"):
+        read_text("model: {text_encoder: t5}")

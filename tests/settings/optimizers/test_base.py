@@ -1,0 +1,40 @@
+"""Settings and facts of optimizers."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from mezzotint import registry
+from mezzotint.settings.optimizers import base
+from mezzotint.settings.optimizers.adamw import Settings as AdamW
+
+
+def test_every_optimizer_has_settings_with_its_own_name() -> None:
+    names = registry.names("settings/optimizers")
+    assert {"adamw", "lion", "prodigy", "library"} <= set(names)
+    for name in names:
+        settings = registry.find("settings/optimizers", name).Settings
+        assert issubclass(settings, base.Optimizer)
+        assert settings.model_fields["kind"].default == name
+
+
+def test_other_names_take_the_place_of_what_is_not_decayed() -> None:
+    before = AdamW(betas=(0.8, 0.9), no_decay=("*.bias",))
+    after = before.with_undecayed(["a", "b"])
+    assert after.undecayed == ("a", "b")
+    assert (after.betas, before.undecayed) == ((0.8, 0.9), ("*.bias",))
+
+
+@pytest.mark.parametrize("wrong", [{"betas": (1.0, 0.9)}, {"eps": 0}, {"weight_decay": -1}])
+def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        AdamW.model_validate(wrong)
+
+
+def test_only_what_says_so_is_chosen_at_the_start() -> None:
+    for name in registry.names("settings/optimizers"):
+        settings = registry.find("settings/optimizers", name).Settings
+        if not settings.is_open and name != "library":
+            chosen = settings()
+            assert chosen.settled("cpu", "") is chosen

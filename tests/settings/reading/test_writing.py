@@ -1,0 +1,33 @@
+"""A tree of settings as the YAML of a recipe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.writing import as_yaml
+
+SETTINGS: dict[str, Any] = {
+    "optim": {"lr": 1e-6, "ema": {"rule": "none"}},
+    "model": {"path": "a b", "train": ["denoiser", "text_encoder"]},
+    "schema": 1,
+}
+
+
+def test_sections_stand_in_their_order_with_the_flag_at_the_line() -> None:
+    text = as_yaml(SETTINGS, {"optim.lr": "--lr\n  twice"})
+    assert text.splitlines() == [
+        "schema: 1", "model:", "  path: a b", "  train: [denoiser, text_encoder]", "optim:",
+        "  lr: 1e-06  # --lr twice", "  ema:", "    rule: none",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["no", "1e-6", "a: b", "# x", "", " x", "línea\u2028", "null", "~/pictures", "'", '"', [1, "on"], {}, None, 0.1],
+)
+def test_what_is_read_back_is_what_was_written(value: Any) -> None:
+    text = as_yaml({"model": {"path": value}}, {})
+    assert yaml_rules.load(text, "a recipe").tree["model"]["path"] == value

@@ -1,0 +1,26 @@
+"""Settings of the samples that exclude each other, or that a format does not look at."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["data.path=[a, b]", "data.repeats=[1, 2, 3]"], "has 3 numbers for 2 folders"),
+        (["data.buckets.shape=list"], "needs sizes"),
+        (["data.buckets.sizes=sdxl"], "has no effect with data.buckets.shape=aspect"),
+        (["data.buckets.shape=table", "data.resolution=520"], "has no sizes; write one of 256"),
+        (["data.split=test"], "set data.format=metadata"),
+        (["data.clips.frames=5"], "whose samples are pictures"),
+        (["data.antialias=false"], "is not for data.resize=lanczos"),
+        (["data.cache.text=true", "data.captions.shuffle_tags=true"], "would draw once and never again"),
+        (["data.resize=square-then-bilinear"], "makes squares of clips"),
+        (["data.rating.fraction=0.5"], "give both or none"),
+        (["data.holdout.path={loss: a}"], "has a meaning of its own in the logs"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)
