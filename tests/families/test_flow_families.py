@@ -438,7 +438,7 @@ def test_no_shared_source_names_the_family(name: str) -> None:
     spec, own = family_spec(name), name.replace("-", "_")
     words = [rf'"{re.escape(name)}"', rf"families\.{own}\b", re.escape(spec.networks["denoiser"].rpartition(".")[2])]
     source = ROOT / "src" / "mezzotint"
-    mine = {source / "families" / f"{own}.py", source / "recipe" / "families" / f"{own}.py"}
+    mine = {source / "families" / f"{own}.py", source / "settings" / "families" / f"{own}.py"}
     for path in source.rglob("*.py"):
         if path not in mine and "compat" not in path.parts:
             text = path.read_text(encoding="utf-8")
