@@ -14,8 +14,8 @@ How the figures are counted:
   in each file of a folder and in compat/ (`ASKED_FOR`).
 - a **feature** is a commit that adds a file to a folder of choices (`CHOICES`: a family, a format, an optimizer …), or
   more settings to settings/sections than it removes. Its size is the number of .py files below src/ that the same
-  commit adds, changes or renames. A feature that took several commits is counted in parts, and a commit with two features is
-  one: the figure is a hint for reviews, not a measure of a single feature.
+  commit adds, changes or renames. A feature that took several commits is counted in parts, and a commit with two
+  features is one: the figure is a hint for reviews, not a measure of a single feature.
 """
 
 from __future__ import annotations
