@@ -1,4 +1,4 @@
 """Shared by runtimes: the launcher's environment, processes over torch.distributed, block offload.
 
-From outside: `launch`, which needs no torch; `offload`; `processes` for runtimes alone.
+From outside: `launch`, which needs no torch; `offload`; `processes` only for runtimes.
 """
