@@ -39,14 +39,14 @@ def words_of(folder: RunFolder, **nearest: Any) -> list[str]:
     return words
 
 
-def test_an_overfitted_run_is_told_with_its_best_step_its_gap_and_a_copy(folder: RunFolder) -> None:
+def test_overfitting_is_reported_with_best_step_gap_and_copy(folder: RunFolder) -> None:
     held, shadow = [1.0, 0.6, 0.5, 0.7, 0.8], [1.0, 0.8, 0.7, 0.6, 0.65]
     measured(folder, held, train=[0.98, 0.5, 0.3, 0.2, 0.1], shadow=shadow)
     first, second, third, fourth = words_of(folder, **near(4.0))
     assert first.startswith("The held-out loss was lowest at step 200 and has risen by 60% since")
     assert "has grown: 0.0200 at the first measurement, 0.7000 at the last" in second
-    assert third == "At the end the averaged weights are better on held-out pictures: 0.6500, the trained ones 0.8000."
-    assert "remarkably near" in fourth
+    assert third == "At the end the averaged weights are better on held-out images: 0.6500, the trained ones 0.8000."
+    assert "very close" in fourth
     assert "cats/07.png, at 0.20 times" in fourth
     facts = json.loads((folder.logs / "overfit.json").read_text())
     assert facts["best"] == {"trained": {"step": 200, "loss": 0.5}, "average": {"step": 300, "loss": 0.6}}
@@ -60,7 +60,7 @@ def test_an_overfitted_run_is_told_with_its_best_step_its_gap_and_a_copy(folder:
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "phrase"),
     [
         ([1.0, 0.8, 0.6, 0.602], "shows no overfitting"),
         ([1.0, 1.1, 1.2, 1.3], "never lower than before training"),
@@ -68,13 +68,13 @@ def test_an_overfitted_run_is_told_with_its_best_step_its_gap_and_a_copy(folder:
         ([1.0, 0.9, float("nan")], "too few measurements"),
     ],
 )
-def test_other_runs_are_told_as_they_are(folder: RunFolder, held: list[float], said: str) -> None:
+def test_other_runs_are_reported_as_they_are(folder: RunFolder, held: list[float], phrase: str) -> None:
     for place, loss in enumerate(held):
         durable.append_line(folder.metrics, {"step": place, "val/loss": loss if loss == loss else "nan"})
     words = words_of(folder, **near(15.0))
-    assert said in words[0]
+    assert phrase in words[0]
     assert "run.validation.training_fraction=0.1 measures it" in words[1]
-    assert words[2].startswith("No preview is remarkably near")
+    assert words[2].startswith("No preview is very close")
 
 
 def test_of_several_sets_their_mean_counts_and_without_any_nothing_is_written(folder: RunFolder) -> None:

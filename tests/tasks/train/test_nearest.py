@@ -51,7 +51,7 @@ def test_a_run_with_held_out_pictures_ends_with_its_overfit_report(
     (preview,) = facts["nearest"]["previews"]
     assert {preview[space]["picture"] for space in ("pixels", "latents")} == set(copied)
     assert preview["pixels"]["apart"] < preview["pixels"]["usual"]
-    assert any(words.startswith("A preview is remarkably near") for words in facts["words"])
+    assert any(words.startswith("A preview is very close") for words in facts["words"])
     assert all(words in (logs / "overfit.txt").read_text() for words in facts["words"])
 
 

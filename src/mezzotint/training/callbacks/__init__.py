@@ -1,4 +1,4 @@
-"""What watches a run: it looks at each step and asks; the trainer acts. To add one: a file here.
+"""Callbacks: called between steps, they request actions; the trainer acts. To add one: a file in this folder.
 
 From outside: every file without an underscore.
 """
