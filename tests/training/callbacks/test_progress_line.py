@@ -14,7 +14,7 @@ import pytest
 from mezzotint import durable
 from mezzotint.errors import VisibleStream
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks.progress_line import LiveLine, ConsoleLog
+from mezzotint.training.callbacks.progress_line import ConsoleLog, LiveLine
 from mezzotint.training.progress import Progress
 
 
@@ -85,7 +85,10 @@ def test_waiting_for_data_is_warned_of_once_after_the_warm_up() -> None:
     follow(live, clock, range(24), last_step=100, wait_seconds=0.5)
     assert "data.workers" not in stream.getvalue()
     follow(live, clock, range(24, 90), last_step=100, wait_seconds=0.5)
-    assert stream.getvalue().count("25 % of the time of the last 20 steps was spent waiting for data; raise data.workers") == 1
+    assert (
+        stream.getvalue().count("25 % of the time of the last 20 steps was spent waiting for data; raise data.workers")
+        == 1
+    )
 
 
 def test_little_waiting_is_not_warned_of() -> None:

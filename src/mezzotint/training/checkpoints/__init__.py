@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, how they are written behind the steps, and rows of shared weights.
+"""Checkpoints: their content, writing them in the background, and rows of sharded weights.
 
 From outside: every file.
 """

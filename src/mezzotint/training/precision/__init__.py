@@ -1,4 +1,4 @@
-"""What is computed in which number type.
+"""Number types of weights and computation.
 
 From outside: every file.
 """
