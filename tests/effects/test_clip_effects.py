@@ -135,7 +135,7 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
     assert reasons(report.left_out) == {
-        "short.mp4": "too short: 0.30 s, and 0.90 s are needed (3 frames at 2.5 a second)"
+        "short.mp4": "too short: 0.30 s, but 0.90 s are needed (3 frames at 2.5 fps)"
     }
     assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
@@ -161,7 +161,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
     path = listed("a.mp4", "short.mp4")
     fed = feed(path, **SQUARE, clips__frames=5)
     assert fed.report.used == 1
-    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are needed"}
+    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, but 5 are needed"}
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 

@@ -102,10 +102,10 @@ def test_two_changes_that_could_cancel_each_other_are_noticed(tmp_path: Path) ->
         flip(file_of(store, ".rows"), first, 7)
         flip(file_of(store, ".rows"), second, 7)
         reader = open_store(tmp_path)
-        assert not reader._are_whole(np.array([0])).any()
+        assert not reader._are_intact(np.array([0])).any()
         flip(file_of(store, ".rows"), first, 7)
         flip(file_of(store, ".rows"), second, 7)
-        assert reader._are_whole(np.array([0])).all()
+        assert reader._are_intact(np.array([0])).all()
 
 
 def test_rows_of_any_length_are_checked_to_the_last_byte(tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     reader = Store(tmp_path, shape=(2,), dtype="fp32")
     assert len(reader) == n + 1
     entries = reader.find(many)
-    assert np.array_equal(reader._places(entries)[1], np.arange(n))
+    assert np.array_equal(reader._locate(entries)[1], np.arange(n))
     assert len(reader._table._recent) == 0
     assert torch.equal(reader.read(reader.find(addresses([0]))), torch.ones(1, 2))

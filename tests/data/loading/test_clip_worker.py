@@ -112,7 +112,7 @@ def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalo
     assert reasons["sound.mp4"] == "holds sound and no moving picture"
     assert "damaged" in reasons["cut.mp4"]
     left_out = dict(catalogue.report.left_out)
-    assert left_out["short.mp4"] == "too short: 3 frames, and 5 are needed"
+    assert left_out["short.mp4"] == "too short: 3 frames, but 5 are needed"
     lines = [
         json.loads(line) for line in data_report.write(catalogue, tmp_path, settings_of(films)).read_text().splitlines()
     ]
