@@ -222,7 +222,7 @@ def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, film
     of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
     assert captions == {f"picture {number}" for number in range(5)}
-    with refused("E1291", r"2 pictures, and data\.clips\.images=3"):
+    with refused("E1291", r"2 images, but data\.clips\.images=3"):
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 

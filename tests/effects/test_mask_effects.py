@@ -82,7 +82,7 @@ def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, nois
     fed = feed(*folders, mask__source="files", mask__path=list(map(str, masks)))
     shades = {key: int(mask.max()) for b in fed.batches() for key, mask in zip(b.keys, b.mask, strict=True)}
     assert shades == {"0/000.png": 10, "0/001.png": 10, "1/000.png": 20, "1/001.png": 20}
-    assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask of no picture"]
+    assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask without an image"]
     shutil.rmtree(masks[1])
     both = feed(*folders, mask__source="files", mask__path=str(masks[0]))
     assert {int(mask.max()) for b in both.batches() for mask in b.mask} == {10}
@@ -150,15 +150,15 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
 
     beside, named = {"mask__source": "files"}, {"mask__source": "files", "mask__path": str(tmp_path / "masks")}
     assert refused(mask__source="alpha")[0] == "E1475"
-    assert "no picture NAME has a mask (NAME-masklabel.png beside it)" in refused(**beside)[1]
+    assert "no image NAME has a mask (NAME-masklabel.png next to it)" in refused(**beside)[1]
     said = refused(**named)[1]
     assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; it names the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
-    assert "no file there has the name of a picture" in refused(**named)[1]
+    assert "no file there has the name of an image" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)
     code, message = refused(**beside)
     assert code == "E1476"
-    assert "000-masklabel.png is 32×40, its picture 32×32" in message
+    assert "000-masklabel.png is 32×40, its image 32×32" in message
     (folder / "000-masklabel.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
     assert refused(**beside)[0] == "E1477"
     grey(tmp_path / "masks" / "000.png", (32, 32), 0)

@@ -219,7 +219,7 @@ def test_buckets_of_many_are_looked_up_in_pieces_and_are_the_same(
     many = replace(build(settings, index), width=sizes[0], height=sizes[1])
     rows = draw.permutation(1000)[:900].astype(np.int32)
     whole = many.buckets_of(rows, settings)
-    monkeypatch.setattr(catalogue, "_AT_ONCE", 64)
+    monkeypatch.setattr(catalogue, "_CHUNK", 64)
     assert np.array_equal(many.buckets_of(rows, settings), whole)
     assert len(np.unique(whole)) > 1
     assert many.buckets_of([], settings).shape == (0,)

@@ -1,5 +1,4 @@
-"""Thumbnails of the pictures of a data set, made when they are asked for and kept in its memo by the hash of the
-picture's file: a file that changes has another."""
+"""Thumbnails of the images of a data set, created on demand and stored in its memo by the hash of the image file."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _LARGE_SIDE = 2048
 
 
 def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
-    """A WebP of the whole picture of a row, of a clip of its first frame; None for one that cannot be read any more."""
+    """A WebP of the full image of a row, or a clip's first frame; None if it cannot be read any more."""
     content = kept(catalogue, row)
     if content is None and (content := _webp(catalogue, row, settings, SIDE, quality=80)) is not None:
         catalogue.memo.put("thumbnail", _key(catalogue, row), content)
@@ -31,12 +30,12 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
 
 
 def kept(catalogue: Catalogue, row: int) -> bytes | None:
-    """The thumbnail of a row that was made before; None without one."""
+    """The stored thumbnail of a row; None without one."""
     return catalogue.memo.get("thumbnail", _key(catalogue, row))
 
 
 def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
-    """A WebP of the whole picture of a row, large enough to be looked at; it is not kept. None as `thumbnail`."""
+    """A large WebP of the full image of a row, which is not stored. None as `thumbnail`."""
     return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90)
 
 
@@ -55,7 +54,7 @@ def _key(catalogue: Catalogue, row: int) -> tuple[int, bytes]:
 
 
 def shades_at(path: Path) -> NDArray[np.uint8] | None:
-    """The shades (`likeness.shades_of`) of the picture of a file; None for what is no picture."""
+    """The thumbnail (`likeness.shades_of`) of an image file; None if it is not an image."""
     try:
         with outside.open_plain(path) as file, Image.open(io.BytesIO(file.read(50_000_000))) as image:
             return likeness.shades_of(image)

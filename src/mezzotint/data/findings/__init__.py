@@ -1,5 +1,5 @@
-"""What is probably wrong with a data set, or good to know of it: one list, which `doctor` prints with more of its own,
-and `check` and the start of `train` as notes.
+"""Findings about a data set: probable mistakes and useful facts. `doctor` prints them with its own; `check` and the
+start of `train` print them as notes.
 
 From outside: `of_data`, `count_samples`, `as_notes`, and every file without an underscore.
 """

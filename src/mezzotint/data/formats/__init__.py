@@ -1,4 +1,4 @@
-"""How data sets are written down: one file, one format.
+"""Data set formats, one file for each.
 
-From outside: `base`, and `clip_list`, whose lists name embeddings too; formats are found by listing.
+From outside: `base`; formats are found by scanning the folder.
 """

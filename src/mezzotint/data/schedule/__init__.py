@@ -1,4 +1,4 @@
-"""Which samples an epoch visits, in which order and batches, and how each is seen: pure functions of an address.
+"""The samples of an epoch, their order, batches, crops and captions: pure functions of an address.
 
 From outside: every file without an underscore.
 """
