@@ -152,7 +152,7 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert refused(mask__source="alpha")[0] == "E1475"
     assert "no image NAME has a mask (NAME-masklabel.png next to it)" in refused(**beside)[1]
     said = refused(**named)[1]
-    assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; it names the folder of masks"
+    assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; set it to the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
     assert "no file there has the name of an image" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)
@@ -290,7 +290,7 @@ def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tm
     report = feed(folder, format="metadata", mask__source="files").report
     assert sorted(reason for _, reason in report.skipped) == [
         "its mask 'gone.png': no such file below the folder of the table",
-        "its mask is a number (3), not the name of a file",
+        "its mask is a number (3), not a file name",
     ]
     table(folder, row("000.png") | {"mask": "../000.png"})
     with pytest.raises(DatasetError, match="outside the folder of the table"):
@@ -300,5 +300,5 @@ def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tm
         feed(tmp_path / "p", format="metadata", mask__source="files")
     assert feed(tmp_path / "p", format="metadata").catalogue.overrides.mask_digest is None
     shard(tmp_path / "s" / "a.tar", ("a.png", png(1)), ("a.txt", "a"), ("a.mask.png", png(1)), ("a.mask.jpg", png(1)))
-    with pytest.raises(DatasetError, match="are masks of one key"):
+    with pytest.raises(DatasetError, match="are masks with the same key"):
         feed(tmp_path / "s", format="webdataset", mask__source="files")

@@ -71,7 +71,9 @@ class Callback(ABC):
     @property
     def minutes(self) -> float:
         """The shortest of its intervals in minutes; infinite without one."""
-        minutes = [every.count for every in self.intervals or (self.every,) if every and every.unit == "minutes"]
+        minutes = [
+            every.count for every in self.intervals or (self.every,) if every is not None and every.unit == "minutes"
+        ]
         return min(minutes, default=math.inf)
 
     @abstractmethod
