@@ -134,9 +134,7 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     (sample,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
     assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
-    assert reasons(report.left_out) == {
-        "short.mp4": "too short: 0.30 s, but 0.90 s are needed (3 frames at 2.5 fps)"
-    }
+    assert reasons(report.left_out) == {"short.mp4": "too short: 0.30 s, but 0.90 s are needed (3 frames at 2.5 fps)"}
     assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 

@@ -270,7 +270,7 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
 def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
     feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._regular
+    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._open_regular
 
     def hanging(path: Path, most: int | None) -> Any:
         if path.name == "001.png":
@@ -279,7 +279,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 
     monkeypatch.setattr(patience, "_GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
-    monkeypatch.setattr(decoding, "_regular", hanging)
+    monkeypatch.setattr(decoding, "_open_regular", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
         feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")

@@ -44,7 +44,8 @@ def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
     table(root, "dir,text\na.png,one\na.png,one\na.png,two\n")
     items = read(root)
     assert captions_of(items) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
-    reason = "2 rows name pictures of an earlier row: a separate sample: img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    rows = "img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    reason = f"2 rows name pictures of an earlier row: a separate sample: {rows}"
     assert notes_of(items) == [("img_txt.csv", reason)]
 
 

@@ -68,7 +68,8 @@ def test_names_that_a_held_out_share_splits_are_counted() -> None:
     held = np.array([1, 3, 4, 5, 7], np.int32)
     [split] = data_set.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
     assert (
-        "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more" in split.sentence
+        "it holds out 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more"
+        in split.sentence
     )
     assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
 

@@ -59,7 +59,7 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     assert "w×h×frames" in page
     assert "40×24×5" in page
     document = _check_page.document(outcome)
-    assert document["skipped"] == [["list.mp4", "a playlist, not a clip; put the clips that it names there"]]
+    assert document["skipped"] == [["list.mp4", "a playlist, not a clip; use the clips that it lists"]]
     assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 

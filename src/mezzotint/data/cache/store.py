@@ -88,7 +88,7 @@ class Store:
         return (_reopen, self._arguments)
 
     def find(self, addresses: Addresses) -> NDArray[np.int64]:
-        """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
+        """The entry of each address (n, 32), −1 if there is none or it is known to be damaged."""
         return self._table.find(as_addresses(addresses))
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:

@@ -310,7 +310,7 @@ def kind_of(file: BufferedReader) -> str:
         raise Unusable("empty file")
     if head[4:8] in _BOXES:
         if head[4:8] == b"ftyp" and head[8:12] in _PICTURE_BRANDS:
-            raise Unusable("an image, not a clip")
+            raise Unusable("a picture, not a clip")
         return "mov"
     for magic, at, kind in _MAGIC:
         if head[at : at + len(magic)] == magic:
@@ -322,7 +322,7 @@ def kind_of(file: BufferedReader) -> str:
 
 def _rejection_reason(head: bytes) -> str:
     if head.startswith(_PICTURES) or head[8:12] == b"WEBP":
-        return "an image, not a clip"
+        return "a picture, not a clip"
     if head.startswith(_SOUNDS) or head[8:12] == b"WAVE":
         return "sound, not a clip"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()

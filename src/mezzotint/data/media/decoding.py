@@ -381,7 +381,7 @@ def _open_image(file: BufferedReader) -> ImageFile:
                 raise Unusable("a TIFF entry with more than a million numbers")
             file.seek(0)
             return plugin(file)
-    raise Unusable("empty file" if not head else "not an image of a known format")
+    raise Unusable("empty file" if not head else "not a picture of a known format")
 
 
 def _rotation_flags(orientation: int) -> Conversion:

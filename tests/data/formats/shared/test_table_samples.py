@@ -94,7 +94,8 @@ def test_pictures_without_a_row_are_left_out_and_told(tmp_path: Path) -> None:
     table(tmp_path, row("a.png"))
     items = read(tmp_path)
     assert skipped_of(items, is_wanted=False) == {}
-    assert skipped_of(items, is_wanted=True) == dict.fromkeys(("b.png", "deep/c.png"), "not named in any row of a table")
+    unnamed = dict.fromkeys(("b.png", "deep/c.png"), "not named in any row of a table")
+    assert skipped_of(items, is_wanted=True) == unnamed
 
 
 def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
