@@ -53,7 +53,7 @@ def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, no
     without = feed(folder, captions__missing="empty")
     assert without.batches()[0].mask is None
     [(_, note)] = without.report.notes
-    assert note.startswith("2 files called NAME-masklabel.png: trained as pictures")
+    assert note.startswith("2 files called NAME-masklabel.png: trained as images")
 
 
 # breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
@@ -163,7 +163,7 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert refused(**beside)[0] == "E1477"
     grey(tmp_path / "masks" / "000.png", (32, 32), 0)
     grey(tmp_path / "masks" / "000-masklabel.png", (32, 32), 0)
-    assert "are masks of one picture" in refused(**named)[1]
+    assert "are masks of one image" in refused(**named)[1]
     clips = "data.format=videofolder"
     assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
     both = ("data.clips.images=2", "data.clips.images_from=clips")
@@ -296,7 +296,7 @@ def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tm
     with pytest.raises(DatasetError, match="outside the folder of the table"):
         feed(folder, format="metadata", mask__source="files")
     write(tmp_path / "p" / "train.parquet", {"image": pictures(1), "text": ["one"], "mask": [3]})
-    with pytest.raises(DatasetError, match="the column 'mask' holds int64"):
+    with pytest.raises(DatasetError, match="the column 'mask' contains int64"):
         feed(tmp_path / "p", format="metadata", mask__source="files")
     assert feed(tmp_path / "p", format="metadata").catalogue.overrides.mask_digest is None
     shard(tmp_path / "s" / "a.tar", ("a.png", png(1)), ("a.txt", "a"), ("a.mask.png", png(1)), ("a.mask.jpg", png(1)))

@@ -60,7 +60,7 @@ def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: 
     (tmp_path / "samples").mkdir()
     with refused("E1201", r"; did you mean shapes\?$"):  # which ships
         walk(Path("shapez"), {".png"})
-    with refused("E1201", r"; data\.path names the folder of pictures$"):
+    with refused("E1201", r"; set data\.path to the folder of images$"):
         walk(Path("zzz"), {".png"})
 
 

@@ -70,7 +70,7 @@ def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
 
 
 def test_where_no_folder_has_a_number_the_error_says_what_one_looks_like(tmp_path: Path) -> None:
-    with refused("E1150", "no folder in it is called 10_name"):
+    with refused("E1150", "contains no folder such as 10_name"):
         read(put(tmp_path / "one", "dogs/a.png"))
     with pytest.raises(DatasetError, match=rf"data\.path={tmp_path}$"):
         read(put(tmp_path / "10_sks dog", "a.png"))

@@ -55,7 +55,7 @@ def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -
     assert "data.format" not in caught.value.message
     put(tmp_path, "metadata.csv", text="file_name,text")
     with pytest.raises(
-        DatasetError, match=r"metadata\.csv lies there, which data\.format=metadata reads; otherwise add"
+        DatasetError, match=r"data\.format=metadata reads the metadata\.csv in this folder; otherwise add"
     ):
         read(tmp_path)
 

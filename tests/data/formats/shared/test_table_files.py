@@ -46,6 +46,6 @@ def test_splits_are_told_by_names(tmp_path: Path) -> None:
     assert set(captions_of(read(tmp_path, split="validation"))) == {"my-val_1/c.png"}
     error = error_of(tmp_path, split="other")
     assert error.code == "E1216"
-    assert "no part 'other'; it has 'test', 'train', 'validation'" in error.message
+    assert "no split 'other'; it has 'test', 'train', 'validation'" in error.message
     settings = DataSettings(path=(tmp_path,), format="metadata")
     assert list_files(tmp_path, settings).unknown == {".jsonl": 2}

@@ -108,7 +108,7 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
         ("file_name,text\n".encode("utf-16"), "E1211", "UTF-16"),
         (b"version https://git-lfs.github.com/spec/v1\noid x", "E1211", "Git LFS pointer"),
         (b"", "E1212", "it is empty"),
-        (b"file_name,text,text\na.png,x,y\n", "E1212", "'text' stands twice"),
+        (b"file_name,text,text\na.png,x,y\n", "E1212", "'text' exists twice"),
     ],
 )
 def test_csv_that_cannot_be_read(tmp_path: Path, data: bytes, code: str, words: str) -> None:
