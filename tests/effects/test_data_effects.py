@@ -258,7 +258,7 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     broken_inside(folder / "001.png")
     data_set = feed(folder, verify="on_first_use")
     assert len(data_set.catalogue) == 3
-    with refused("E1831", r"'001\.png' is damaged.*data\.verify=on_start"):
+    with refused("E1831", r"'001\.png' is corrupt.*data\.verify=on_start"):
         data_set.batches()
     decoded = feed(folder, verify="on_start")
     assert len(decoded.catalogue) == 2
