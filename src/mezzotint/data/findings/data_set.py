@@ -35,13 +35,13 @@ def of_data(
 def count_samples(
     catalogue: Catalogue, settings: DataSettings, *, rows: Rows, held: Rows, sets: Mapping[str, int]
 ) -> str:  # fmt: skip
-    """`90 images, 10 held out, 40 with a mask`. sets: samples of each set of `data.holdout.path`."""
+    """`90 pictures, 10 held out, 40 with a mask`. sets: samples of each set of `data.holdout.path`."""
     counts = {
         "held out": len(held),
         **{f"of val/{name}": count for name, count in sets.items()},
         "with a mask": requirements.count_masks(catalogue, rows, settings),
     }
-    samples = counted(len(rows), "clip" if settings.has_clips else "image")
+    samples = counted(len(rows), "clip" if settings.has_clips else "picture")
     return ", ".join([samples, *(f"{count:,} {kind}" for kind, count in counts.items() if count)])
 
 
