@@ -54,7 +54,7 @@ def test_files_are_counted_with_their_reasons() -> None:
     )
     assert by_name["left-out"].table == ()
     assert findings.as_notes([by_name["archives"]]) == [
-        "1 .rar archive below /a, /b is not opened, so that images in it are not trained; unpack it there"
+        "1 .rar archive below /a, /b is not opened: images in it are not trained; unpack it there"
     ]
     assert [example.text for example in by_name["unknown-files"].examples] == [".md (2)"]
     [packed] = files.of_files(report_of(unknown=((".tar", 1), (".zip", 2))), ROOTS)
@@ -68,7 +68,8 @@ def test_names_that_a_held_out_share_splits_are_counted() -> None:
     held = np.array([1, 3, 4, 5, 7], np.int32)
     [split] = data_set.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
     assert (
-        "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more" in split.sentence
+        "it holds out 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more"
+        in split.sentence
     )
     assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
 
@@ -82,7 +83,7 @@ def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(
     assert finding.sentence.endswith("data.format=image-folder uses every image once")
     assert "data.format=kohya reads the number" in finding.advice
     [finding] = files.of_repeats((tmp_path,), DataSettings(repeats=(8,)))
-    assert finding.sentence.endswith("does not read it, and data.repeats applies to all of a folder")
+    assert finding.sentence.endswith("does not read it; data.repeats applies to all of a folder")
 
 
 @pytest.mark.parametrize("has_clips", [False, True])
