@@ -500,7 +500,7 @@ def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
     first, end = map(int, runs.split(", "))
     assert (end - first, int(kills)) == (50, 3)
     assert "kills 50 small runs three times each" in readme
-    parity = (ROOT / "tests/parity/test_training_step_parity.py").read_text("utf-8")
+    parity = (ROOT / "tests/compat/diffusers_scripts/test_training_step_parity.py").read_text("utf-8")
     cases = re.search(r"sorted\(CASES\) == (\[.*?\])", parity, re.DOTALL)
     roundings = re.search(r"^ROUNDINGS = (\{.*\})", parity, re.MULTILINE)
     assert cases

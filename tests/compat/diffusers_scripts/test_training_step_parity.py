@@ -27,7 +27,9 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.reading import foreign
 
-DATA = Path(__file__).parent / "data" / "diffusers"
+DATA = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
+
+pytestmark = pytest.mark.numbers
 RECORD = json.loads((DATA / "train_step_sd.json").read_text())
 TENSORS = load_file(DATA / "train_step_sd.safetensors")
 DREAMS = [case for case in RECORD if case.startswith("dream")]

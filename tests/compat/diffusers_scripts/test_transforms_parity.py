@@ -25,7 +25,9 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.reading import foreign
 
-DATA = Path(__file__).parent / "data" / "diffusers"
+DATA = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
+
+pytestmark = pytest.mark.numbers
 RECORD: dict[str, Any] = json.loads((DATA / "transforms.json").read_text())
 BYTES = load_file(DATA / "transforms_uint8.safetensors")
 VERSIONS = {
