@@ -17,7 +17,7 @@ from mezzotint.reports.curves import read_metrics
 from mezzotint.reports.run_report import summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks.metrics_log import Lines
-from mezzotint.training.callbacks.progress_line import Voice
+from mezzotint.training.callbacks.progress_line import ConsoleLog
 
 HOLD = """
 import sys, time
@@ -62,7 +62,7 @@ def test_a_start_that_is_refused_leaves_nothing_that_was_not_there(tmp_path: Pat
     for name in ("runs/fox", "mine", "fox"):
         folder = RunFolder(tmp_path / name).open()
         with folder.lock():
-            folder.log.write_text("examining pictures")
+            folder.log.write_text("examining images")
             folder.discard_if_unused()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"], "a folder of the user's stays, empty as it was"
     used = RunFolder(tmp_path / "runs" / "fox").open()
@@ -171,7 +171,7 @@ def use(folder: RunFolder, name: str) -> None:
         case "lock":
             folder.lock().release()
         case "run.log":
-            Voice(io.StringIO(), folder.log).say("hello")
+            ConsoleLog(io.StringIO(), folder.log).say("hello")
         case "metrics.jsonl":
             Lines(folder.metrics).add({"step": 1})
         case "history.jsonl":

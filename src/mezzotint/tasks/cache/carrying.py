@@ -39,4 +39,4 @@ def carry(recipe: Recipe, runtime: Runtime) -> None:
 def print_progress(done: int, total: int) -> None:
     """Prints ten lines while many images are examined, for commands without a progress line of their own."""
     if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
-        print(f"examining pictures: {done:,} of {total:,}", file=sys.stderr)
+        print(f"examining images: {done:,} of {total:,}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Generates missing class pictures with the model itself before a run opens its data (`data.prior`).
+"""Generates missing class images with the model itself before a run opens its data (`data.prior`).
 
-They are written to the folder of class pictures as class-00000.png and so on, with their sampling settings as metadata.
+They are written to the folder of class images as class-00000.png and so on, with their sampling settings as metadata.
 Existing files are never changed.
 """
 
@@ -40,11 +40,11 @@ from mezzotint.training.precision.policy import Precision
 _NAME = re.compile(r"class-[0-9]{5,}\.png")
 _REPORT_SECONDS = 60.0
 _COMPARED = ("prompt", "negative_prompt", "steps", "guidance", "solver")
-"""Metadata of a class picture that should equal the recipe's settings."""
+"""Metadata of a class image that should equal the recipe's settings."""
 
 
 def missing(recipe: Recipe) -> list[int]:
-    """The numbers of the class pictures to generate, so that there are `data.prior.num_class_images` together with
+    """The numbers of the class images to generate, so that there are `data.prior.num_class_images` together with
     other images in the folder. Empty where the recipe generates none."""
     prior = recipe.data.prior
     if not prior.num_class_images:
@@ -55,7 +55,7 @@ def missing(recipe: Recipe) -> list[int]:
 
 
 def _existing(recipe: Recipe) -> list[str]:
-    """The images in the folder of class pictures, without masks."""
+    """The images in the folder of class images, without masks."""
     try:
         names = walk(recipe.data.prior.path[0], decoding.SUFFIXES).names
     except DatasetError:  # a missing folder is created later
@@ -64,7 +64,7 @@ def _existing(recipe: Recipe) -> list[str]:
 
 
 def of_other_settings(recipe: Recipe) -> str:
-    """A note on class pictures that were generated with another prompt, or other settings of `sample`, than the
+    """A note on class images that were generated with another prompt, or other settings of `sample`, than the
     recipe's; "" if there are none."""
     prior, sample = recipe.data.prior, recipe.sample
     if not prior.num_class_images:
@@ -81,33 +81,33 @@ def of_other_settings(recipe: Recipe) -> str:
     if not count:
         return ""
     return (
-        f"{prior.path[0]}: {counted(count, 'class picture')} in it were generated with other settings ({example}); "
+        f"{prior.path[0]}: {counted(count, 'class image')} in it were generated with other settings ({example}); "
         "they are kept and trained with data.prior.class_prompt as caption; to generate new ones, move them away"
     )
 
 
 def as_checked(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """A recipe whose data can be examined before its class pictures are generated, and notes about them. While there
-    are no class pictures, the recipe is without `data.prior`."""
+    """A recipe whose data can be examined before its class images are generated, and notes about them. While there
+    are no class images, the recipe is without `data.prior`."""
     numbers, prior = missing(recipe), recipe.data.prior
     others = [sentence] if (sentence := of_other_settings(recipe)) else []
     if not numbers:
         return recipe, others
     note = _warning(recipe, len(numbers))
     if len(numbers) < prior.num_class_images:
-        return recipe, [f"{note}. The counts here include only existing pictures", *others]
+        return recipe, [f"{note}. The counts here include only existing images", *others]
     without = with_values(recipe, {"data.prior": PriorSettings()})
     return without, [f"{note}. None exist yet: the counts and lengths here are without them"]
 
 
 def _warning(recipe: Recipe, count: int) -> str:
-    """What generating `count` class pictures costs, and how to avoid it."""
+    """What generating `count` class images costs, and how to avoid it."""
     prior, sample = recipe.data.prior, recipe.sample
     passes = count * sample.steps * (1 if sample.guidance[0] in (0.0, 1.0) else 2)
     return (
-        f"{counted(count, 'class picture')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
+        f"{counted(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
         f"training starts: {sample.steps} steps each, about {passes:,} passes of the model, which can take hours on a "
-        "CPU. To avoid it, put pictures of your own into that folder, set data.prior.path to a folder that has some, "
+        "CPU. To avoid it, put images of your own into that folder, set data.prior.path to a folder that has some, "
         "or lower data.prior.num_class_images"
     )
 
@@ -115,7 +115,7 @@ def _warning(recipe: Recipe, count: int) -> str:
 def draw(
     recipe: Recipe, runtime: Runtime, say: Callable[[str], None], report: Callable[[str, bool], None] | None = None
 ) -> None:
-    """Generates the missing class pictures, each process its share, with `recipe.sample` and the run's seed.
+    """Generates the missing class images, each process its share, with `recipe.sample` and the run's seed.
 
     Noise is addressed by (seed, image number), so neither the number of processes nor an interruption changes it. Each
     image is written as soon as it is generated. say: prints a line on the first process. report: shows a progress line;
@@ -154,7 +154,7 @@ def draw(
 
 
 class _GenerationProgress:
-    """Reports how many class pictures are done and the time left: for each block; due for the first, the last, and once
+    """Reports how many class images are done and the time left: for each block; due for the first, the last, and once
     a minute."""
 
     def __init__(
@@ -177,7 +177,7 @@ class _GenerationProgress:
         if is_due:
             self._due = now + _REPORT_SECONDS
         time_left = f", about {duration((now - self._started) / self._done * left)} left" if left else ""
-        self._report(f"class pictures: {self._done} of {self._total}{self._suffix}{time_left}", is_due)
+        self._report(f"class images: {self._done} of {self._total}{self._suffix}{time_left}", is_due)
 
 
 def _generate(

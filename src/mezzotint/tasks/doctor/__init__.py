@@ -1,4 +1,4 @@
-"""The command `doctor`: findings about a data set or this machine, each with advice.
+"""The command `doctor`: problems of a data set or of this machine, with remedies.
 
 From outside: nothing but the command, `doctor.run`.
 """

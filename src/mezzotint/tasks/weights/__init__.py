@@ -1,4 +1,4 @@
-"""The commands that convert and combine models and adapters: `convert`, `merge`, `extract`, `resize`, `check-adapter`.
+"""Converting and combining models and adapters: the commands `convert`, `merge`, `extract`, `resize`.
 
 From outside: nothing but the commands, and `convert.single_file_of`.
 """

@@ -187,7 +187,8 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
         network = model.parts()[part]
         merging.merge_into(network, model_files.spec.folders[part], applied)
         weights |= {f"{part}/{name}": tensor for name, tensor in network.state_dict().items()}
-        yield f"  {part}: {sum(len(adapter.of(model_files.spec.folders[part])) for adapter, _ in applied)} layers changed"
+        count = sum(len(adapter.of(model_files.spec.folders[part])) for adapter, _ in applied)
+        yield f"  {part}: {count} layers changed"
     stored = (model_files.stored_parts(model.parts()) or {}).get("denoiser")
     kinds = Counter(info.dtype for info in stored.header().values()) if stored is not None else Counter({"F32": 1})
     stored_dtype: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")

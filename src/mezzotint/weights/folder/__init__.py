@@ -1,4 +1,4 @@
-"""Model folders in diffusers' layout: reading, the networks in them, and writing.
+"""A model folder in diffusers' layout: its contents, its networks, and how it is written.
 
 From outside: every file.
 """

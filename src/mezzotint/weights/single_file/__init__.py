@@ -1,4 +1,4 @@
-"""Single-file checkpoints: reading, writing, and the further content of such files.
+"""A whole model in one file: reading, writing, metadata.
 
 From outside: every file.
 """
