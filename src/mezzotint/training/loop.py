@@ -79,7 +79,7 @@ class Trainer:
         PeerLost."""
         with self.running():
             for step in self.batches:
-                self.take(step)
+                self.run_step(step)
                 if self.is_over:
                     break
 
@@ -95,18 +95,18 @@ class Trainer:
             self.host.give_up_save()
             raise
 
-    def take(self, step: StepBatches) -> None:
+    def run_step(self, step: StepBatches) -> None:
         """Runs one step, and everything that is due after it."""
         if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
             self.host.epoch_begins(self, step.epoch)
-        report = self.recovery.run_step_or_retry(step)
-        self._advance(step, report)
+        future = self.recovery.run_step_or_retry(step)
+        self._advance(step, future)
         signals = self.peers.exchange(step.broken)
         self._act_between_steps(signals, step.broken)
 
-    def take_and_report(self, step: StepBatches) -> StepReport:
-        """Like `take`, but waits for the step's report and returns it."""
-        self.take(step)
+    def run_step_and_report(self, step: StepBatches) -> StepReport:
+        """Like `run_step`, but waits for the step's report and returns it."""
+        self.run_step(step)
         if self._unread is not None:
             self._read_newest()
         assert self._last_report is not None

@@ -46,7 +46,8 @@ class TrainStep:
 
     def __call__(self, step: StepBatches) -> StepReportFuture:
         """Runs the step."""
-        return self.update(step, self.forward_backward(step))
+        sums = self.forward_backward(step)
+        return self.update(step, sums)
 
     def forward_backward(self, step: StepBatches, at_most: int | None = None) -> StepSums:
         """Accumulates the gradients of a step, summed over all processes, in the parameters. at_most: maximum number of
