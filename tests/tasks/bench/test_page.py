@@ -89,7 +89,7 @@ def test_rows_are_compared_block_by_block() -> None:
     assert ratio["seconds"] == ratio["cpu_seconds"] == {"median": 3.0, "lowest": 2.0, "highest": 4.0, "rounds": 3}
     page = "\n".join(_page.table({"recipe": "x", "processes": 1, "device": "NVIDIA X", "rows": rows}))
     assert "3 (2 to 4) of stock" in page
-    assert "times as fast: by seconds an image" in page
+    assert "times as fast: by seconds per image" in page
     [alone] = _page.compare([mine], 1, by_cpu=False)
     assert alone["against"] is None
     long = row([step(1.0)] * 45)

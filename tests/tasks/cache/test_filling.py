@@ -224,7 +224,7 @@ def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
         moments[-1, 0, 0, 0] = float("nan")
         return moments
 
-    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*not finite") as caught:
+    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*non-finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
     assert filled(root).summary.new > 0  # and the lock on the shard was given back
