@@ -160,4 +160,4 @@ def test_the_cache_of_another_model_is_refused(
     assert world.train("run", verb="cache", **settings) == 2
     error = capsys.readouterr().err
     assert "E1371" in error
-    assert "they are of another model" in error
+    assert "of another model" in error
