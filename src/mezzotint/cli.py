@@ -85,10 +85,10 @@ def _report(error: BaseException) -> int:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
         case OSError() if error.errno == errno.ENAMETOOLONG:
-            _complain(f"error[E1012]: {str(error.filename)[:80]}… is longer than a path can be; give another path")
+            _complain(f"error[E1012]: {str(error.filename)[:80]}… is too long for a path; give another path")
             return RecipeError.exit_status
         case RuntimeError() if str(error) == _NO_HOME:
-            _complain("error[E1012]: a path begins with ~ and names no home folder of this machine; give another path")
+            _complain("error[E1012]: a path starts with ~ and names no home folder of this machine; give another path")
             return RecipeError.exit_status
         case RuntimeError() if "can't allocate memory" in str(error):  # torch's own words, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")

@@ -13,7 +13,7 @@ from mezzotint.settings.reading.read import read_text
     ("settings", "sentence"),
     [
         (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
-        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "hold whole tensors"),
+        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "need whole tensors"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

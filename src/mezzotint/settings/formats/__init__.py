@@ -1,4 +1,4 @@
-"""What the recipe has to know of a dataset format, a file for each that has something to say.
+"""What a recipe needs to know of a data format, one file for each format with special rules.
 
 From outside: `base`; the others are found by listing.
 """

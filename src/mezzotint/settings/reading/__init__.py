@@ -1,4 +1,4 @@
-"""From a file, a name and `key=value` words to a recipe, or to everything that is wrong with them.
+"""From a file or name and `key=value` overrides to a recipe, or to all of its problems.
 
 From outside: every file without an underscore.
 """
