@@ -62,7 +62,7 @@ EXAMPLES = {
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
 """Files of another trainer's project."""
 NOT_SETTINGS = {"run.log"}
-PLACEHOLDER = re.compile(r"…|\b(?:VERB|PATH|CODE|RECIPE|NAME|PATTERN)\b")
+PLACEHOLDER = re.compile(r"…|\b(?:VERB|COMMAND|PATH|CODE|RECIPE|NAME|PATTERN)\b")
 
 Load = Callable[[str, str], ModuleType]
 

@@ -84,7 +84,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
     assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
     assert len(set(drawn.model_t.tolist())) > 200
     for other in ("objective.timestep_bias.strategy=later", "objective.timesteps=[0, 500]"):
-        assert "none is; leave them out" in refusal("objective.noise_levels=log-normal", other)
+        assert "uses none; leave them out" in refusal("objective.noise_levels=log-normal", other)
 
 
 # breaks if the network were told the timestep for ¼ ln σ, or the other way

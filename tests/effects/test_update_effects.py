@@ -265,7 +265,7 @@ def test_in_backward_moves_weights_before_the_pass_is_over(prepare: Prepare) -> 
         ("optim.clip.norm=1", "set optim.clip.norm=null or optim.clip.scope=tensor"),
         ("run.precision=fp16", "the loss scale of run.precision=fp16"),
         ("run.runtime=ddp", "run.runtime=ddp sums them over processes"),
-        ("optim.optimizer={kind: prodigy}", "prodigy moves its weights together"),
+        ("optim.optimizer={kind: prodigy}", "prodigy updates all weights together"),
     ],
 )
 def test_in_backward_refuses_what_it_cannot_be_combined_with(word: str, part: str) -> None:

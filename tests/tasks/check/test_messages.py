@@ -54,7 +54,7 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
         ),
         (
             ["run.gradient_checkpointing.enabled=true"],
-            "set run.micro_batch=1 (the mathematics stays the same), or take a data.",
+            "set run.micro_batch=1 (the mathematics stays the same), or set data.",
         ),
         (
             ["run.micro_batch=4"],
