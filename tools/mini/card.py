@@ -29,8 +29,8 @@ def _figures(figures: Mapping[str, Any]) -> str:
     lines = [
         "## Figures\n",
         f"Generated with {settings['solver']}, {settings['steps']} steps, guidance {settings['guidance']:g}, "
-        f"seed {settings['seed']}, and measured on the pixels by the recognisers\nof `tools/mini/recognise.py`: the share "
-        "of images that match the prompt in this property.\n",
+        f"seed {settings['seed']}, and measured on the pixels by the recognisers\nof `tools/mini/recognise.py`: the "
+        "share of images that match the prompt in this property.\n",
         *(f"- {kind.replace('_', ' ')}: {meaning}" for kind, meaning in _KINDS.items()),
         "",
         "| prompts | weights | colour | shape | position | relation | count | all |",
@@ -62,10 +62,10 @@ pipeline_tag: text-to-image
 
 # mezzotint-mini
 
-A text-to-image model of a few megabytes that generates an image on a CPU in about a second. It has the structure of Stable
-Diffusion 1 (a VAE of factor 8 with four latent channels, a CLIP text encoder, a UNet with cross-attention), predicts
-the velocity, and generates images of 64 × 64 pixels. It was trained from scratch with Mezzotint, and ships with it so
-that everything can be tried without a download and without a GPU.
+A text-to-image model of a few megabytes that generates an image on a CPU in about a second. It has the structure of
+Stable Diffusion 1 (a VAE of factor 8 with four latent channels, a CLIP text encoder, a UNet with cross-attention),
+predicts the velocity, and generates images of 64 × 64 pixels. It was trained from scratch with Mezzotint, and ships
+with it so that everything can be tried without a download and without a GPU.
 
 """
 

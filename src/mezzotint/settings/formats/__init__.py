@@ -1,4 +1,4 @@
-"""What a recipe needs to know of a data format, one file for each format with special rules.
+"""Facts about data set formats that a recipe needs, without torch, one file each.
 
 From outside: `base`; the others are found by listing.
 """

@@ -1,4 +1,4 @@
-"""From a file or name and `key=value` overrides to a recipe, or to all of its problems.
+"""From a file, a name and `key=value` arguments to a recipe, or to all problems in them.
 
 From outside: every file without an underscore.
 """
