@@ -12,7 +12,7 @@ from mezzotint.settings.reading.read import read_text
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
+        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache has none"),
         (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "need whole tensors"),
     ],
 )

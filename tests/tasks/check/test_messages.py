@@ -50,7 +50,7 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
         (
             [],
             "set run.micro_batch=1 (the mathematics stays the same), set run.gradient_checkpointing.enabled=true, "
-            "or take a data.",
+            "or set data.",
         ),
         (
             ["run.gradient_checkpointing.enabled=true"],
