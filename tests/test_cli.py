@@ -80,7 +80,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["trian"], "did you mean `mezzotint train`?"),
         (["fox.yaml"], "did you mean `mezzotint train fox.yaml`?"),
-        (["zzz"], "it has train"),
+        (["zzz"], "the commands are train"),
         (["train"], "no recipe is given"),
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),

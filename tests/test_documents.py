@@ -64,7 +64,7 @@ FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
 NOT_SETTINGS = {"run.log"}
 REMOVED_SETTINGS = {"data.holdout.rule", "data.cache.batches", "optim.ema.passes"}
 """Settings that docs/reference/removed.md lists."""
-PLACEHOLDER = re.compile(r"…|\b(?:VERB|PATH|CODE|RECIPE|NAME|PATTERN)\b")
+PLACEHOLDER = re.compile(r"…|\b(?:VERB|COMMAND|PATH|CODE|RECIPE|NAME|PATTERN)\b")
 
 Load = Callable[[str, str], ModuleType]
 
@@ -400,7 +400,7 @@ def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str
     assert seen
     assert seen <= set(names[:-1])
     assert world.train("refused", data__format="caption-table", data__captions__source="filename") == 2
-    assert "no effect with data.format=caption-table, where captions have their place" in capsys.readouterr().err
+    assert "no effect with data.format=caption-table, which defines where captions are" in capsys.readouterr().err
 
 
 def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:

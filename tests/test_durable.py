@@ -34,7 +34,7 @@ def test_a_users_file_is_never_written_over(tmp_path: Path) -> None:
     durable.write_new(tmp_path / "a", "mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("a", "link"):
-        with pytest.raises(RecipeError, match="is there already"):
+        with pytest.raises(RecipeError, match="already exists"):
             durable.write_new(tmp_path / name, "other")
     assert (tmp_path / "a").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["a", "link"]
@@ -44,7 +44,7 @@ def test_a_users_file_is_never_written_over(tmp_path: Path) -> None:
     ("number", "code", "words"),
     [
         (errno.ENOSPC, "E1701", "9 bytes are needed"),
-        (errno.EROFS, "E1702", "its rights"),
+        (errno.EROFS, "E1702", "its permissions"),
         (errno.EIO, "E1700", "failed"),
     ],
 )

@@ -54,7 +54,7 @@ def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
 def test_what_is_no_plain_file_is_never_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
     path = put(tmp_path / "x.json")
     for read in (outside.open_plain, outside.read_bytes, outside.read_text, outside.read_json, outside.read_lines):
-        with pytest.raises(NoPlainFile, match="no plain file"):
+        with pytest.raises(NoPlainFile, match="not a regular file"):
             read(path)
 
 
@@ -70,7 +70,7 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
         with pytest.raises(MezzotintError) as caught:
             read()
         assert caught.value.code == code
-        assert "plain file" in caught.value.message
+        assert "regular file" in caught.value.message
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pipe", "a pipe"), ("endless", "a device")])
@@ -94,7 +94,7 @@ def test_what_lies_under_a_name_is_not_said_to_be_missing(
         "E1401": lambda: load_model(Family, ModelSettings(path=Path("weights"))),
     }
     for code, reader in readers.items():
-        with pytest.raises(MezzotintError, match=f"it is {word}, no plain file") as caught:
+        with pytest.raises(MezzotintError, match=f"it is {word}, not a regular file") as caught:
             reader()
         assert caught.value.code == code.strip()
     assert outside.said_of(tmp_path) == outside.said_of(tmp_path / "none") == outside.said_of(Path("x" * 300)) == ""
@@ -109,7 +109,7 @@ def place_and_load(word: str) -> None:
 
 def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "catalogue" / "manifest.json")
-    with pytest.raises(columns.DamagedColumns, match="plain file"):
+    with pytest.raises(columns.DamagedColumns, match="regular file"):
         columns.read(tmp_path / "catalogue")
     settings = DataSettings.model_validate({"path": [tmp_path]})
     cache = TextCache(tmp_path, settings, identity="an encoder", compute="fp32")
@@ -162,8 +162,8 @@ def test_a_link_to_a_plain_file_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[" * 100_000 + "]" * 100_000, "nested more than 200 deep"),
-        ('{"a": ' * 300 + "1" + "}" * 300, "nested more than 200 deep"),
+        ("[" * 100_000 + "]" * 100_000, "nested more than 200 levels deep"),
+        ('{"a": ' * 300 + "1" + "}" * 300, "nested more than 200 levels deep"),
         ('{"a": ' + "7" * 5000 + "}", "a number of 5,000 digits"),
         ('{"a": 0.' + "7" * 5000 + "}", "a number of 5,002 digits"),
         ("{", "Expecting"),

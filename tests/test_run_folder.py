@@ -97,7 +97,7 @@ def test_a_run_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["file/run", "n" * 300])
 def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="no folder can be made there") as caught:
+    with pytest.raises(StorageError, match="no folder can be created there") as caught:
         RunFolder(tmp_path / name).open()
     assert caught.value.code == "E1703"
 
@@ -246,7 +246,7 @@ def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path, monkeypatch
     for taken in ("file", "link"):
         path = tmp_path / taken
         path.write_text("mine") if taken == "file" else path.symlink_to("nowhere")
-        with pytest.raises(RecipeError, match="stays as it is") as caught:
+        with pytest.raises(RecipeError, match="was not changed") as caught:
             durable.write_new(path, "ours")
         assert caught.value.code == "E1014"
     assert (tmp_path / "file").read_text() == "mine"
@@ -256,7 +256,7 @@ def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path, monkeypatch
         raise FileExistsError(errno.EEXIST, "File exists", str(target))
 
     monkeypatch.setattr(os, "link", meanwhile)
-    with pytest.raises(RecipeError, match="stays as it is"):
+    with pytest.raises(RecipeError, match="was not changed"):
         durable.write_new(tmp_path / "late", "ours")
     assert (tmp_path / "late").read_text() == "theirs"
 

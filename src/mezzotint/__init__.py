@@ -5,8 +5,8 @@
     run = mz.train(mz.recipe("mini", "data.path=photos", "run.steps=200"))
     images = mz.sample(run.export, ["a red star"], seed=1)
 
-Importing the package imports nothing else: each name below comes with its module when it is first used, so that
-`mezzotint --help` and a mistyped recipe are answered without torch. See docs/guides/python.md.
+Importing the package imports nothing else: each name below imports its module at its first use, so that `mezzotint
+--help` and a mistyped recipe are answered without torch. See docs/guides/python.md.
 """
 
 from __future__ import annotations

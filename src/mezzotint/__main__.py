@@ -1,7 +1,7 @@
 """`python -m mezzotint`, and with it `torchrun -m mezzotint` and `accelerate launch -m mezzotint`.
 
-`python -m` looks for modules in the current folder first. What lies there is data, never a program: the folder is taken
-out before anything else is imported.
+`python -m` looks for modules in the current folder first. Files there are data, never programs: the folder is removed
+from the path before anything else is imported.
 """
 
 import os

@@ -25,18 +25,18 @@ from mezzotint.tasks.reading.parser import parser_of
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
 
-_LESS_MEMORY = "close others, or take smaller batches (run.micro_batch leaves the mathematics as it is)"
+_LESS_MEMORY = "close other programs, or use smaller batches (run.micro_batch keeps the mathematics the same)"
 _MEANT = {
     "resume": "train", "continue": "train", "fit": "train", "finetune": "train", "run": "train", "validate": "check",
     "generate": "sample", "draw": "sample", "txt2img": "sample", "list": "ls", "copy": "cp",
 }  # fmt: skip
-"""Commands of other programs, and ours."""
+"""Commands of other programs, with ours."""
 
 _WRITES = (["train"], ["cache"])
-"""Commands that write files: they have done their work even if nobody reads their output to its end."""
+"""Commands that write files: their work is done even if nobody reads all of their output."""
 
 _NO_HOME = "Could not determine home directory."
-"""What `Path.expanduser` says of a user that this machine does not know."""
+"""The message of `Path.expanduser` for an unknown user."""
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: BaseException) -> int:
-    """Prints an error and returns the exit status that it has."""
+    """Prints an error and returns its exit status."""
     match error:
         case Stopped():
             _complain(str(error))
@@ -85,12 +85,12 @@ def _report(error: BaseException) -> int:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
         case OSError() if error.errno == errno.ENAMETOOLONG:
-            _complain(f"error[E1012]: {str(error.filename)[:80]}… is longer than a path can be; give another path")
+            _complain(f"error[E1012]: {str(error.filename)[:80]}… is too long for a path; give another path")
             return RecipeError.exit_status
         case RuntimeError() if str(error) == _NO_HOME:
-            _complain("error[E1012]: a path begins with ~ and names no home folder of this machine; give another path")
+            _complain("error[E1012]: a path starts with ~ and names no home folder of this machine; give another path")
             return RecipeError.exit_status
-        case RuntimeError() if "can't allocate memory" in str(error):  # torch's own words, on a CPU
+        case RuntimeError() if "can't allocate memory" in str(error):  # torch's message, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
             return OutOfMemory.exit_status
     import traceback
@@ -101,9 +101,9 @@ def _report(error: BaseException) -> int:
 
 
 def _asked_for(error: Exception) -> str:
-    """How many bytes torch wanted, in its words."""
-    words = re.search(r"tried to allocate \d+ bytes", str(error))
-    return words[0] if words else "the system gives no more"
+    """How many bytes torch tried to allocate, from its message."""
+    match = re.search(r"tried to allocate \d+ bytes", str(error))
+    return match[0] if match else "the system has no more"
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -136,11 +136,11 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _command(name: str, rest: Sequence[str]) -> Command:
-    """The command of a name. rest: the words after it. Raises RecipeError E1012 with the nearest."""
-    known = {command.name: command for command in COMMANDS}
-    if name in known:
-        return known[name]
-    near = most_alike(name, known)
+    """The command with this name. rest: the words after it. Raises RecipeError E1012 with the nearest name."""
+    commands = {command.name: command for command in COMMANDS}
+    if name in commands:
+        return commands[name]
+    near = most_alike(name, commands)
     if name in _MEANT:
         import shlex
 
@@ -150,7 +150,7 @@ def _command(name: str, rest: Sequence[str]) -> Command:
     elif name.endswith((".yaml", ".yml")):
         hint = f"did you mean `mezzotint train {name}`?"
     else:
-        hint = f"it has {', '.join(known)}"
+        hint = f"the commands are {', '.join(commands)}"
     raise RecipeError(f"mezzotint has no command {name!r}; {hint}", code="E1012")
 
 
@@ -183,13 +183,13 @@ def _overview() -> ArgumentParser:
 
 
 def _print(parser: ArgumentParser) -> None:
-    """Prints a parser's help, whose colours (Python 3.14) are ours."""
+    """Prints a parser's help unescaped, since its colours (Python 3.14) are escape sequences."""
     if sys.stdout is not None and not sys.stdout.closed:
         parser.print_help(sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
 def _complain(text: str) -> None:
-    """Writes to stderr; an error that cannot be shown still ends with its status."""
+    """Writes to stderr; an error that cannot be printed still ends with its status."""
     try:
         if sys.stderr is not None and not sys.stderr.closed:
             print(text, file=sys.stderr, flush=True)
@@ -199,9 +199,9 @@ def _complain(text: str) -> None:
 
 @contextlib.contextmanager
 def _visible_streams() -> Iterator[None]:
-    """Within, what is printed cannot steer the terminal. What a terminal cannot write is shown as an escape, so that no
-    message dies of an arrow. Words for a stream that was closed before the start (`>&-`) go nowhere; nor does a file of
-    the run get the stream's number."""
+    """Escapes control characters and characters that the terminal cannot encode in everything that is printed. Output
+    to a stream that was closed before the start (`>&-`) goes to the null device, which also keeps its file number from
+    a file of the run."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the life of the process
     if sys.stderr is None:
@@ -227,7 +227,7 @@ def _flush() -> None:
 
 
 def _silence_output() -> None:
-    """The reader went away (`| head`): what Python still wants to flush goes nowhere."""
+    """The reader is gone (`| head`): redirects what Python still flushes to the null device."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -1,9 +1,9 @@
 """Addresses of randomness. Every draw is a function of where it is used, never of how many draws came before it.
 
-`key(seed, purpose, *where)` names one draw by a 64-bit number. Loader draws are addressed by (epoch, sample, visit),
-step draws by (step, position in the global batch), so that no draw depends on ranks, workers, micro-batches or
-interruptions. `keys` is the same function over numpy arrays. The mixing function is SplitMix64's finaliser (Steele,
-Lea, Flood 2014), text enters through BLAKE2b.
+`key(seed, purpose, *where)` identifies one draw by a 64-bit number. Draws of the data loader are addressed by (epoch,
+sample, visit), draws of a step by (step, position in the global batch), so no draw depends on ranks, workers,
+micro-batches or interruptions. `keys` is the same function over numpy arrays. The mixing function is SplitMix64's
+finaliser (Steele, Lea, Flood 2014); text is hashed by BLAKE2b.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def key(seed: int, purpose: str, *where: int | str) -> int:
     """The 64-bit address of one draw.
 
     seed: the run's seed, any integer. purpose: what is drawn ("order", "crop", "noise", …). where: integers and texts
-    that place it. Equal arguments give equal keys on every machine and version; different ones give unrelated keys.
+    that identify the place. Equal arguments give equal keys on every machine and version; different ones give unrelated
+    keys.
     """
     state = _mix((seed & _MASK) ^ text_key(purpose))
     for place in where:
@@ -52,12 +53,12 @@ def uniforms(addresses: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 def below(address: int, count: int) -> int:
-    """A whole number in [0, count) at an address (by multiplication, Lemire 2019; the bias is below count · 2⁻⁶⁴)."""
+    """An integer in [0, count) at an address (by multiplication, Lemire 2019; the bias is below count · 2⁻⁶⁴)."""
     return (address * count) >> 64
 
 
 def text_key(text: str) -> int:
-    """64 bits of BLAKE2b of a text (UTF-8; lone surrogates of undecodable file names are kept apart)."""
+    """64 bits of BLAKE2b of a text (UTF-8; lone surrogates of undecodable file names stay distinct)."""
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
@@ -68,7 +69,7 @@ def _mix(z: int) -> int:
 
 
 def _mix_array(z: Any) -> Any:
-    """`_mix` of a scalar, or of an array in its own memory."""
+    """`_mix` of a scalar, or of an array in place."""
     z ^= z >> np.uint64(30)
     z *= np.uint64(0xBF58476D1CE4E5B9)
     z ^= z >> np.uint64(27)

@@ -1,4 +1,5 @@
-"""Writing so that a power cut leaves either the old or the new: write aside, sync, rename, sync the folder."""
+"""Crash-safe writing, which leaves either the old or the new content: write to a temporary name, sync, rename, sync the
+folder."""
 
 from __future__ import annotations
 
@@ -21,14 +22,14 @@ from mezzotint import outside
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The operating system's numbers for: no space, quota used up, file too large."""
+"""Error numbers of the operating system: no space, quota exceeded, file too large."""
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 
 
 def sync_file(path: Path) -> None:
-    """Makes a file's content durable, or the names inside of a folder."""
+    """Makes a file's content durable, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -37,29 +38,28 @@ def sync_file(path: Path) -> None:
 
 
 sync_folder = sync_file
-"""Makes the names inside of a folder durable."""
+"""Makes the names in a folder durable."""
 
 
 def make_folders(path: Path) -> list[Path]:
-    """Makes a folder and those above it, as far as they are not there, durably. Returns those that were not, the inner
-    ones first. Raises the system's own errors."""
+    """Creates a folder and its missing parents, durably. Returns the created ones, inner ones first. Raises OSError."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
-        with suppress(PermissionError):  # who may make folders somewhere may still not read there
+        with suppress(PermissionError):  # a folder can be writable and not readable
             sync_folder(folder.parent)
     return missing
 
 
 def drop_empty(folders: Iterable[Path]) -> None:
-    """Removes those of some folders in which nothing lies, the inner ones first; the others stay."""
-    for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
+    """Removes the empty folders among these, inner ones first; others stay."""
+    for folder in sorted(folders, key=lambda folder: len(folder.parts), reverse=True):
         with suppress(OSError):
             folder.rmdir()
 
 
 def sync(path: Path) -> None:
-    """Makes a file, or a folder with all that is in it, durable."""
+    """Makes a file, or a folder with everything in it, durable."""
     for inner in path.rglob("*") if path.is_dir() else ():
         sync_file(inner)
     sync_file(path)
@@ -69,14 +69,14 @@ _ASIDE = re.compile(r"\.(?P<name>.+?)(\.removed|\.scratch)?\.(?P<pid>\d+)-(?P<ho
 
 
 def aside_of(path: Path, what: str = "") -> Path:
-    """The hidden name beside `path` under which this process writes: `.NAME.PID-HOST.partial`, the one rule for all
-    that is temporary and may be left behind. what: tells things of one name apart, `removed` or `scratch`."""
+    """The hidden temporary name next to `path` for this process: `.NAME.PID-HOST.partial`, the only pattern of
+    temporary files and folders. what: distinguishes several for one name, `removed` or `scratch`."""
     ending = f"{'.' if what else ''}{what}.{os.getpid()}-{_host()}.partial"
-    return path.with_name(f".{_shortened(path.name, len(ending))}{ending}")
+    return path.with_name(f".{_shorten(path.name, len(ending))}{ending}")
 
 
-def _shortened(name: str, ending: int) -> str:
-    if len(os.fsencode(name)) + ending > 254:  # file systems take 255 bytes
+def _shorten(name: str, ending: int) -> str:
+    if len(os.fsencode(name)) + ending > 254:  # file systems allow 255 bytes
         return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
     return name
 
@@ -86,24 +86,24 @@ def _host() -> str:
 
 
 def sweep(folder: Path, name: str | None = None) -> list[str]:
-    """Removes what processes of this machine that are dead have left of `aside_of` in a folder; returns the names.
-    name: of one file alone. What another machine may still write stays."""
-    gone: list[str] = []
+    """Removes temporary files of dead processes of this machine (`aside_of`) from a folder; returns their names. name:
+    only those of this file. Files of other machines stay, which may still write them."""
+    removed: list[str] = []
     try:
         entries = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".partial")]
     except OSError:
-        return gone
+        return removed
     for entry in sorted(entries):
-        mark = _ASIDE.fullmatch(entry)
-        if mark is None or mark["host"] != _host() or _is_alive(int(mark["pid"])):
+        match = _ASIDE.fullmatch(entry)
+        if match is None or match["host"] != _host() or _is_alive(int(match["pid"])):
             continue
-        ending = len(os.fsencode(entry)) - len(os.fsencode(mark["name"])) - 1
-        if name is not None and _shortened(name, ending) != mark["name"]:
+        ending = len(os.fsencode(entry)) - len(os.fsencode(match["name"])) - 1
+        if name is not None and _shorten(name, ending) != match["name"]:
             continue
         with suppress(OSError):
             _remove(folder / entry)
-            gone.append(entry)
-    return gone
+            removed.append(entry)
+    return removed
 
 
 def _is_alive(pid: int) -> bool:
@@ -118,8 +118,8 @@ def _is_alive(pid: int) -> bool:
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
-    """A folder beside `path` for as long as the block lasts; what a killed process has left of `path` goes first.
-    Raises the system's own errors."""
+    """A temporary folder next to `path` for the duration of the block; what a killed process has left of it is removed
+    first. Raises OSError."""
     sweep(path.parent, path.name)
     folder = aside_of(path, "scratch")
     _remove(folder)
@@ -132,10 +132,10 @@ def scratch_beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
-    """A name beside `path`, in a folder that is there, under which a file or a folder is written. At the end it takes
-    the place of what lies at `path`, whole and synced; when the block fails it is removed, and what lay there stays.
+    """A temporary name next to `path`, in an existing folder, for writing a file or a folder. At the end it replaces
+    `path`, complete and synced; when the block fails, it is removed and `path` stays as it was.
 
-    durably: whether it must survive a power cut. Raises the system's own errors.
+    durably: whether it must survive a power cut. Raises OSError.
     """
     aside = aside_of(path)
     _remove(aside)
@@ -149,7 +149,7 @@ def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
 
 
 def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
-    """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
+    """Renames a temporary file or folder to `path`, replacing what is there. Raises OSError."""
     if durably:
         sync(aside)
     replaces = aside.is_dir() and os.path.lexists(path)
@@ -158,19 +158,19 @@ def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
         os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
-    if before is not None:  # only now: a power cut may bring the name back that it had
+    if before is not None:  # only after the sync: a power cut could restore its old name
         with suppress(OSError):
             _remove(before)
 
 
 def _swap(aside: Path, path: Path) -> Path:
-    """Gives a folder the name of what lies there, which goes by the hidden name that is returned. At no moment nothing
-    has that name, where the file system can do that in one move; else it gets it back when the second move fails."""
+    """Renames a folder to an existing name; the replaced one gets the returned hidden name. Atomic if the file system
+    supports an exchange; otherwise the old folder gets its name back when the second rename fails."""
     try:
         _exchange(aside, path)
         return aside
     except OSError as error:
-        if error.errno not in _UNKNOWN:
+        if error.errno not in _UNSUPPORTED:
             raise
     before = aside_of(path, "removed")
     os.replace(path, before)
@@ -182,34 +182,34 @@ def _swap(aside: Path, path: Path) -> Path:
     return before
 
 
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Two names change places in one move (Linux). Raises OSError, of `_UNKNOWN` where that cannot be."""
+    """Exchanges two names atomically (Linux). Raises OSError, with `_UNSUPPORTED` numbers if that is not possible."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange):
+    at_cwd, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), exchange):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(one))
 
 
 @contextmanager
 def replacing(path: Path, *, needed: int | None = None, durably: bool = True) -> Iterator[Path]:
-    """`swapped_in` with the errors of storage. needed: bytes. Raises StorageError."""
+    """`swapped_in` that raises StorageError. needed: bytes."""
     with storage_errors(path, needed=needed), swapped_in(path, durably=durably) as aside:
         yield aside
 
 
 def free_folder(folder: Path) -> Path:
-    """The folder, or the first of FOLDER-2, FOLDER-3 … that is not there."""
+    """The folder, or the first of FOLDER-2, FOLDER-3 … that does not exist."""
     names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
     return next(name for name in itertools.chain([folder], names) if not os.path.lexists(name))
 
 
 def set_aside(path: Path) -> Path:
-    """Gives a file or folder of ours the first name `set-aside-N-NAME` that is free beside it, durably; returns it."""
+    """Renames one of our files or folders to the first free name `set-aside-N-NAME` next to it, durably; returns it."""
     names = (path.with_name(f"set-aside-{number}-{path.name}") for number in itertools.count(1))
     target = next(name for name in names if not name.exists())
     os.rename(path, target)
@@ -225,7 +225,7 @@ def _remove(path: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Writes a small file so that its name always shows complete content. Raises StorageError."""
+    """Writes a small file atomically: its name always has complete content. Raises StorageError."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, needed=len(data)) as aside:
         aside.write_bytes(data)
@@ -237,16 +237,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_text(value: Any) -> str:
-    """Indented JSON with sorted keys, as our files have it."""
+    """Indented JSON with sorted keys, the form of our files."""
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_new(
     path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False
 ) -> None:
-    """`write_file` where a user says: what lies there stays, unless `replaces`, and then a file or a link goes, never
-    what the link leads to. Raises RecipeError, of the code given, where something stays, also where it came meanwhile;
-    StorageError."""
+    """`write_file` to a path given by a user, which does not overwrite anything unless `replaces`, and then replaces a
+    file or a link, never the target of the link. Raises RecipeError with the given code if something exists there, also
+    if it was created meanwhile; StorageError."""
     data = content.encode() if isinstance(content, str) else content
     if replaces and not path.is_dir():
         write_file(path, data)
@@ -261,7 +261,7 @@ def write_new(
                 os.fsync(file.fileno())
             _name_new(aside, path, data)
         except FileExistsError as error:
-            raise _taken(path, code, remedy) from error
+            raise _exists_error(path, code, remedy) from error
         finally:
             with suppress(OSError):
                 aside.unlink(missing_ok=True)
@@ -269,23 +269,23 @@ def write_new(
 
 
 def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False) -> None:
-    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it. replaces: files
-    and links are in nobody's way."""
+    """Raises RecipeError with the given code if anything exists at `path`, a dangling link included. replaces: files
+    and links are allowed."""
     if os.path.lexists(path) and not (replaces and not path.is_dir()):
-        raise _taken(path, code, remedy)
+        raise _exists_error(path, code, remedy)
 
 
-def _taken(path: Path, code: str, remedy: str) -> RecipeError:
-    return RecipeError(f"{path}: is there already and stays as it is; {remedy}, or add --replace", code=code)
+def _exists_error(path: Path, code: str, remedy: str) -> RecipeError:
+    return RecipeError(f"{path}: already exists and was not changed; {remedy}, or add --replace", code=code)
 
 
 def _name_new(aside: Path, path: Path, data: bytes) -> None:
-    """Gives a file its name where nobody has it yet. Raises FileExistsError."""
+    """Renames a file to a name that does not exist yet. Raises FileExistsError."""
     try:
         os.link(aside, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system that knows one name a file
+    except OSError:  # a file system without hard links
         with open(path, "xb") as file:
             file.write(data)
             file.flush()
@@ -293,10 +293,10 @@ def _name_new(aside: Path, path: Path, data: bytes) -> None:
 
 
 def open_own(path: Path, mode: str, *, buffering: int = -1) -> IO[bytes]:
-    """Opens a file that a run keeps for itself, to be appended to ("ab", "ab+"): a plain file, made where none is.
+    """Opens a file of a run for appending ("ab", "ab+"): a regular file, created if it does not exist.
 
-    Raises CheckpointError E1160 for a link, a pipe, a folder: a run folder of a stranger's may have them, and what they
-    lead to is not the run's. Otherwise the system's own errors.
+    Raises CheckpointError E1160 for a link, a pipe, a folder: a run folder from somebody else may contain them, and
+    their targets do not belong to the run. Otherwise OSError.
     """
     flags = {"ab": os.O_WRONLY, "ab+": os.O_RDWR}[mode]
     try:
@@ -315,9 +315,8 @@ def open_own(path: Path, mode: str, *, buffering: int = -1) -> IO[bytes]:
 
 
 def read_own_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file that a run keeps for itself, one a line; lines that a crash has torn are left out.
-    Empty when there is no file. Raises CheckpointError E1160 where no plain file lies there, and the system's errors.
-    """
+    """The JSON objects of a file of a run, one per line; lines torn by a crash are skipped. Empty if there is no file.
+    Raises CheckpointError E1160 if it is not a regular file, and OSError."""
     try:
         return outside.read_lines(path, within=path.parent)
     except outside.NoPlainFile as error:
@@ -328,17 +327,17 @@ def read_own_lines(path: Path) -> list[dict[str, Any]]:
         raise _not_ours(path) from error
 
 
-def _not_ours(path: Path, what: str = "no plain file") -> CheckpointError:
+def _not_ours(path: Path, what: str = "not a regular file") -> CheckpointError:
     what = "a link" if path.is_symlink() else what
     return CheckpointError(
-        f"{path}: is {what}, and a run writes into files of its own alone; remove it, or choose another run.name",
+        f"{path}: is {what}, and a run writes only to its own regular files; remove it, or choose another run.name",
         code="E1160",
     )
 
 
 def append_line(path: Path, value: Any) -> None:
-    """Appends one JSON line and syncs it. A torn last line, left by a crash, is ended first, so that it stays alone.
-    Raises StorageError, and as `open_own`."""
+    """Appends one JSON line and syncs it. A torn last line, left by a crash, is terminated first. Raises StorageError,
+    and as `open_own`."""
     with storage_errors(path), open_own(path, "ab+") as file:
         is_new = not file.tell()
         if not is_new and not _ends_with_newline(file):
@@ -362,7 +361,7 @@ def sha256(path: Path) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder of ours: first out of sight under a hidden name, so that no reader meets half of it, not even
+    """Removes a folder of ours: it is first renamed to a hidden name, so that no reader finds half of it, not even
     after a power cut."""
     aside = aside_of(folder, "removed")
     try:
@@ -375,17 +374,15 @@ def remove_tree(folder: Path) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that can still be written where `folder` is, or will be."""
-    here = folder
-    while not here.exists():
-        here = here.parent
-    return shutil.disk_usage(here).free
+    """Bytes that can still be written in the file system of `folder`, which may not exist yet."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
 
 
 @contextmanager
 def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
-    """Turns the operating system's words about storage into a StorageError that names the place, what is needed and
-    what is free."""
+    """Converts the operating system's storage errors to a StorageError with the path, the needed and the free bytes."""
     try:
         yield
     except OSError as error:
@@ -393,13 +390,13 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
             size = f", {needed:,} bytes are needed" if needed else ""
             code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
         elif error.errno in _REFUSED:
-            code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its rights or"
+            code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its permissions or"
         elif error.errno in (errno.EEXIST, errno.ENOTDIR):
-            code, what = "E1703", f"{error.filename or path} is a file where a folder must be; move it away, or"
+            code, what = "E1703", f"{error.filename or path} is a file, and a folder is needed; move it away, or"
         elif error.errno == errno.ENOENT and not path.parent.exists():
-            code, what = "E1520", f"{path.parent} is not there any more; put it back, or"
+            code, what = "E1520", f"{path.parent} does not exist any more; restore it, or"
         elif error.errno in _FAILED:
-            code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); look after it, or"
+            code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); check the disk, or"
         else:
             raise
         raise StorageError(f"{path}: {what} choose another run.folder", code=code) from error

@@ -1,8 +1,7 @@
-"""What can go wrong in the reader's world: kinds of errors, their exit status, and the words of each. Their stable
-codes are in `codes/`.
+"""Errors that users can fix: their kinds, exit status and messages. Their stable codes are in `codes/`.
 
-An error says where, what and what to do, in one sentence. These errors are printed without a traceback; any other
-exception is our own bug, shown with one and exit status 1.
+A message says where, what and what to do, in one sentence. These errors are printed without a traceback; any other
+exception is a bug in Mezzotint, printed with its traceback and exit status 1.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TextIO
 
 _LONGEST = 200
-"""A name of more letters is like no other, and looking for one would take long."""
+"""Longer names are not compared: nothing is similar to them, and it would take long."""
 
 
 def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
-    """The known name that is most like another, if any is. cutoff: how alike they must be, from 0 to 1 (equal)."""
-    import difflib  # a name that is right needs none
+    """The known name most similar to another, if any. cutoff: the minimal similarity, from 0 to 1 (equal)."""
+    import difflib  # imported late: a correct name does not need it
 
     if len(name) > _LONGEST:
         return None
@@ -26,28 +25,30 @@ def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str |
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
-    """The end of a sentence about an unknown name: the known one that is most like it, or `otherwise`."""
+    """The end of a sentence about an unknown name: the most similar known one, or `otherwise`."""
     near = most_alike(name, known, cutoff=cutoff)
     return f"did you mean {near}?" if near is not None else otherwise
 
 
 def visible(text: str) -> str:
-    """A line as a terminal may get it: what would steer it, such as in a file's name, stands there as an escape."""
+    """A line that is safe for a terminal: control characters, such as in a file's name, are escaped."""
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What steers a terminal or turns its text around: control characters but tab and newline, and marks of direction."""
+"""Characters that control a terminal or the direction of text: control characters except tab and newline, and
+directional marks."""
 
 
 def escape_controls(text: str) -> str:
-    """Text of any number of lines as a terminal may get it. In JSON the escapes mean what was there."""
+    """Text of any number of lines that is safe for a terminal. In JSON the escapes keep their meaning."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}" if match[0] < " " else f"\\u{ord(match[0]):04x}", text)
 
 
 class VisibleStream:
-    """Standard output or error of the command line: all that is printed goes through `escape_controls`, what libraries
-    print among it, since it may quote a file's name or content. stream: the stream behind it, for our own escapes."""
+    """Standard output or error of the command line. Everything printed passes through `escape_controls`, output of
+    libraries included, because it may quote a file's name or content. stream: the underlying stream, for our own escape
+    sequences."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -58,7 +59,7 @@ class VisibleStream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Writes texts one after the other."""
+        """Writes several texts."""
         for line in lines:
             self.write(line)
 
@@ -67,11 +68,11 @@ class VisibleStream:
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong in a file or a request.
+    """One problem in a file or a request.
 
-    where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" when `what` says
-    it); code: `E…`, which `codes/` explains; line: 1-based line in the file, or None when it came from the command line
-    or a default; is_default: nobody has given the value.
+    where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" if `what` contains
+    it); code: `E…`, which `codes/` explains; line: 1-based line in the file, or None for the command line or a default;
+    is_default: whether the value is a default.
     """
 
     where: str
@@ -83,7 +84,7 @@ class Problem(NamedTuple):
 
 
 class MezzotintError(Exception):
-    """An error of the reader's world. `code` is stable and is what `mezzotint explain CODE` expands."""
+    """An error that the user can fix. `code` is stable; `mezzotint explain CODE` explains it."""
 
     exit_status: ClassVar[int] = 2
     default_code: ClassVar[str] = "E1000"
@@ -97,7 +98,7 @@ class MezzotintError(Exception):
         return f"error[{self.code}]: " + "\n".join(map(visible, self.message.split("\n")))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # the code travels back from worker processes, too
+        # keeps the code when an error is passed back from a worker process
         return (_rebuild, (type(self), self.message, self.code))
 
 
@@ -106,8 +107,8 @@ def _rebuild(kind: type[MezzotintError], message: str, code: str) -> MezzotintEr
 
 
 class RecipeError(MezzotintError):
-    """The request is wrong. `problems` holds every one found in a single pass, in the order of the file. `closing` is a
-    way out of all of them."""
+    """The request is wrong. `problems` holds all problems of a single pass, in the order of the file. `closing` is a
+    remedy for all of them."""
 
     default_code = "E1000"
 
@@ -135,36 +136,36 @@ class RecipeError(MezzotintError):
 def _line(problem: Problem) -> str:
     if problem.line is not None:
         return f"line {problem.line}"
-    return "default" if problem.is_default else "given"
+    return "default" if problem.is_default else "given"  # on the command line
 
 
 class DatasetError(MezzotintError):
-    """Pictures, clips or captions that cannot be used."""
+    """Images, clips or captions cannot be used."""
 
     default_code = "E1200"
 
 
 class CacheError(MezzotintError):
-    """A cache that cannot be read, written or trusted."""
+    """A cache cannot be read, written or trusted."""
 
     default_code = "E1300"
 
 
 class WeightsError(MezzotintError):
-    """Base weights or an exported model that cannot be read."""
+    """Base weights or an exported model cannot be read."""
 
     default_code = "E1400"
 
 
 class CheckpointError(MezzotintError):
-    """A checkpoint or run folder that cannot be continued."""
+    """A checkpoint or run folder cannot be resumed."""
 
     default_code = "E1500"
 
 
 class Diverged(MezzotintError):
-    """Training went wrong numerically: non-finite values, or a part that does not learn. step: the one that every
-    process has found it at, counted from 1, where the run could go back from it."""
+    """Training failed numerically: non-finite values, or a part that does not learn. step: the step at which every
+    process found it, counted from 1, if the run could roll back from it."""
 
     exit_status = 3
     default_code = "E1600"
@@ -175,14 +176,14 @@ class Diverged(MezzotintError):
 
 
 class StorageError(MezzotintError):
-    """The disk is full or refuses to be written."""
+    """The disk is full or cannot be written."""
 
     exit_status = 4
     default_code = "E1700"
 
 
 class OutOfMemory(MezzotintError):
-    """The device has not enough memory for the request."""
+    """The device does not have enough memory for the request."""
 
     exit_status = 5
     default_code = "E1750"
@@ -196,7 +197,7 @@ class PeerLost(MezzotintError):
 
 
 class Stopped(MezzotintError):
-    """A signal asked the run to stop; it stopped after a clean save. Exit status 128 + the signal's number."""
+    """A signal asked the run to stop; it stopped after saving. Exit status 128 + the signal's number."""
 
     default_code = "E1900"
 

@@ -1,9 +1,9 @@
 """Named points where a test may inject a fault. In a normal run `reach` costs one look at an empty dictionary.
 
-A fault is given as `MEZZOTINT_FAULT=point@count:action` (several separated by commas): at the `count`-th time the
-named point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `term`, `int`, `usr1`, `raise`
-(an exception that is a bug), `enospc` (the disk is full), `sleep=SECONDS`. Only the entry points read the environment;
-they call `arm`.
+A fault is given as `MEZZOTINT_FAULT=point@count:action` (several separated by commas): the `count`-th time that the
+point is reached, the action happens. Actions: `kill` (SIGKILL to this process), `term`, `int`, `usr1`, `raise` (an
+unexpected exception), `enospc` (the disk is full), `sleep=SECONDS`. Only the entry points read the environment; they
+call `arm`.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import time
 from dataclasses import dataclass
 
 POINTS: dict[str, str] = {
-    "checkpoint.begin": "before the partial folder of a checkpoint is made",
-    "checkpoint.held": "after what a checkpoint under way still needs is copied, before the update",
+    "checkpoint.begin": "before the partial folder of a checkpoint is created",
+    "checkpoint.held": "after tensors that a checkpoint in progress still needs are copied, before the update",
     "checkpoint.file": "after each file of a checkpoint is written and synced",
     "checkpoint.manifest": "after the manifest is written, before the folder is renamed",
-    "checkpoint.renamed": "after the folder carries its final name, before old ones are pruned",
+    "checkpoint.renamed": "after the folder has its final name, before old ones are pruned",
     "checkpoint.best": "after the best checkpoint has its second name, before old ones are pruned",
     "checkpoint.prune": "while an old checkpoint is being removed",
-    "cache.append": "after rows are written to a shard, before its index knows them",
+    "cache.append": "after rows are written to a shard, before its index contains them",
     "cache.commit": "after an index entry is written",
     "cache.encode": "before a batch is encoded for the cache",
-    "data.fetch": "before something of object storage is read, once more for each try",
-    "data.decode": "before a picture is decoded",
-    "class.picture": "after a class picture is drawn and written, before the next",
+    "data.fetch": "before a read from object storage, again for each retry",
+    "data.decode": "before an image is decoded",
+    "class.picture": "after a class image is generated and written, before the next",
     "step.begin": "before the batches of a step are taken",
     "step.backward": "after the last backward pass, before the update",
-    "step.end": "after the update, before callbacks look",
+    "step.end": "after the update, before callbacks",
     "export.begin": "before an export folder is written",
-    "export.renamed": "after an export carries its final name",
-    "publish.file": "after each file of a finished model that is laid into another folder, before the next",
-    "preview.begin": "before previews are drawn",
-    "roll-back.recorded": "after the history says that a run goes back, before it does",
+    "export.renamed": "after an export has its final name",
+    "publish.file": "after each file of a finished model is copied to another folder, before the next",
+    "preview.begin": "before previews are generated",
+    "roll-back.recorded": "after the history records a roll-back, before it happens",
 }
-"""Every point with where it lies. `reach` with another name is an error, and a test asserts that each point is
+"""Every point with its position. `reach` with another name is an error, and a test asserts that each point is
 exercised."""
 
 
@@ -54,21 +54,21 @@ _armed: dict[str, list[_Fault]] = {}
 
 
 def arm(text: str) -> None:
-    """Reads `point@count:action,…` and arms it. An empty text disarms everything. Raises ValueError for an unknown
+    """Arms the faults of `point@count:action,…`. An empty text disarms everything. Raises ValueError for an unknown
     point or action."""
     _armed.clear()
     for part in filter(None, text.split(",")):
         place, _, action = part.partition(":")
         point, _, count = place.partition("@")
         if point not in POINTS:
-            raise ValueError(f"no probe is called {point!r}; known: {', '.join(POINTS)}")
+            raise ValueError(f"there is no point {point!r}; known: {', '.join(POINTS)}")
         if action.partition("=")[0] not in (*_SIGNALS, "raise", "enospc", "sleep"):
-            raise ValueError(f"no fault is called {action!r}")
+            raise ValueError(f"there is no fault {action!r}")
         _armed.setdefault(point, []).append(_Fault(int(count or 1), action))
 
 
 def reach(point: str) -> None:
-    """Says that execution is at a named point; does what a test has asked for there, otherwise nothing."""
+    """Marks that execution is at a named point; injects the fault that a test has armed there, if any."""
     if not _armed:
         return
     assert point in POINTS, point

@@ -1,9 +1,9 @@
-"""The one way to open small files from outside: configurations, prompts, manifests, indexes, the numbers of a run.
+"""The only way to open small files from outside: configurations, prompts, manifests, indexes, the metrics of a run.
 
-What a stranger's folder has under such a name may be a pipe that nobody writes to, a device without end, a file of any
-size, or JSON that is nested without end. Here it is an error of the operating system's kind, or a ValueError, each with
-a sentence, which the reader of the file turns into his own. Links are followed: what counts is what they lead to.
-Files of a run folder are read with `within`: a link that leads out of the folder is refused.
+Such a file in a folder from somebody else may be a pipe that nobody writes to, an endless device, a file of any size,
+or JSON nested without end. These are refused with an OSError or a ValueError, each with a sentence that the caller uses
+in its own message. Links are followed; their targets are checked. Files of a run folder are read with `within`: a link
+that leads out of the folder is refused.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pathlib import Path
 from typing import Any
 
 SMALL = 4_000_000
-"""Bytes of a configuration; most have a few thousand."""
+"""Most bytes of a configuration; most have a few thousand."""
 
 LISTED = 256_000_000
-"""Bytes of what lists many things: a checkpoint's tensors, the shards of a model, the captions of a data set."""
+"""Most bytes of a list: a checkpoint's tensors, the shards of a model, the captions of a data set."""
 
 LOGGED = 4_000_000_000
-"""Bytes of a log that grows with a run, a line a step."""
+"""Most bytes of a log that grows with a run, one line per step."""
 
 _DEPTH = 200
-"""So deep may JSON be nested; what is met in practice ends at ten."""
+"""The deepest nesting allowed in JSON; real files have at most about ten levels."""
 
 _DIGITS = 308
-"""So many digits may a number in JSON have: every integer of so many fits a float64."""
+"""The most digits allowed in a JSON number: every integer with this many fits a float64."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
@@ -45,23 +45,23 @@ _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class NoPlainFile(OSError):
-    """What lies there is a pipe, a device, a folder, or larger than such a file can be. `strerror` says which."""
+    """The path is a pipe, a device, a folder, or a file that is too large. `strerror` says which."""
 
     def __init__(self, path: Path, what: str) -> None:
         super().__init__(errno.EINVAL, what, str(path))
 
 
 def leads_out(path: Path, folder: Path) -> bool:
-    """Whether links on the way to `path` lead to a place that is not in `folder`."""
+    """Whether links make `path` lead to a place outside `folder`."""
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return real != top and not real.startswith(top.rstrip("/") + "/")
 
 
 def open_plain(path: Path, *, limit: int | None = None, within: Path | None = None) -> BufferedReader:
-    """Opens a file for reading: a regular one alone, of at most `limit` bytes. Never waits for anybody. within: a
-    folder that links on the way must not lead out of.
+    """Opens a regular file of at most `limit` bytes for reading. Never blocks. within: a folder that links must not
+    lead out of.
 
-    Raises FileNotFoundError and the system's other errors, NoPlainFile.
+    Raises FileNotFoundError and other OSErrors, NoPlainFile.
     """
     if within is not None and leads_out(path, within):
         raise NoPlainFile(path, "it is a link that leads out of its folder")
@@ -79,8 +79,8 @@ def open_plain(path: Path, *, limit: int | None = None, within: Path | None = No
 
 
 def said_of(path: Path) -> str:
-    """`it is a pipe, no plain file` where something lies that is neither a plain file nor a folder, for who would say
-    otherwise that nothing is there. "" for these two, and where nothing is. Opens nothing."""
+    """`it is a pipe, not a regular file` if something other than a regular file or a folder exists at `path`, for
+    messages that would otherwise report a missing file. "" for these two, and if nothing exists. Opens nothing."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -89,12 +89,12 @@ def said_of(path: Path) -> str:
 
 
 def read_bytes(path: Path, *, limit: int = SMALL, within: Path | None = None) -> bytes:
-    """The content of a plain file of at most `limit` bytes. Raises as `open_plain`."""
+    """The content of a regular file of at most `limit` bytes. Raises as `open_plain`."""
     with open_plain(path, limit=limit, within=within) as file:
-        content = file.read(os.fstat(file.fileno()).st_size + 1)  # as many bytes are set aside as are asked for
+        content = file.read(os.fstat(file.fileno()).st_size + 1)  # read allocates as many bytes as it is asked for
         while len(content) <= limit and (more := file.read(1 << 20)):
             content += more
-    if len(content) > limit:  # it has grown since, or the system told no size
+    if len(content) > limit:  # it has grown meanwhile, or the system reports no size
         raise NoPlainFile(path, f"it is larger than {limit:,} bytes")
     return content
 
@@ -102,19 +102,19 @@ def read_bytes(path: Path, *, limit: int = SMALL, within: Path | None = None) ->
 def read_text(
     path: Path, *, limit: int = SMALL, encoding: str = "utf-8", errors: str = "strict", within: Path | None = None
 ) -> str:
-    """The text of a plain file, with `\\n` at the ends of lines. Raises as `read_bytes`, and UnicodeDecodeError."""
+    """The text of a regular file, with `\\n` line ends. Raises as `read_bytes`, and UnicodeDecodeError."""
     text = read_bytes(path, limit=limit, within=within).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def read_json(path: Path, *, limit: int = SMALL, within: Path | None = None) -> Any:
-    """What a JSON file says. Raises as `read_text`, and as `parse_json`."""
+    """The value of a JSON file. Raises as `read_text`, and as `parse_json`."""
     return parse_json(read_text(path, limit=limit, within=within))
 
 
 def read_lines(path: Path, *, limit: int = LOGGED, within: Path | None = None) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one a line; lines that a crash has torn are left out. Empty when there is no file.
-    Raises as `open_plain`."""
+    """The JSON objects of a file, one per line; lines torn by a crash are skipped. Empty if there is no file. Raises as
+    `open_plain`."""
     objects: list[dict[str, Any]] = []
     try:
         file = open_plain(path, limit=limit, within=within)
@@ -132,43 +132,42 @@ def read_lines(path: Path, *, limit: int = LOGGED, within: Path | None = None) -
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON. Raises ValueError where a key stands twice: readers differ in which of the two they take."""
+    """A JSON object. Raises ValueError for a repeated key, because readers differ in which value they use."""
     value = dict(pairs)
     if len(value) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return value
 
 
 def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] = unique_keys) -> Any:
-    """What a JSON text says. pairs: makes an object of its keys and values.
+    """The value of a JSON text. pairs: builds an object from its keys and values.
 
-    Raises json.JSONDecodeError, and ValueError for what is nested too deep, has a number of too many digits, or a key
-    twice.
+    Raises json.JSONDecodeError, and ValueError for too deep nesting, a number with too many digits, or a repeated key.
     """
     if text.count("[") + text.count("{") > _DEPTH and _depth(text) > _DEPTH:
-        raise ValueError(f"it is nested more than {_DEPTH} deep")
-    if _LONG.search(text):  # it may stand in a text: only then each number is looked at
+        raise ValueError(f"it is nested more than {_DEPTH} levels deep")
+    if _LONG.search(text):  # the digits may be part of a text, so each number is checked
         return json.loads(
             text,
             object_pairs_hook=pairs,
-            parse_int=lambda digits: int(_not_too_long(digits)),
-            parse_float=lambda digits: float(_not_too_long(digits)),
+            parse_int=lambda digits: int(_check_length(digits)),
+            parse_float=lambda digits: float(_check_length(digits)),
         )
     return json.loads(text, object_pairs_hook=pairs)
 
 
 def _no_plain_file(status: os.stat_result) -> str:
-    return f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, no plain file"
+    return f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, not a regular file"
 
 
 def _depth(text: str) -> int:
-    """How deep a text is nested at most, what stands in quotes left out."""
+    """The deepest nesting of a JSON text, without quoted texts."""
     unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
     return max(accumulate(map(_NESTING.__getitem__, _NO_BRACKETS.sub("", unquoted))), default=0)
 
 
-def _not_too_long(digits: str) -> str:
+def _check_length(digits: str) -> str:
     if len(digits) > _DIGITS:
         raise ValueError(f"it has a number of {len(digits):,} digits")
     return digits

@@ -1,11 +1,11 @@
-"""Choices by name: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. No list has to be kept.
+"""Choices by name: `find("families", "sdxl")` imports `mezzotint.families.sdxl`. There are no lists to maintain.
 
-A folder of the package is a list of choices: every module in it is one, and every folder whose `__init__` imports what
-it offers, except `base`, `shared` and names with an underscore. To add a choice is to add a file.
+A folder of the package is a list of choices: every module in it is one, and every folder whose `__init__` imports
+something, except `base`, `shared` and names with an underscore. To add a choice, add a file.
 
 Folders in `compat/` and other installed packages add choices through entry points: groups `mezzotint.families`,
 `.formats`, `.dialects`, `.optimizers` and `.callbacks`, and `mezzotint.settings.families`, `.formats` and `.optimizers`
-for the modules without torch; smaller groups are named where they are read, such as `weights/files/formats.py`. An
+for the modules without torch; smaller groups are documented where they are read, such as `weights/files/formats.py`. An
 installed package declares them in its metadata, a folder of `compat/` in the dictionary `ENTRY_POINTS` of its
 `__init__`: `{group: {name: module}}`. A module is imported when a recipe names it.
 """
@@ -32,9 +32,9 @@ _NO_CHOICES = ("base", "shared")
 
 def names(folder: str, *, skip_unimported: bool = False) -> tuple[str, ...]:
     """The choices of a kind ("families", "data/formats", "runtimes", "weights/layouts", "dialects"), sorted.
-    skip_unimported: leave out those of other installed packages whose modules are not imported yet.
+    skip_unimported: without those of other installed packages whose modules are not imported yet.
 
-    Nothing is imported. A name is written with hyphens where its module has underscores.
+    Nothing is imported. A name has hyphens for the underscores of its module.
     """
     choices = _choices(folder).items()
     skipped = {name for name, choice in choices if choice.origin and choice.module not in sys.modules}
@@ -42,22 +42,22 @@ def names(folder: str, *, skip_unimported: bool = False) -> tuple[str, ...]:
 
 
 def about(folder: str) -> dict[str, str]:
-    """What each choice of a kind is, by name: the head of its module's docstring up to the first full stop, semicolon
-    or colon, without the words that name it; or the package that brings it, and whether its module can be found.
-    Nothing is imported."""
+    """The description of each choice of a kind, by name: the start of its module's docstring up to the first full stop,
+    semicolon or colon, without the words that name it; or the package it comes from, and whether its module can be
+    found. Nothing is imported."""
     return {name: choice.about() for name, choice in sorted(_choices(folder).items())}
 
 
 def find(folder: str, name: str) -> ModuleType:
-    """Imports the module of a choice. Raises RecipeError E1010 with the nearest name when there is no such choice,
-    E1163 when another package brings it and it cannot be imported."""
+    """Imports the module of a choice. Raises RecipeError E1010 with the nearest name for an unknown one, E1163 if it
+    comes from another package and cannot be imported."""
     choice = _choices(folder).get(name.replace("_", "-"))
     if choice is None:
         raise RecipeError(unknown(folder, name), code="E1010")
     if not choice.origin:
         return importlib.import_module(choice.module)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+        with contextlib.redirect_stdout(sys.stderr):  # its output is not part of a command's output
             return importlib.import_module(choice.module)
     except (Exception, SystemExit) as error:  # whatever a module of another package raises
         raise RecipeError(
@@ -76,8 +76,8 @@ def unknown(folder: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """A module that can be chosen. module: its dotted name. path: its file, None where another package brings it.
-    origin: that package and its version, "" for our own."""
+    """A module that can be chosen. module: its dotted name. path: its file, None for another package. origin: that
+    package and its version, "" for our own."""
 
     module: str
     path: Path | None
@@ -87,12 +87,12 @@ class _Choice:
         if self.path is not None:
             return _head(self.path)
         top = self.module.partition(".")[0]
-        missing = "" if importlib.util.find_spec(top) is not None else f", whose module {top} is not there"
+        missing = "" if importlib.util.find_spec(top) is not None else f", whose module {top} is missing"
         return f"from the package {self.origin}{missing}"
 
 
 def _choices(folder: str) -> dict[str, _Choice]:
-    """Every choice of a kind by name. Where a name comes twice, the core has it before `compat/`, and that before other
+    """Every choice of a kind by name. For repeated names the core has precedence over `compat/`, and that over other
     packages."""
     package = ".".join(("mezzotint", *folder.split("/")))
     group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
@@ -101,7 +101,7 @@ def _choices(folder: str) -> dict[str, _Choice]:
 
 @lru_cache(maxsize=64)
 def _of_folder(folder: Path, package: str) -> dict[str, _Choice]:
-    """The choices in a folder by name. The folder is listed once in a process."""
+    """The choices in a folder by name. The folder is listed once per process."""
     paths = [*folder.glob("*.py"), *(init for init in folder.glob("*/__init__.py") if _has_imports(init))]
     stems = [(path.parent.name if path.name == "__init__.py" else path.stem, path) for path in paths]
     return {
@@ -134,7 +134,7 @@ def _of_packages(group: str, _path: tuple[str, ...]) -> dict[str, _Choice]:
 
 
 def _has_imports(init: Path) -> bool:
-    """Whether a package's `__init__` imports anything that others may use."""
+    """Whether a package's `__init__` imports anything for others to use."""
     return any(isinstance(node, ast.ImportFrom) for node in ast.parse(init.read_text(encoding="utf-8")).body)
 
 

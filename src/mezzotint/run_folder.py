@@ -1,9 +1,9 @@
-"""The folder of a run: what lies where, the lock that keeps a second run out, and the history of its attempts.
+"""The folder of a run: its layout, the lock against a second run, and the history of its starts.
 
     checkpoints/ exports/ samples/ logs/ recipe.yaml environment.json history.jsonl run.log metrics.jsonl
     bad_steps.jsonl origin.json requests/ lock
 
-Files that are not ours are never touched: only names that this module makes are pruned or swept.
+Files of others are never touched: only names that this module creates are pruned or swept.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, err
 
 
 RUN_SCHEMA, OLDER_RUN_SCHEMAS = 4, (1, 2)
-"""Versions of a run folder's manifest.json: the one that is read and written, and those that are not read any more."""
+"""Versions of a run folder's manifest.json: the current one, and older ones that are not supported any more."""
 
 CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS = 7, (1, 2, 4)
-"""The same of a checkpoint's manifest.json. One flipped bit makes none of the older versions of the present one."""
+"""The same for a checkpoint's manifest.json. No older version differs from the current one by a single flipped bit."""
 
 LAST_READER = "9540f57e1fb3"
 """The last commit that reads run folders and checkpoints of older versions."""
@@ -40,7 +40,7 @@ LAST_READER = "9540f57e1fb3"
 
 def refuse_older_run(run: Path) -> None:
     """Raises CheckpointError E1521 for a run folder that an older version wrote, or whose newest checkpoint it wrote.
-    What cannot be read is left to the reader of the file."""
+    Files that cannot be read are left to their reader."""
     _refuse_older(run, "run folder", RUN_SCHEMA, OLDER_RUN_SCHEMAS)
     checkpoints = sorted((run / "checkpoints").glob("step-*"), key=lambda path: (len(path.name), path.name))
     if checkpoints:
@@ -66,9 +66,9 @@ def _refuse_older(path: Path, what: str, current: int, older: tuple[int, ...]) -
 
 
 class RunFolder:
-    """A run folder on disk. `open()` makes it; `lock()` is held while a run writes into it.
+    """A run folder on disk. `open()` creates it; `lock()` is held while a run writes to it.
 
-    linked_folders: folders elsewhere that its own folders may be links to, as the user has said.
+    linked_folders: folders elsewhere that its folders may be links to, as allowed by the user.
     """
 
     def __init__(self, path: Path, linked_folders: Sequence[Path] = ()) -> None:
@@ -91,24 +91,24 @@ class RunFolder:
         self._is_used = False
 
     def open(self) -> Self:
-        """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703, RecipeError E1007 for
-        a path that is not UTF-8 text."""
+        """Creates the folder and checks that it can be written. Raises StorageError E1702 or E1703, RecipeError E1007
+        for a path that is not UTF-8 text."""
         try:
             str(self.path).encode()
         except UnicodeEncodeError as error:
             raise RecipeError(
-                f"run.folder: {self.path} is not UTF-8 text, as which checkpoints and reports record it; choose "
+                f"run.folder: {self.path} is not UTF-8 text, which checkpoints and reports require; choose "
                 "another run.folder",
                 code="E1007",
             ) from error
-        if os.path.exists(self.path) and not os.path.isdir(self.path):  # pathlib's raise for a name that is too long
+        if os.path.exists(self.path) and not os.path.isdir(self.path):  # pathlib's methods raise for too long names
             raise StorageError(
                 f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"
             )
         try:
             with durable.storage_errors(self.path):
                 for folder in self._folders:
-                    self._new += _made(folder)
+                    self._new += _make_folders(folder)
                 probe = durable.aside_of(self.path / "probe")
                 durable.write_file(probe, b"can this folder be written?")
                 probe.unlink()
@@ -118,9 +118,9 @@ class RunFolder:
         return self
 
     def refuse_links(self) -> None:
-        """Raises CheckpointError E1160 where one of the run's folders, or a folder in one of them, is a link that leads
+        """Raises CheckpointError E1160 if one of the run's folders, or a folder in one of them, is a link that leads
         out of the run folder to a place that is not in `linked_folders`. Call it before anything is read or written
-        there: the run folder may be a stranger's."""
+        there: the run folder may come from somebody else."""
         folders = (*self._folders[1:], self.requests, self.path / "cache")
         for path in (*folders, *(link for folder in folders for link in _linked_folders_in(folder))):
             if path.is_symlink() and all(outside.leads_out(path, top) for top in (self.path, *self.linked_folders)):
@@ -133,9 +133,9 @@ class RunFolder:
                 )
 
     def discard_if_unused(self) -> None:
-        """Takes away what `open` has made, and those above it, where nothing has happened yet: a start that was refused
-        leaves no trace. Only while the lock is held: the file that goes is then our own. What has taken the folder's
-        place is let alone."""
+        """Removes what `open` has created, parents included, if nothing has happened yet: a refused start leaves no
+        trace. Only while the lock is held, so that the removed file is our own. A folder that has replaced ours
+        stays."""
         if self.loss():
             return
         (self.path / "lock").unlink(missing_ok=True)
@@ -146,21 +146,21 @@ class RunFolder:
         durable.drop_empty(self._new)
 
     def lock(self) -> Lock:
-        """Takes the folder for this process. Raises CheckpointError E1504 naming who holds it."""
+        """Locks the folder for this process. Raises CheckpointError E1504 with the holder."""
         self._lock = Lock(self.path / "lock")
         return self._lock
 
     def loss(self) -> str:
-        """Why the folder that this process holds cannot be written any more: it has gone, another one lies in its
-        place, or it may only be read. "" while all is well. Two calls of the system, for every step."""
+        """Why the folder that this process holds cannot be written any more: it is gone, was replaced by another one,
+        or became read-only. "" if it can. Two system calls, for every step."""
         if self._lock is not None and not self._lock.is_there():
-            return f"{self.path}: has gone while the run was writing into it, or another folder lies in its place"
+            return f"{self.path}: disappeared or was replaced by another folder while the run was writing to it"
         if self._lock is not None and not os.access(self.path, os.W_OK):
-            return f"{self.path}: may not be written any more; its disk or its rights have changed"
+            return f"{self.path}: cannot be written any more; its disk or its permissions have changed"
         return ""
 
     def record(self, event: str, **facts: Any) -> None:
-        """Adds a line to the history: what happened, when, and the facts given."""
+        """Appends a line to the history: the event, the time, and the given facts."""
         self._is_used = True
         durable.append_line(self.history, {"event": event, "time": _now(), **facts})
 
@@ -169,39 +169,39 @@ class RunFolder:
         return durable.read_own_lines(self.history)
 
     def attempts(self) -> int:
-        """How many times a run has been started here."""
+        """How often a run was started here."""
         return sum(event.get("event") == "started" for event in self.events())
 
     def sweep(self) -> list[str]:
-        """Removes what a killed process left half-written, by our own hidden names alone; returns what went."""
-        gone = []
+        """Removes half-written files of a killed process, only those with our hidden names; returns their names."""
+        removed = []
         for folder in self._folders:
             for path in folder.glob(".*"):
                 if path.name.startswith((".partial-", ".removing-", ".probe-")) or path.name.endswith(".partial"):
                     is_folder = path.is_dir() and not path.is_symlink()
                     shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink(missing_ok=True)
-                    gone.append(path.name)
-        return sorted(gone)
+                    removed.append(path.name)
+        return sorted(removed)
 
 
 class Lock:
     """An exclusive lock on a run folder, held as long as the process lives: a dead holder's lock is free at once.
 
-    The file names its holder for the reader; what counts is the operating system's lock on it.
+    The file names its holder for people; the operating system's lock on it counts.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = self._taken()
-        while not self.is_there():  # its last holder has just taken the file away, and ours is nobody's
+        self._file = self._acquire()
+        while not self.is_there():  # the last holder has just removed the file, so ours locks nothing
             self._file.close()
-            self._file = self._taken()
+            self._file = self._acquire()
         self._file.truncate(0)
         self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": _now()}))
         self._file.flush()
-        os.register_at_fork(after_in_child=self._file.close)  # else a worker holds it a while after its run is killed
+        os.register_at_fork(after_in_child=self._file.close)  # else a worker keeps the lock after its run is killed
 
-    def _taken(self) -> TextIO:
+    def _acquire(self) -> TextIO:
         path = self._path
         with durable.storage_errors(path):
             self._file = io.TextIOWrapper(durable.open_own(path, "ab+"), "utf-8", "replace", write_through=True)
@@ -218,14 +218,14 @@ class Lock:
         return self._file
 
     def is_there(self) -> bool:
-        """Whether the file that is locked still is the one of that name."""
+        """Whether the locked file still has its name."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
         except OSError:
             return False
 
     def release(self) -> None:
-        """Lets the folder go. Called at the run's end; death does it as well."""
+        """Releases the folder at the end of a run; the end of the process does so, too."""
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
@@ -240,24 +240,25 @@ class Lock:
 
 
 def _linked_folders_in(folder: Path) -> list[Path]:
-    """Links to folders, or to nothing, among the entries of a folder. A link to a file is replaced, never followed."""
+    """Links to folders, or dangling links, among the entries of a folder. A link to a file is replaced, never
+    followed."""
     try:
         with os.scandir(folder) as entries:
-            return [Path(one.path) for one in entries if one.is_symlink() and not os.path.isfile(one.path)]
+            return [Path(entry.path) for entry in entries if entry.is_symlink() and not os.path.isfile(entry.path)]
     except OSError:
         return []
 
 
-def _made(folder: Path) -> list[Path]:
-    """Makes a folder and those above it; returns those that were not there. Raises StorageError E1703 where no folder
-    can be: below a file, in a system's own tree, under a name that is too long."""
+def _make_folders(folder: Path) -> list[Path]:
+    """Creates a folder and its missing parents; returns the created ones. Raises StorageError E1703 where no folder can
+    be created: below a file, in a system folder, with a name that is too long."""
     try:
         return durable.make_folders(folder)
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise
         raise StorageError(
-            f"{folder}: no folder can be made there ({os.strerror(error.errno)}); "
+            f"{folder}: no folder can be created there ({os.strerror(error.errno)}); "
             "choose another run.folder or run.name",
             code="E1703",
         ) from error

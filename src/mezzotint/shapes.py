@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Size:
-    """Width and height in pixels, and a number of frames (1 for a picture)."""
+    """Width and height in pixels, and a number of frames (1 for an image)."""
 
     width: int
     height: int
@@ -28,10 +28,10 @@ class Size:
 
 
 def cover(image: Size, target: Size) -> Size:
-    """The size of `image`'s aspect ratio that covers `target`: resize to it, then crop.
+    """The size with `image`'s aspect ratio that covers `target`: resize to it, then crop.
 
-    One side equals the target's exactly; the other is cut to whole pixels, as torchvision does, and is never smaller
-    than the target's. In whole numbers, so that no rounding of a scale can take a pixel away.
+    One side equals the target's exactly; the other is rounded down to whole pixels, as in torchvision, and is never
+    smaller than the target's. Computed with integers, so that rounding cannot lose a pixel.
     """
     if image.width * target.height >= image.height * target.width:
         return Size(image.width * target.height // image.height, target.height, target.frames)
@@ -39,6 +39,6 @@ def cover(image: Size, target: Size) -> Size:
 
 
 def latent_size(size: Size, pixels_per_latent: int, frames_per_latent: int = 1) -> Size:
-    """The size in latent units. Frames follow (n − 1) / k + 1, the law of causal video autoencoders."""
+    """The size in latent units. The number of frames is (n − 1) / k + 1, as in causal video autoencoders."""
     frames = (size.frames - 1) // frames_per_latent + 1
     return Size(size.width // pixels_per_latent, size.height // pixels_per_latent, frames)

@@ -1,8 +1,8 @@
-"""The values that travel, in the order a sample meets them: file → Sample → Placement → Batch → Condition → Noised →
-Loss → StepReport.
+"""The values of the training pipeline, in the order a sample meets them: file → Sample → Placement → Batch → Condition
+→ Noised → Loss → StepReport.
 
-Shapes: `(B, C, H, W)` pictures, `(B, C, F, H, W)` clips, `(B, L, D)` text; lower-case `h, w, f` in latent units.
-Pixels lie in [−1, 1]. torch is named for type checking alone, so that data planning does not import it.
+Shapes: `(B, C, H, W)` images, `(B, C, F, H, W)` clips, `(B, L, D)` text; lower-case `h, w, f` in latent units. Pixels
+are in [−1, 1]. torch is imported only for type checking, so that data planning does not import it.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One picture or clip with its captions, as a dataset format yields it. Only at the format's border: a catalogue
-    keeps columns.
+    """One image or clip with its captions, as a dataset format yields it. Used only at the format's interface: a
+    catalogue stores columns.
 
     key: unique and stable within the data set (a path relative to its root); every loader draw is addressed by it.
-    captions: one or more; which one is used is drawn at each visit. size: None when only decoding can tell.
-    repeats: how often a sample is seen in an epoch, a fraction is a chance. weight: factor of its loss.
-    group: samples of one name are batched together. overrides: settings that this sample alone has ("caption_dropout":
-    "0.1").
+    captions: one or more; each visit draws one. size: None if it is only known after decoding. repeats: how often a
+    sample is visited in an epoch, a fraction is a probability. weight: factor of its loss. group: samples with one name
+    are batched together. overrides: settings of this sample ("caption_dropout": "0.1").
     """
 
     key: str
@@ -46,13 +45,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The batches of one epoch: data, worked out by a pure function of (catalogue, settings, seed, epoch).
+    """The batches of one epoch: data, computed by a pure function of (catalogue, settings, seed, epoch).
 
-    Batch b has the visits `order[starts[b]:starts[b + 1]]`, all of bucket `bucket[b]`; it belongs to the optimizer
-    step `step_of[b]` of the epoch. order: int32 (n,), rows of the catalogue. visit: int32 (n,), how often the epoch
-    has used that row before. starts: int64 (m+1,). step_of: int32 (m,). bucket: int16 (m,). factor: float32 (n,),
-    share of a visit's loss (0 < factor ≤ 1; below 1 for fill-ups that are discounted). left_out: visits that the
-    remainder policy dropped. filled: visits that were repeated to fill a batch.
+    Batch b has the visits `order[starts[b]:starts[b + 1]]`, all of bucket `bucket[b]`; it belongs to the optimizer step
+    `step_of[b]` of the epoch. order: int32 (n,), rows of the catalogue. visit: int32 (n,), how often the epoch has used
+    that row before. starts: int64 (m+1,). step_of: int32 (m,). bucket: int16 (m,). factor: float32 (n,), weight of a
+    visit's loss (0 < factor ≤ 1; below 1 for discounted repeats). left_out: visits that the remainder policy dropped.
+    filled: visits that were repeated to fill a batch.
     """
 
     epoch: int
@@ -76,8 +75,8 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a picture lies in its bucket: resized to `resized`, cropped to `bucket` at `crop_top_left` (row, column),
-    then mirrored."""
+    """The position of an image in its bucket: resized to `resized`, cropped to `bucket` at `crop_top_left` (row,
+    column), then flipped."""
 
     bucket: Size
     resized: Size
@@ -87,9 +86,9 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class TextEmbedding:
-    """What text encoders say of captions. states: (B, L, D). mask: (B, L), 1 where a token counts, or None. pooled:
-    (B, P) or None. lengths: with a mask, how many tokens of each text count, B numbers that the host knows, so that
-    nobody has to read them back from a device; None where nobody has counted them."""
+    """The output of text encoders for captions. states: (B, L, D). mask: (B, L), 1 for tokens that count, or None.
+    pooled: (B, P) or None. lengths: with a mask, the number of tokens that count for each text, B numbers on the host,
+    which saves reading them back from a device; None if they were not counted."""
 
     states: Tensor
     mask: Tensor | None = None
@@ -97,7 +96,7 @@ class TextEmbedding:
     lengths: tuple[int, ...] | None = None
 
     def to(self, place: device | str) -> TextEmbedding:
-        """The same on a device."""
+        """A copy on a device."""
         mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
         return replace(self, states=self.states.to(place), mask=mask, pooled=pooled)
 
@@ -111,22 +110,22 @@ class TextEmbedding:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples of one bucket, on the way to the device. B is what this rank holds of the batch; all B may be 0 at the
+    """Samples of one bucket, on their way to the device. B is the number of samples on this rank; all B may be 0 at the
     end of an epoch.
 
-    keys, captions: B texts (the caption after choice and dropout). positions: (B,) int64 on the host, places in the
-    step's global batch: they address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in [−1,
-    1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
-    (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
-    or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
-    dropped: (B,) bool, samples whose text embedding is to be zeros; None is none. is_class: (B,) bool, class pictures
-    (`data.prior`); None where the run has none. mask: which parts count (`data.mask`), uint8 (B, H, W) of pixels, or
-    float32 (B, h, w) in [0, 1] as a cache keeps them; None where the run has no masks.
-    is_filler: one sample of weight 0 that is another process's, for a process that has none where all have to compute
-    together; it counts nowhere.
+    keys, captions: B texts (the caption after selection and dropout). positions: (B,) int64 on the host, positions in
+    the step's global batch, which address noise and timestep. Exactly one of pixels (B, 3, H, W) or (B, 3, F, H, W) in
+    [−1, 1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and
+    latents (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior sample. text: cached
+    embeddings, or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,)
+    float32. dropped: (B,) bool, samples whose text embedding is set to zeros; None for none. is_class: (B,) bool, class
+    images (`data.prior`); None if the run has none. mask: the parts that count (`data.mask`), uint8 (B, H, W) of
+    pixels, or float32 (B, h, w) in [0, 1] as cached; None if the run has no masks. is_filler: one sample of weight 0
+    from another process (padding batch), for a process that has none when all must compute together; it is ignored in
+    all sums.
 
-    stills: the pictures that are trained beside clips, I of them for each, or None. They are B · I samples of their own
-    keys and captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) of the clips' height and width;
+    stills: the images joined to clips, I of them for each, or None. They are B · I samples with their own keys and
+    captions, those of clip b at b · I … b · I + I − 1; pixels (B·I, 3, H, W) with the clips' height and width;
     positions and weight are those of their clip, whose timestep they share.
     """
 
@@ -150,16 +149,16 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """B, the number of samples this rank holds."""
+        """B, the number of samples on this rank."""
         return len(self.keys)
 
     def rows(self, start: int, stop: int) -> Batch:
-        """Some of its samples, as a batch of their own: views of its tensors."""
+        """A batch of some of its samples: views of its tensors."""
 
         def of(value: Any) -> Any:
             if value is None or isinstance(value, bool):
                 return value
-            if isinstance(value, Batch):  # so many stills a clip
+            if isinstance(value, Batch):  # the images joined to each clip
                 each = value.size // self.size
                 return value.rows(start * each, stop * each)
             if isinstance(value, TextEmbedding):
@@ -172,11 +171,11 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan. ends_epoch: whether the step is its epoch's last. has_classes: whether the run has class pictures. broken:
-    keys of samples that have weight 0, as their files proved damaged.
+    plan. ends_epoch: whether the step is the last of its epoch. has_classes: whether the run has class images. broken:
+    keys of samples with weight 0, because their files turned out to be damaged.
 
-    batches: iterated again where a step is repeated. Each is moved to the device when it is taken, so that no more than
-    one micro-batch lies there: let go of it before the next. sizes: samples of each.
+    batches: iterated again when a step is repeated. Each is moved to the device when it is taken, so that only one
+    micro-batch is there: release it before the next. sizes: samples of each.
     """
 
     step: int
@@ -192,11 +191,11 @@ class StepBatches:
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """Which part of which picture is drawn, for models that are told so: in the words of `Batch`.
+    """Size conditioning: which part of which image is generated, with the fields of `Batch`.
 
-    original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. negative: (B,) bool, what guidance
-    leads away from; None is none of them. aesthetic_score: (B,) float32, of models that are told one; None is theirs.
-    guidance: (B,) float32, the scale of guidance of models that are told it; None is that of training.
+    original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. negative: (B,) bool, the unconditional
+    half of guidance; None for none of them. aesthetic_score: (B,) float32, for models with that input; None is the
+    model's default. guidance: (B,) float32, the guidance scale for models with that input; None is that of training.
     """
 
     original_size: Tensor
@@ -209,8 +208,8 @@ class Framing:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the denoiser is told besides the noisy latents. vector: (B, V) float32, numbers besides the text: of SDXL
-    sizes in pixels, as the network embeds them. masks: by name, family's own."""
+    """The denoiser's inputs in addition to the noisy latents. vector: (B, V) float32, numbers in addition to the text:
+    for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family."""
 
     text: TextEmbedding
     stills: TextEmbedding | None = None
@@ -220,10 +219,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Noised:
-    """Latents under noise. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) what the
-    model is told; level: (B,) t or sigma. begun: (B,) bool, clips whose first latent frame is shown without noise; None
-    is none of them. host_level: (B,) the same as `level` on the host, where it was drawn there; None where nobody knows
-    it there."""
+    """Noisy latents. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) the model's time
+    input; level: (B,) t or sigma. begun: (B,) bool, clips with first-frame conditioning, whose first latent frame has
+    no noise; None for none of them. host_level: (B,) the same as `level` on the host, if it was drawn there; None
+    otherwise."""
 
     x_0: Tensor
     noise: Tensor
@@ -250,14 +249,14 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did, read by the host one step later, so that no step waits for its own numbers.
+    """The results of one step, read by the host one step later, so that no step waits for its own numbers.
 
     loss: weighted mean over all samples of the step on all ranks. norm: gradient norm before clipping (all trained
-    parts together). rates: learning rate by parameter group. applied: whether weights moved. overflow: an fp16
-    overflow (the scaler's business). keys, timesteps, losses: of every sample on this rank, in order. seconds: wall
-    time of the step; wait_seconds: of it, waiting for data. group_losses: "instance" and "class", where there are
-    class pictures: the mean over those of the step on all ranks, each by its weight, so that `data.prior.weight` is
-    not in it.
+    parts together). rates: learning rate by parameter group. applied: whether weights were updated. overflow: an fp16
+    overflow (handled by the loss scaler). keys, timesteps, losses: of every sample on this rank, in order. seconds:
+    wall time of the step; wait_seconds: of it, waiting for data. group_losses: "instance" and "class", if there are
+    class images: the mean over those of the step on all ranks, weighted separately, so `data.prior.weight` is not
+    included.
     """
 
     step: int
@@ -284,5 +283,5 @@ class StepReport:
 
     @property
     def data_wait(self) -> float:
-        """Share of the time spent waiting for data, 0 to 1."""
+        """Fraction of the time spent waiting for data, 0 to 1."""
         return min(1.0, self.wait_seconds / max(self.seconds, 1e-9))

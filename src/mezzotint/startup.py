@@ -1,10 +1,10 @@
-"""What a command does first: how long the threads of torch's kernels spin, and which warnings of libraries are not
-shown. Programs that import Mezzotint keep what Python and the environment say.
+"""What a command does first: limits how long the threads of torch's kernels spin, and hides some warnings of libraries.
+Programs that import Mezzotint keep the settings of Python and the environment.
 
-OpenMP threads spin for a while before they sleep. On a quiet machine that saves waking them, half of a small model's
-step; beside another program they spin for a thread that is not running, and a step takes many times as long. A short
-spin is close to the best of both (decision 99). libgomp, which torch's own builds bring, reads its settings when it is
-loaded, so they are set before torch is imported. Child processes inherit them.
+OpenMP threads spin for a while before they sleep. On a quiet machine this saves waking them, half of a small model's
+step; if another program is running, they spin for a thread that is not scheduled, and a step takes many times as long.
+A short spin is close to the best of both (decision 99). libgomp, which is part of torch's builds, reads its settings
+when it is loaded, so they are set before torch is imported. Child processes inherit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _OPENMP = ("OMP_", "GOMP_", "KMP_")
 
 
 def limit_spinning(environment: MutableMapping[str, str], *, is_torch_loaded: bool) -> None:
-    """Sets `SPIN` unless the environment already says how threads wait, or torch, and with it OpenMP, is loaded."""
+    """Sets `SPIN` unless the environment already configures how threads wait, or torch, and with it OpenMP, is
+    loaded."""
     if not is_torch_loaded and not any(name in environment for name in _SET_BY_USER):
         environment.update(SPIN)
 
@@ -31,11 +32,11 @@ def openmp_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 QUIET_LOGGERS = ("torchao", "torch.utils._pytree", "diffusers.quantizers.torchao")
-"""Loggers that report at every import, where torchao is installed, which of its optional kernels the machine lacks."""
+"""Loggers that report at every import which optional kernels of torchao the machine lacks."""
 
 
 def quiet_libraries() -> None:
-    """From now on these loggers report errors only."""
+    """Makes these loggers report only errors."""
     import logging  # --help does without it
 
     for name in QUIET_LOGGERS:
@@ -48,10 +49,10 @@ IGNORED_WARNINGS = (
     # only the orientation and the colour profile of a TIFF are read
     (r"Metadata Warning, tag \d+ had too many entries", r"PIL\.TiffImagePlugin$"),
 )
-"""Warnings that do not matter here: (beginning of the message, module), as regular expressions."""
+"""Warnings without consequences here: (start of the message, module), as regular expressions."""
 
 
 def ignore_warnings() -> None:
-    """From now on these warnings are not shown. Python's own options (-W, PYTHONWARNINGS) come first."""
+    """Hides these warnings. Python's own options (-W, PYTHONWARNINGS) have precedence."""
     for message, module in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message, category=UserWarning, module=module, append=True)

@@ -121,7 +121,7 @@ def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str
 
 
 def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:
-    with pytest.raises(RecipeError, match=r"data\.captions\.clean takes the braces of data\.captions\.wildcards away"):
+    with pytest.raises(RecipeError, match=r"data\.captions\.clean removes the braces of data\.captions\.wildcards"):
         read_text("data: {path: x, captions: {clean: true, wildcards: true}}")
 
 

@@ -135,7 +135,7 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
     assert reasons(report.left_out) == {"short.mp4": "too short: 0.30 s, but 0.90 s are needed (3 frames at 2.5 fps)"}
-    assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
+    assert "replaces data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 
 # breaks if the place were drawn elsewhere, were another at the same visit, or the last where that is left out
@@ -205,7 +205,7 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
         path, **usual, clips__images_from="images", clips__images_path=[str(images)], clips__images_format="metadata"
     ).batches()
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
-    assert "nothing says where these pictures come from" in refusal("data.clips.images=4")
+    assert "data.clips.images_from is none" in refusal("data.clips.images=4")
     assert "data.clips.images_from has no effect" in refusal("data.clips.images_from=clips")
     assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
 

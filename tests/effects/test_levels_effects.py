@@ -238,7 +238,7 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
     fresh = (begun - clean) / float(TABLE.sigma[499])
     assert 0.8 < float(fresh.std()) < 1.2
     assert float((fresh * start).mean() / start.std()) < 0.3, "not the noise that the first model began with"
-    with pytest.raises(RecipeError, match="nothing is left for the first model"):
+    with pytest.raises(RecipeError, match="leaves nothing to the first model"):
         draw(*words, "sample.image=x.png", "sample.strength=0.1")
 
 
@@ -283,5 +283,5 @@ def test_size_takes_sdxls_names() -> None:
     # all but the two small squares are named by width over height
     named = {name: sides for name, sides in SDXL_SIZES.items() if "_" not in name}
     assert all(abs(w / h - float(name)) < 0.02 for name, (w, h) in named.items())
-    with pytest.raises(RecipeError, match="no size is called sdxl-9"):
+    with pytest.raises(RecipeError, match="there is no size sdxl-9"):
         size("sdxl-9")

@@ -165,11 +165,11 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     grey(tmp_path / "masks" / "000-masklabel.png", (32, 32), 0)
     assert "are masks of one image" in refused(**named)[1]
     clips = "data.format=videofolder"
-    assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
+    assert "clips have no alpha channel" in contradiction("data.mask.source=alpha", clips)
     both = ("data.clips.images=2", "data.clips.images_from=clips")
     assert "trains both in one loss" in contradiction("data.mask.source=files", clips, *both)
     own = contradiction("data.mask.source=files", "data.mask.path=x", "data.format=webdataset")
-    assert "has masks of its own (members KEY.mask.png of its shards); leave out data.mask.path" in own
+    assert "defines where masks are (members KEY.mask.png of its shards); leave out data.mask.path" in own
 
 
 # --- other formats than folders of pictures ---

@@ -54,7 +54,7 @@ def test_antialias_off_looks_at_few_pixels(feed: Make, noisy: Make, tmp_path: Pa
     for name in ("bicubic", "bilinear"):
         # noise of deviation 0.58: smoothed by 36 pixels each, or by few
         assert pixels[name, True].std() < 0.2 < 0.25 < pixels[name, False].std()
-    with pytest.raises(RecipeError, match=r"data\.antialias=false is not for data\.resize=lanczos"):
+    with pytest.raises(RecipeError, match=r"data\.antialias=false does not work with data\.resize=lanczos"):
         feed(folder, antialias=False)
 
 

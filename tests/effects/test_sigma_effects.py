@@ -84,7 +84,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
     assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
     assert len(set(drawn.model_t.tolist())) > 200
     for other in ("objective.timestep_bias.strategy=later", "objective.timesteps=[0, 500]"):
-        assert "none is; leave them out" in refusal("objective.noise_levels=log-normal", other)
+        assert "uses none; leave them out" in refusal("objective.noise_levels=log-normal", other)
 
 
 # breaks if the network were told the timestep for ¼ ln σ, or the other way
@@ -134,7 +134,7 @@ def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
             assert x_0_weight(objective, place, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
         clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0", "objective__weighting": "v"}
         assert x_0_weight(prepare(**clamped).objective, place) == pytest.approx(min(sigma**-2 + 1, 3), rel=1e-4)
-    assert "weighs mse or l1" in refusal("objective.weighting=v", "objective.loss=huber")
+    assert "needs objective.loss mse or l1" in refusal("objective.weighting=v", "objective.loss=huber")
     assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
 
 

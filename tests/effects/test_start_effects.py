@@ -128,7 +128,7 @@ def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdx
     exported = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(tensor, exported[name]) for name, tensor in result.items())
     for other in ("model.weights=random", "model.ema_weights=use"):
-        with pytest.raises(RecipeError, match=r"model\.over lays files over the plain weights"):
+        with pytest.raises(RecipeError, match=r"model\.over replaces tensors of a model's plain weights"):
             read_text("schema: 1", overrides=["model.over=x.ckpt", other])
 
 

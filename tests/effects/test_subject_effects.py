@@ -51,7 +51,7 @@ def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: M
         for weight, one in zip(b.weight.tolist(), of_class(b), strict=True)
     }
     assert weights == {(1.0, False), (0.25, True)}
-    assert "no effect without class pictures" in contradiction("data.prior.weight=0.5")
+    assert "no effect without class images" in contradiction("data.prior.weight=0.5")
 
 
 # breaks if class pictures lost their captions all the same, or the subject's kept theirs
@@ -145,7 +145,7 @@ def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
         recipe = feed(own, **said, prior__num_class_images=number).recipe
         assert class_pictures.missing(recipe) == numbers
-    assert "nothing names the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
+    assert "needs the name of the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
     )
@@ -193,7 +193,7 @@ def test_template_makes_captions_of_the_word(feed: Make, noisy: Make, tmp_path: 
 
 # breaks if a template that says nothing of the word were taken
 def test_a_template_without_a_place_for_the_word_is_refused() -> None:
-    assert "'a photo' has no place for the word; write {trigger}" in contradiction(
+    assert "'a photo' does not contain {trigger}; write it" in contradiction(
         "data.captions.trigger=sks", "data.captions.template=a photo"
     )
-    assert "there is none; write data.captions.trigger" in contradiction("data.captions.template=a {trigger}")
+    assert "data.captions.trigger is empty; set it" in contradiction("data.captions.template=a {trigger}")

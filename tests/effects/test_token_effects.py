@@ -67,15 +67,18 @@ def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["model.train=[tokens]"], "brings no new word"),
-        (['model.tokens.words={"<a>": b}'], "nothing trains them"),
-        (['model.tokens.words={"<a b>": b}', "model.train=[tokens]"], "is no word"),
-        (['model.tokens.words={"<a>": " "}', "model.train=[tokens]"], "begins as nothing"),
+        (["model.train=[tokens]"], "has no learned token"),
+        (['model.tokens.words={"<a>": b}'], "are new and not trained"),
+        (['model.tokens.words={"<a b>": b}', "model.train=[tokens]"], "is not a token name"),
+        (['model.tokens.words={"<a>": " "}', "model.train=[tokens]"], "has no initial word"),
         (["model.tokens.vectors=2"], "leave it out"),
         (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "data.cache.text=true"], "data.cache.text"),
-        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "model.adapter.kind=lora"], "changes no tokens"),
-        (['model.tokens.words={"<a>": b}', 'model.tokens.files={"<a>": f}', "model.train=[tokens]"], "both bring"),
-        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "run.export.parts=trained"], "own parts"),
+        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "model.adapter.kind=lora"], "does not train tokens"),
+        (['model.tokens.words={"<a>": b}', 'model.tokens.files={"<a>": f}', "model.train=[tokens]"], "both define"),
+        (
+            ['model.tokens.words={"<a>": b}', "model.train=[tokens]", "run.export.parts=trained"],
+            "exports parts of a model",
+        ),
     ],
 )
 def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:

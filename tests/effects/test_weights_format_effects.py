@@ -60,7 +60,7 @@ def test_export_trained_file_may_have_another_format_than_other_files(prepare: A
     [
         (["run.export.file_format=number"], "there is no weights format 'number'; did you mean numbers?"),
         (["run.export.trained_file=safetensor"], "there is no weights format 'safetensor'; did you mean safetensors?"),
-        (["run.export.file_format=numbers"], "is about files, and none are written"),
+        (["run.export.file_format=numbers"], "has no effect without single files"),
         (
             ["model.family=sdxl", "run.export.file_format=numbers", "run.export.single_file=true"],
             "family sdxl are not written in the format numbers, those of sd are",

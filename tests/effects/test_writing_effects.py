@@ -144,7 +144,7 @@ def test_save_best_keeps_the_checkpoint_of_the_lowest_loss_over_a_kill(
 
 @pytest.mark.parametrize("words", [[], ["data.holdout.fraction=0.1", "run.validation.every=null"]])
 def test_save_best_wants_held_out_pictures_that_are_measured(words: list[str]) -> None:
-    with pytest.raises(RecipeError, match=r"run\.save\.best goes by the held-out loss"):
+    with pytest.raises(RecipeError, match=r"run\.save\.best needs a held-out loss"):
         read_text("schema: 1", overrides=["run.save.best=true", *words])
 
 

@@ -422,7 +422,7 @@ def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:
     assert "objective.flow" in read("objective: {flow: {density: uniform}}")
     assert "objective.weighting=cosmap" in read("objective: {weighting: cosmap}")
     assert "overflow" in read("model: {family: z-image, path: tiny-z-image}\nrun: {precision: fp16}")
-    assert "straight path" in read(f"{flux[:-2]}, prediction: v}}")
+    assert "flow-matching model" in read(f"{flux[:-2]}, prediction: v}}")
 
 
 def test_a_family_has_its_own_usual_way_of_drawing() -> None:

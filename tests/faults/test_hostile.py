@@ -118,7 +118,7 @@ def test_headers_of_a_shard_are_bounded(name: str, tmp_path: Path) -> None:
 
 
 def test_two_readers_cannot_take_two_values_of_one_key() -> None:
-    with pytest.raises(ValueError, match="'a' stands twice"):
+    with pytest.raises(ValueError, match="'a' occurs twice"):
         outside.parse_json('{"b": {"a": 1, "a": 2}}')
 
 

@@ -82,7 +82,7 @@ def test_a_copied_recipe_stays_unless_that_is_said(tmp_path: Path) -> None:
     assert target.read_text() == "mine"
     assert main(["cp", "tiny_cpu", str(target), "--replace"]) == 0
     assert target.read_text() != "mine"
-    with pytest.raises(RecipeError, match="is there already"):
+    with pytest.raises(RecipeError, match="already exists"):
         durable.write_new(tmp_path, "x", replaces=True)
 
 

@@ -43,7 +43,7 @@ def spoilt(tmp_path: Path, change: Change, name: str = "sd_lora_text_r4.kohya.sa
             {"model__path": FILES / "sd_lora_text_r4.kohya.safetensors", "model__weights": "files"},
             "a LoRA adapter",
         ),
-        ({"data__captions__trigger": "sks", "data__captions__template": "a photo"}, "has no place for the word"),
+        ({"data__captions__trigger": "sks", "data__captions__template": "a photo"}, "does not contain {trigger}"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(settings: dict[str, Any], sentence: str, shared_world: Any, capsys: Any) -> None:

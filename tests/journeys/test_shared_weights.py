@@ -86,7 +86,7 @@ def test_an_optimizer_that_needs_whole_tensors_is_refused(shared_world: Any) -> 
         shared_world.fork("refused", run__runtime="fsdp", optim__optimizer={"kind": "adafactor"}, run__steps=1)
     )
     assert status == 2
-    sentence = "which needs whole tensors; take one of "
+    sentence = "which needs whole tensors; set one of "
     assert sentence in shared_world.out("refused")
 
 

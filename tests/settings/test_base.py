@@ -56,13 +56,13 @@ def test_what_no_machine_can_do_is_refused_with_a_bound(path: str) -> None:
 
 def test_what_is_longer_than_any_run_is_refused() -> None:
     for text in ("2000000000 steps", "2000000 epochs"):
-        with pytest.raises(RecipeError, match="more than a run can have"):
+        with pytest.raises(RecipeError, match="longer than allowed"):
             read_text("schema: 1", overrides=[f"run.extend={text}"])
     assert read_text("schema: 1", overrides=["run.steps=1000000000", "run.extend=9 steps"]).recipe.run.steps == 10**9
 
 
 def test_numbers_that_float32_does_not_hold_are_refused() -> None:
-    with pytest.raises(RecipeError, match="too much to compute with"):
+    with pytest.raises(RecipeError, match="too large to compute with"):
         read_text("schema: 1", overrides=["objective.min_snr_gamma=1e300"])
 
 

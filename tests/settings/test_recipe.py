@@ -10,11 +10,11 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["run.steps=5", "run.epochs=1"], "give one of them"),
-        (["run.whole_epochs=true"], "is about run.steps"),
-        (["data.cache.text=true", "model.train=[denoiser, text_encoder]"], "train the denoiser alone"),
+        (["run.whole_epochs=true"], "needs run.steps"),
+        (["data.cache.text=true", "model.train=[denoiser, text_encoder]"], "train only the denoiser"),
         (["optim.part_lr={vae: 1}"], "which model.train does not train"),
         (["model.last_layers=2"], "write model.train=[denoiser, text_encoder]"),
-        (["run.runtime=fsdp", "optim.optimizer.kind=adafactor"], "needs whole tensors; take one of "),
+        (["run.runtime=fsdp", "optim.optimizer.kind=adafactor"], "needs whole tensors; set one of "),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

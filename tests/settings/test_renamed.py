@@ -25,12 +25,12 @@ def test_an_old_name_is_refused_with_the_new_one_and_explained(old: str) -> None
     new = renamed.settings()[old]
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[f"{old}=1"])
-    assert f"it is called {new}" in str(caught.value) or f"it is called {new}." in str(caught.value)
-    assert reference.explain(old).startswith(f"{old} is called {new} now")
+    assert f"it was renamed to {new}" in str(caught.value)
+    assert reference.explain(old).startswith(f"{old} was renamed to {new}")
 
 
 def test_an_old_value_is_refused_with_the_new_one() -> None:
-    with pytest.raises(RecipeError, match="it is called pure now"):
+    with pytest.raises(RecipeError, match="it was renamed to pure"):
         read_text("run: {weight_dtype: alone}")
 
 

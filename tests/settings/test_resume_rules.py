@@ -44,7 +44,7 @@ def test_each_rule_has_its_outcome() -> None:
     assert "run.allow_change=[optim.lr]" in problems[0].remedy
     assert "1e-06" in problems[0].what
     assert "1e-05" in problems[0].what
-    assert problems[1].remedy == "put it back"
+    assert problems[1].remedy == "restore it"
 
 
 @pytest.mark.parametrize("word", ["optim.lr", "optim"])

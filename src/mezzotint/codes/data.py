@@ -5,84 +5,79 @@ from __future__ import annotations
 CODES: dict[str, str] = {
     "E1200": "The data set cannot be used as it is.",
     "E1201": "A folder of data.path does not exist, is a file, or cannot be read; or data.path is empty.\n"
-    "Relative paths are looked up beside the recipe, then in the current folder.",
+    "Relative paths are looked up next to the recipe, then in the current folder.",
     "E1202": "The data set has no usable image.",
     "E1203": "Images have no caption.\n"
-    "Captions are text files of the same name beside the images (UTF-8, .txt or .caption). "
-    "data.captions.source=filename takes them from file names; data.captions.missing=skip leaves such images out, "
-    "empty "
-    "trains them with the empty caption.",
+    "Captions are text files of the same name next to the images (UTF-8, .txt or .caption). "
+    "data.captions.source=filename uses file names; data.captions.missing=skip leaves such images out, empty trains "
+    "them with the empty caption.",
     "E1204": "One image has two caption files whose texts differ.",
     "E1205": "Too many files cannot be used.\n"
-    "Up to 20, or the share data.max_skipped if that is more, are left out and reported; more is taken for a mistake. "
+    "Up to 20, or the share data.max_skipped if that is more, are left out and reported; more is probably a mistake. "
     "data_report.jsonl in the run folder names files and reasons.",
     "E1206": "An image cannot be used.\n"
-    "It is no regular file, has an unknown format, is damaged, has more pixels than data.max_pixels, or float pixels "
-    "of "
-    "unknown range.",
-    "E1207": "The data set makes no batch.\n"
+    "It is not a regular file, has an unknown format, is damaged, has more pixels than data.max_pixels, or float "
+    "pixels of unknown range.",
+    "E1207": "The data set does not fill one batch.\n"
     "With data.remainder=drop every bucket needs at least data.batch_size images; short trains smaller batches, fill "
     "repeats images.",
     "E1208": "An epoch would have more than 2³¹ − 1 visits.",
     "E1209": "The processes of one run see different data.\n"
-    "Something was still writing into data.path while they started, or the machines hold different copies.",
+    "Another program was still writing to data.path while they started, or the machines hold different copies.",
     "E1210": "No table of the data set was found, or several that could be meant.\n"
-    "data.format=metadata reads one metadata.jsonl, metadata.csv or metadata.parquet a folder, with a column "
-    "file_name; "
-    "where there is none, .parquet and .arrow files that hold the images.",
+    "data.format=metadata reads one metadata.jsonl, metadata.csv or metadata.parquet per folder, with a column "
+    "file_name; if there is none, .parquet and .arrow files that contain the images.",
     "E1211": "A table cannot be read.\n"
-    "Usual causes: a file that is not UTF-8, a JSON array instead of one object a line, a quote that is not closed, a "
-    "Git LFS pointer.",
-    "E1212": "A table lacks a column that data.columns names, has it twice, or it holds another type.",
+    "Usual causes: a file that is not UTF-8, a JSON array instead of one object per line, a quote that is not closed, "
+    "a Git LFS pointer.",
+    "E1212": "A table lacks a column that data.columns names, has it twice, or it has another type.",
     "E1213": "Rows of a table name files outside its own folder.\n"
-    "A table that comes from elsewhere must not reach other files of this machine.",
+    "A table from somebody else must not access other files of this machine.",
     "E1214": "The packages that read parquet and arrow files and data sets of the hub are not installed.",
     "E1215": "A data set of the Hugging Face hub is not in the local cache and could not be fetched.\n"
     "There is no network, no such name, or it needs a login.",
-    "E1216": "The data set has no part of the name data.split.\nParts are recognised by names of files and folders.",
-    "E1218": "Shuffled tags and a text cache that keeps one order of each caption do not go together.\n"
+    "E1216": "The data set has no split named data.split.\nSplits are recognised by names of files and folders.",
+    "E1218": "Shuffled tags do not work with a text cache that stores one order of each caption.\n"
     "Every visit would see the same order.",
     "E1219": "Flow-matching models (sd3, flux and others) cannot be sampled this way.\n"
     "They are sampled with euler, heun or unipc, at the noise levels of their own pipeline.",
-    "E1220": "The model takes no guidance scale, or was distilled so that it needs none.",
+    "E1220": "The model has no guidance input, or was distilled to need none.",
     "E1221": "The model was distilled to few steps; ordinary training destroys its few-step sampling.",
     "E1222": "The model folder is not one that the family reads.\n"
-    "It is of another family, a variant that is not trained here, or lacks a part.",
+    "It belongs to another family, is a variant that is not supported, or lacks a part.",
     "E1230": "A clip cannot be used.\n"
-    "It is no regular file, has an unknown format, is a playlist, sound only, damaged or cut off, has more pixels a "
-    "frame "
-    "than data.max_pixels, frames of different sizes, or ends before a wanted frame. Clips are decoded once when the "
-    "data set is indexed.",
+    "It is not a regular file, has an unknown format, is a playlist, audio only, damaged or truncated, has more "
+    "pixels per frame than data.max_pixels, frames of different sizes, or ends before a requested frame. Clips are "
+    "decoded once when the data set is indexed.",
     "E1233": "Decoding took longer than `data.decode_timeout`.\n"
-    "At the start such a sample is left out, by name; later it ends the run, which continues from its newest "
-    "checkpoint "
-    "when it is started again.",
+    "At the start such a sample is left out and named; later it ends the run, which continues from its newest "
+    "checkpoint when it is started again.",
     "E1250": "An image that was readable when the data set was indexed cannot be read any more.\n"
-    "It was removed, replaced or cut short, or its disk is gone.",
+    "It was removed, replaced or truncated, or its disk is gone.",
     "E1251": "A file's content has changed although its size and times are the same.\n"
-    "Its address in the cache would be wrong. Instead of `touch` you can delete the data index.",
+    "Its key in the cache would be wrong. Run `touch` on it, or delete the data index.",
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end.\n"
-    "It is empty, compressed, damaged or was cut off while it was fetched. Samples are read by their place in the "
-    "shard, so nothing behind the damage can be trusted: fetch it again, or remove it.",
+    "It is empty, compressed, damaged or was truncated by a download. Samples are read by their position in the "
+    "shard, so nothing after the damage can be trusted: download it again, or remove it.",
     "E1281": "data.path does not name tar shards.\n"
     "Write their folder, one of them, or shards/{000..011}.tar, on a disk or on object storage (s3://bucket/shards).",
     "E1290": "The package that reads clips is not installed.",
     "E1291": "data.clips.images_path has too few images.\n"
-    "Each clip needs data.clips.images different ones; images_order=groups needs one more, since it leaves out the "
-    "last "
-    "group.",
+    "Each clip needs data.clips.images different ones; images_order=groups needs one more, because it leaves out the "
+    "last group.",
     "E1292": "The data set has clips and the model trains images.",
     "E1293": "The package that resizes images as OpenCV does is not installed.",
-    "E1300": "The cache cannot be read or written.\nDeleting a cache is always safe: it only holds what can be made "
-    "again.",
+    "E1300": "The cache cannot be read or written.\n"
+    "Deleting a cache is always safe: it only contains what can be encoded again.",
     "E1301": "The cache folder cannot be written.\nA complete cache can be read from a folder that is not writable.",
-    "E1303": "A cache entry that the run needs is missing or damaged.\nAll processes count it as absent from now on.",
-    "E1304": "The encoder gave NaN, infinity, or values too large for the stored type.\n"
+    "E1303": "A cache entry that the run needs is missing or damaged.\nAll processes treat it as absent from now on.",
+    "E1304": "The encoder returned NaN, infinity, or values too large for the stored type.\n"
     "The VAE of some models overflows in fp16.",
-    "E1305": "Cache entries have another shape than the model makes, although both name the same encoder.\n"
-    "The folder's layout.json was changed or comes from elsewhere. Deleting the folder is safe.",
+    "E1305": "Cache entries have another shape than the model's latents or embeddings, although both "
+    "name the same encoder.\n"
+    "The folder's layout.json was changed or copied from elsewhere. Deleting the folder is safe.",
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none.",
-    "E1307": "What would be cached depends on `run.seed`, and each run draws its own (`run.seed` is -1).",
-    "E1371": "What another trainer has encoded does not fit the recipe.\n"
-    "Take the model that the cache was made for, and buckets of its sizes.",
+    "E1307": "The cache would depend on `run.seed`, and each run draws a new one (`run.seed` is -1).",
+    "E1371": "A cache of another trainer does not fit the recipe.\n"
+    "Use the model that the cache was encoded with, and buckets of its sizes.",
 }

@@ -1,4 +1,4 @@
-"""What is wanted: a recipe as typed, frozen data. No torch here; reading a recipe takes milliseconds.
+"""Recipes as typed, frozen settings. Without torch, so that reading a recipe takes milliseconds.
 
-From outside: every file, `recipe` by `tasks` alone.
+From outside: every file, `recipe` only by `tasks`.
 """

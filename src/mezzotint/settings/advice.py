@@ -1,7 +1,6 @@
-"""What is advised, by setting, with the reason where one is known: for `mezzotint explain`, and for `mezzotint check`,
-which says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents, which speak of Stable
-Diffusion, and MindONE's of SDXL.
-"""
+"""Advice on settings, with the reason if one is known: printed by `mezzotint explain`, and by `mezzotint check` when a
+recipe departs from it. Never an error. Taken from EveryDream2's documents for Stable Diffusion and MindONE's for
+SDXL."""
 
 from __future__ import annotations
 
@@ -14,55 +13,54 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.tokens import PART
 
 ADVICE: Mapping[str, str] = {
-    "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
-    "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
+    "data.resolution": "SD 1.5 can be trained at 576, 640 and 704 as well as 512, especially with hundreds of images; "
+    "train a 768-pixel model around 768. Higher resolutions need more memory and a lower rate.",
     "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
-    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher. An adapter takes ten to twenty "
+    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher. An adapter needs ten to twenty "
     "times as much.",
     "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
-    "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
-    "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
-    "it.",
-    "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
-    "the rate that is printed.",
+    "optim.schedule.decay_steps": "Leave it unset: after a decay that ends before the run, the rate stays at the "
+    "floor, or a cosine rises again; a decay over three times as long as the run hardly lowers the rate.",
+    "optim.lr_batch_power": "It raises the rate for every batch above 1, so start low, at 2e-6, and check the "
+    "printed rate.",
     "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
-    "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
-    "optim.optimizer.kind": "prodigy finds the rate, and optim.lr is a factor of it: leave it at 1.",
-    "optim.optimizer.eps": "A larger one calms gradients that explode.",
-    "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
-    "into everything.",
-    "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
-    "caption tells which way something moves or turns.",
-    "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
-    "run.gradient_checkpointing.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
+    "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in range.",
+    "optim.optimizer.kind": "prodigy estimates the learning rate, and optim.lr is a factor of it: leave it at 1.",
+    "optim.optimizer.eps": "A larger value helps against exploding gradients.",
+    "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; with more, the style "
+    "appears everywhere.",
+    "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; for clips, not if captions "
+    "mention the direction of a movement or turn.",
+    "data.batch_size": "With images batched together by name, their number of each shape should be a multiple of it.",
+    "run.gradient_checkpointing.enabled": "Not below 640 on a GPU of 24 GB; needed above 768 there.",
     "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
     "steps, where more can diverge.",
     "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
-    "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
-    "noisiest timesteps weigh about 0.005.",
-    "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
+    "objective.min_snr_gamma": "5, or 1 or 20; for v-prediction not in the form prediction, which gives the noisiest "
+    "timesteps a weight of about 0.005.",
+    "objective.zero_terminal_snr": "For v-prediction models; set sample.guidance_rescale=0.7.",
     "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
     "interval of 50, 0.99 or less.",
-    "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
-    "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
+    "optim.ema.interval": "1 on the GPU; on the CPU a larger one makes updates cheaper, and needs a lower decay.",
+    "optim.ema.device": "cpu on GPUs of 16 GB and less, same from 40 GB on.",
     "optim.ema.strength": "0.01 to 0.15.",
-    "run.memory_limit": "59GB where a card has 64.",
-    "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
-    "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
-    "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
+    "run.memory_limit": "59GB on a device of 64 GB.",
+    "run.vae_dtype": "fp32 for SDXL, whose original VAE overflows in fp16.",
+    "run.weight_dtype": "fp32: fp16 weights can make SDXL training unstable. If you need them, the repaired VAE "
+    "(fp16-fix) in model.vae helps a little, and so does a cache encoded in fp32.",
     "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
-    "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
+    "run.seed": "A fixed one to compare settings; -1 when a model is often stopped and continued in new runs.",
 }
-"""Sentences by path."""
+"""Advice by path."""
 
 BOUNDARY = 25e9
-"""Bytes; a card of 24 GB has a little less."""
+"""Bytes; a GPU of 24 GB has a little less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a rule looks at. steps: of the run, None where it is not known. memory: bytes of the device, None where
-    nobody tells or it is no GPU. prediction: of the model, None where it is not known."""
+    """What a rule checks. steps: of the run, None if unknown. memory: bytes of the device, None if unknown or not a
+    GPU. prediction: of the model, None if unknown."""
 
     recipe: Recipe
     steps: int | None = None
@@ -77,7 +75,8 @@ class Seen:
 
     @property
     def has_rate(self) -> bool:
-        """Whether the advised rates are meant for what is trained, a denoiser's own weights, and for its optimizer."""
+        """Whether the advised rates apply: to a denoiser's own weights, trained by an optimizer with AdamW's usual
+        rates."""
         model = self.recipe.model
         return self.recipe.optim.optimizer.takes_usual_rates and not model.has_adapter and model.train != (PART,)
 
@@ -85,27 +84,27 @@ class Seen:
 def notes(
     recipe: Recipe, *, steps: int | None = None, memory: int | None = None, prediction: str | None = None
 ) -> list[str]:
-    """Where a recipe leaves the advice, a sentence each. A model from nothing, or of another kind, is not advised.
-    steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
+    """Where a recipe departs from the advice, a sentence each. Random weights and other families get none. steps,
+    memory, prediction: as in `Seen`; a prediction that the recipe names has precedence."""
     if recipe.model.weights == "random":
         return []
     names, optimizer = family_spec(recipe.model.family).advice, recipe.optim.optimizer
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
-    left = [f"{path} {words}; advised: {ADVICE[path]}" for name in names for path, words in _RULES[name](seen)]
+    departures = [f"{path} {text}; advised: {ADVICE[path]}" for name in names for path, text in _RULES[name](seen)]
     of_optimizer = optimizer.advice(recipe.data.batch_size) if "rates" in names else ()
-    return left + [f"optim.optimizer.kind {words}; advised: {optimizer.advised}" for words in of_optimizer]
+    return departures + [f"optim.optimizer.kind {text}; advised: {optimizer.advised}" for text in of_optimizer]
 
 
 def less_memory(recipe: Recipe) -> str:
-    """What to do when a step does not fit into memory, of what the recipe does not do yet."""
+    """What to do when a step does not fit into memory; only ways that the recipe does not use yet."""
     run = recipe.run
     ways = []
     if run.micro_batch != 1 and recipe.data.batch_size > 1:
-        now = f" below {run.micro_batch}" if run.micro_batch is not None else "=1"
-        ways.append(f"{'lower' if run.micro_batch else 'set'} run.micro_batch{now} (the mathematics stays the same)")
+        value = f" below {run.micro_batch}" if run.micro_batch is not None else "=1"
+        ways.append(f"{'lower' if run.micro_batch else 'set'} run.micro_batch{value} (the mathematics stays the same)")
     if not run.gradient_checkpointing.enabled:
         ways.append("set run.gradient_checkpointing.enabled=true")
-    ways.append(f"take a data.resolution below {recipe.data.resolution}")
+    ways.append(f"set data.resolution below {recipe.data.resolution}")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
@@ -117,7 +116,7 @@ def _of_rates(seen: Seen) -> _Notes:
     schedule, steps = optim.schedule, seen.steps
     most = 5e-6 if data.resolution < 768 else 2.5e-6
     if seen.has_rate and data.batch_size * optim.accumulation <= 8 and seen.rate > 1.5 * most:
-        yield "optim.lr", f"comes to {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
+        yield "optim.lr", f"is effectively {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
     decay = schedule.decay_steps
     if decay is not None and steps is not None and schedule.kind not in ("constant", "piecewise"):
         after = ""
@@ -161,8 +160,8 @@ def _of_noise(seen: Seen) -> _Notes:
     if gamma is not None and gamma not in (1.0, 5.0, 20.0):
         yield "objective.min_snr_gamma", f"is {gamma:g}"
     elif gamma is not None and objective.min_snr_form == "prediction" and seen.prediction == "v":
-        what = f"is {gamma:g}, the model predicts v, and objective.min_snr_form is prediction"
-        yield "objective.min_snr_gamma", what
+        text = f"is {gamma:g}, the model predicts v, and objective.min_snr_form is prediction"
+        yield "objective.min_snr_gamma", text
     if objective.zero_terminal_snr and seen.recipe.model.prediction == "epsilon":
         yield "objective.zero_terminal_snr", "is true, and model.prediction is epsilon"
     elif objective.zero_terminal_snr and not seen.recipe.sample.guidance_rescale:
@@ -194,10 +193,10 @@ def _of_gamma(seen: Seen) -> _Notes:
 
 def _of_half_precision(seen: Seen) -> _Notes:
     run = seen.recipe.run
-    kept = run.vae_dtype or run.frozen_dtype
-    is_half = kept == "fp16" or (run.precision == "fp16" and kept == "same")
+    dtype = run.vae_dtype or run.frozen_dtype
+    is_half = dtype == "fp16" or (run.precision == "fp16" and dtype == "same")
     if is_half and seen.recipe.model.vae is None:
-        yield "run.vae_dtype", "comes to fp16, and model.vae names no other VAE"
+        yield "run.vae_dtype", "is effectively fp16, and model.vae names no other VAE"
     if run.precision == "fp16" and run.weight_dtype == "same":
         yield "run.weight_dtype", "is same, and run.precision is fp16"
 
@@ -211,4 +210,4 @@ _RULES: Mapping[str, Callable[[Seen], _Notes]] = {
     "gamma": _of_gamma,
     "half-precision": _of_half_precision,
 }
-"""By subject: what a family's `SPEC.advice` names."""
+"""The rules by subject, as in a family's `SPEC.advice`."""

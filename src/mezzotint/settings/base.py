@@ -1,6 +1,6 @@
-"""What all recipe sections share: frozen typed settings, units, intervals, and what a change means on resume.
+"""What all recipe sections share: frozen typed settings, units, intervals, and rules for changes on resume.
 
-Every field carries its help text as the docstring below it, and a `Change`: what happens when a run is resumed with
+Every field has its help text as the docstring below it, and a `Change`: what happens when a run is resumed with
 another value.
 """
 
@@ -23,7 +23,7 @@ ChangeKind = Literal["free", "recorded", "allow", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a changed value means when a run is resumed.
+    """What happens when a run is resumed with another value of a setting.
 
     free: nothing. recorded: allowed, and written into the history with "not bit-exact from step N".
     allow: refused unless `run.allow_change` names it, then recorded. never: always refused; start a new run from these
@@ -34,9 +34,9 @@ class Change:
 
 
 LARGEST = 1e30
-"""Of a setting's number: float32 ends at 3.4e38, and it is multiplied with others."""
+"""The largest number of a setting: float32 ends at 3.4e38, and settings are multiplied."""
 MOST_STEPS = 10**9
-"""Of a run: beyond, counting alone would take hours and gigabytes."""
+"""The longest run in steps: with more, counting would take hours and gigabytes."""
 MOST_EPOCHS = 10**6
 
 FREE = Change("free")
@@ -46,7 +46,7 @@ NEVER = Change("never")
 
 
 class Section(BaseModel):
-    """A group of settings: frozen, unknown keys refused, defaults one would train with."""
+    """A group of settings: frozen, unknown keys refused, usable defaults."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
@@ -62,17 +62,17 @@ class Section(BaseModel):
     def _is_within_float32(self) -> Self:
         for name, value in self:
             if isinstance(value, float) and abs(value) > LARGEST:
-                raise ValueError(f"{name} is {value:g}, too much to compute with; write at most {LARGEST:g}")
+                raise ValueError(f"{name} is {value:g}, too large to compute with; write at most {LARGEST:g}")
         return self
 
     def contradictions(self) -> Iterator[str]:
-        """What does not fit together in it, a sentence each. The first one is shown."""
+        """Contradictions between its settings, a sentence each. The first one is shown."""
         yield from ()
 
     @classmethod
     def add_section(cls, name: str, kind: type[Section] | None) -> None:
-        """Adds the settings that one choice has, such as `model.flux` of a family; their docstring is the section's
-        help. None are none."""
+        """Adds the settings of one choice, such as `model.flux` of a family; their docstring is the section's help.
+        kind: None adds nothing."""
         if kind is not None:
             about = inspect.cleandoc(kind.__doc__ or "")
             info = FieldInfo.from_annotated_attribute(kind, Field(default=kind(), description=about))
@@ -80,13 +80,12 @@ class Section(BaseModel):
             cls.model_rebuild(force=True)
 
     def own(self, kind: type[S]) -> S:
-        """The section that one choice has, by its class."""
+        """The section of one choice, by its class."""
         return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
 
 
 def change_of(section: type[Section], field: str) -> ChangeKind:
-    """The resume rule of a field; a nested section without a mark of its own is decided field by field and counts as
-    `allow` here."""
+    """The resume rule of a field. A nested section without a rule counts as `allow` here; its fields decide."""
     for mark in section.model_fields[field].metadata:
         if isinstance(mark, Change):
             return mark.kind
@@ -95,8 +94,8 @@ def change_of(section: type[Section], field: str) -> ChangeKind:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """An interval: `Every(500, "steps")`, `Every(2, "epochs")`, `Every(10, "minutes")`. A recipe writes `500 steps`,
-    or `500` for steps."""
+    """An interval: `Every(500, "steps")`, `Every(2, "epochs")`, `Every(10, "minutes")`; in a recipe `500 steps`, or
+    `500` for steps."""
 
     count: float
     unit: Literal["steps", "epochs", "minutes"]
@@ -107,7 +106,7 @@ class Every:
 
     @staticmethod
     def parse(text: object) -> Every:
-        """Reads `500`, `"500 steps"`, `"1 epoch"`, `"7.5 minutes"`. Raises ValueError with what is expected."""
+        """Reads `500`, `"500 steps"`, `"1 epoch"`, `"7.5 minutes"`. Raises ValueError with the expected form."""
         if isinstance(text, Every):
             return text
         if isinstance(text, bool) or not isinstance(text, (int, float, str)):
@@ -133,7 +132,7 @@ class Every:
 
 
 def _interval_hint(text: str) -> str:
-    """`; did you mean '10 minutes'?` for a unit that is written short."""
+    """`; did you mean '10 minutes'?` for an abbreviated unit."""
     short = re.fullmatch(r"\s*([0-9.]+)\s*(m|s|st|e|ep|h|hrs?|hours?)\.?\s*", text.lower())
     if short is None:
         return ""
@@ -158,8 +157,8 @@ Interval = Annotated[
 
 
 def with_values(section: S, values: Mapping[str, Any]) -> S:
-    """A section with other values, of their types already, at dotted paths within it: for the doors at which a recipe
-    is completed or another one is derived from it. What a run reads is never changed."""
+    """A copy of a section with other values, already of the right types, at dotted paths within it. Used to complete a
+    recipe or to derive another one."""
     for path, value in values.items():
         name, _, inside = path.partition(".")
         if inside:
@@ -169,7 +168,7 @@ def with_values(section: S, values: Mapping[str, Any]) -> S:
 
 
 def as_intervals(value: Any) -> Any:
-    """None is no interval, one value a list of one."""
+    """An empty list for None, a list of one for a single value."""
     return [] if value is None else as_list(value)
 
 
@@ -177,11 +176,11 @@ Intervals = Annotated[tuple[Interval, ...], BeforeValidator(as_intervals)]
 """One interval, a list of several, or null for none."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-"""A share between 0 and 1."""
+"""A fraction between 0 and 1."""
 
 
 def named(value: Any) -> Any:
-    """Refuses the empty path, which would be the current folder: more likely a variable was not set."""
+    """Refuses an empty path, which would be the current folder: probably a variable was not set."""
     if isinstance(value, str) and not value.strip():
         raise ValueError("is empty; write the path, or `.` for the current folder")
     return value
@@ -189,12 +188,11 @@ def named(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """What `reading.read.located` makes of a path; every field that holds one has this mark.
+    """How `reading.read.located` resolves a path; every path field has this mark.
 
-    how: "found" is where it exists, beside the recipe or in the current folder; "found later" the same, and absolute in
-    the current folder where nothing is yet; "absolute" is in the current folder, whether it exists or not; "home" opens
-    `~` alone. shipped: of paths that are looked for, what else it may name: a model or a data set that travels with
-    Mezzotint.
+    how: "found" where it exists, next to the recipe or in the current folder; "found later" the same, and absolute in
+    the current folder if it does not exist yet; "absolute" in the current folder, whether it exists or not; "home"
+    only expands `~`. shipped: for "found", what else it may name: a model or a data set that ships with Mezzotint.
     """
 
     how: Literal["found", "found later", "absolute", "home"]
@@ -211,5 +209,5 @@ AwaitedPath = Annotated[_Named, Located("found later")]
 
 
 def as_list(value: Any) -> Any:
-    """One value where a list is expected is a list of one."""
+    """A list of one for a single value."""
     return value if isinstance(value, (list, tuple)) else [value]

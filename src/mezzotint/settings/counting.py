@@ -1,4 +1,4 @@
-"""How numbers, sizes, durations and lists are written for people: in messages, tables and on the page."""
+"""Numbers, sizes, durations and lists as text: for messages, tables and the board."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ def duration(seconds: float) -> str:
 
 
 def nearest_multiples(number: int, step: int) -> str:
-    """`write 64 or 72`: the multiples of a step below and above a number that is none."""
+    """`write 64 or 72`: the multiples of a step below and above a number that is not a multiple."""
     below = number // step * step
     return f"write {below} or {below + step}" if below > 0 else f"write {step}"

@@ -1,5 +1,5 @@
-"""The whole recipe. Only `tasks` reads it; below, a package takes its own section. It never changes: a few settings may
-be replaced while a run goes, at the start of an epoch, by those of another one."""
+"""The whole recipe. Only `tasks` reads it; below, a package takes its own section. It is frozen; at the start of an
+epoch a run may replace a few settings by those of another recipe (`LIVE`)."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ LIVE = (
     "run.export.single_file_dtype",
     "sample.guidance_rescale",
 )
-"""The settings, by path."""
+"""Settings that may change during a run (`run.live`), by path."""
 
-OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "zero_terminal_snr")
-"""Settings of `objective` that models on straight paths do not know."""
+_NOT_FOR_FLOW = ("timesteps", "timestep_bias", "noise_levels", "time_input", "zero_terminal_snr")
+"""Settings of `objective` that flow-matching models do not have."""
 
 SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
-"""Those of them that runs of before could not change."""
+"""Live settings that earlier versions could not change during a run."""
 
 
 class Recipe(Section):
-    """What a run is to do. Frozen: what ran is what was asked."""
+    """The settings of a run. Frozen: the recorded recipe is the one that ran."""
 
     version: Annotated[Literal[1], FREE] = Field(default=1, alias="schema")
     """The version of this schema."""
 
     model: ModelSettings = ModelSettings()
-    """The model and what of it is trained."""
+    """The model and which parts are trained."""
 
     data: DataSettings = DataSettings()
     """The samples."""
 
     objective: ObjectiveSettings = ObjectiveSettings()
-    """The mathematics."""
+    """The training objective."""
 
     optim: OptimSettings = OptimSettings()
     """The update."""
@@ -65,12 +65,12 @@ class Recipe(Section):
     """The run."""
 
     sample: SampleSettings = SampleSettings()
-    """The pictures drawn from the model."""
+    """How images are sampled from the model."""
 
     @model_validator(mode="before")
     @classmethod
     def _usual_of_family(cls, value: Any) -> Any:
-        """Fills in what a family has by default and the recipe does not write."""
+        """Fills in the family's defaults for values that the recipe does not set."""
         model = value.get("model") if isinstance(value, dict) else None
         name = model.get("family") if isinstance(model, dict) else None
         if isinstance(name, str) and name in registry.names(FAMILIES):
@@ -82,38 +82,38 @@ class Recipe(Section):
 
     def contradictions(self) -> Iterator[str]:
         if self.model.family in registry.names(FAMILIES):
-            yield from self._off_the_path()
+            yield from self._about_flow()
         if self.run.steps is not None and self.run.epochs is not None:
             yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
-            yield "run.whole_epochs is about run.steps, which is not set; set it, or leave this out"
+            yield "run.whole_epochs needs run.steps, which is not set; set it, or leave this out"
         is_held_out = self.data.holdout.fraction > 0 or self.data.holdout.path
         if self.run.save.best and not (is_held_out and self.run.validation.every):
             yield (
-                "run.save.best goes by the held-out loss, and nothing is held out and measured; set "
-                "data.holdout.fraction or data.holdout.path, and run.validation.every"
+                "run.save.best needs a held-out loss, and none is measured; set data.holdout.fraction or "
+                "data.holdout.path, and run.validation.every"
             )
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
             yield (
-                "data.cache.text keeps what the text encoder said before training, but "
+                "data.cache.text stores embeddings of the untrained text encoder, but "
                 f"model.train includes {encoders[0]}; "
-                "set data.cache.text=false or train the denoiser alone"
+                "set data.cache.text=false or train only the denoiser"
             )
         elif self.data.cache.text and self.model.tokens.are_there:
-            yield "data.cache.text knows no new words, and model.tokens brings some; set data.cache.text=false"
+            yield "data.cache.text does not support learned tokens (model.tokens); set data.cache.text=false"
         if tokens.PART in self.model.train and self.run.export.parts == "trained":
-            yield "run.export.parts=trained is about a model's own parts, and new words are none of them; leave it out"
+            yield "run.export.parts=trained exports parts of a model, and learned tokens are none; leave it out"
         if self.objective.posterior == "mean" and self.data.cache.latents and self.data.cache.content == "sample":
             yield (
-                "objective.posterior=mean takes the mean of what an autoencoder says, and data.cache.content=sample "
-                "keeps one draw; set data.cache.content=moments, or leave objective.posterior out"
+                "objective.posterior=mean needs the mean of the latent posterior, and data.cache.content=sample "
+                "stores one sample; set data.cache.content=moments, or leave objective.posterior out"
             )
-        yield from self._with_adapter()
-        yield from self._unshared()
-        yield from self._offloaded()
+        yield from self._about_adapter()
+        yield from self._about_sharding()
+        yield from self._about_offload()
         if self.optim.in_backward:
-            yield from self._not_in_backward()
+            yield from self._about_in_backward()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
@@ -123,37 +123,37 @@ class Recipe(Section):
                 )
         if self.model.last_layers is not None and "text_encoder" not in self.model.train:
             yield (
-                "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
+                "model.last_layers selects layers of the text encoder, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
             )
 
-    def _off_the_path(self) -> Iterator[str]:
-        """What has no meaning for models on straight paths, and what has a meaning for them alone."""
+    def _about_flow(self) -> Iterator[str]:
+        """Settings that flow-matching models do not have, and settings that only they have."""
         spec, objective, plain = family_spec(self.model.family), self.objective, ObjectiveSettings()
         if not spec.is_straight:
             if objective.flow != FlowSettings() or objective.weighting in OF_THE_LOSS:
                 name = "flow" if objective.flow != FlowSettings() else f"weighting={objective.weighting}"
                 yield (
-                    f"objective.{name} is about models on straight paths, and those of model.family="
-                    f"{self.model.family} are not; leave it out"
+                    f"objective.{name} is for flow-matching models, and model.family={self.model.family} is none; "
+                    "leave it out"
                 )
             return
-        for name in OFF_THE_PATH:
+        for name in _NOT_FOR_FLOW:
             if getattr(objective, name) != getattr(plain, name):
                 yield (
-                    f"objective.{name} has no meaning for model.family={self.model.family}, whose models are on "
-                    "straight paths; leave it out (objective.flow says which levels of noise are trained)"
+                    f"objective.{name} has no meaning for model.family={self.model.family}, a flow-matching model; "
+                    "leave it out (objective.flow sets which noise levels are trained)"
                 )
         if self.data.has_clips and self.data.clips.images:
             yield (
-                f"data.clips.images joins pictures to clips, which model.family={self.model.family} does not take; "
+                f"data.clips.images joins images to clips, which model.family={self.model.family} does not support; "
                 "write data.clips.images=0"
             )
         if spec.no_fp16 and self.run.precision == "fp16":
             yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
 
-    def _with_adapter(self) -> Iterator[str]:
-        """What has no meaning where an adapter is trained and no weight of the model's own."""
+    def _about_adapter(self) -> Iterator[str]:
+        """Settings that have no meaning when an adapter is trained instead of the model's weights."""
         if not self.model.has_adapter:
             return
         export = self.run.export
@@ -166,100 +166,98 @@ class Recipe(Section):
             "run.start.optimizer": self.run.start.optimizer is not None,
         }
         for name in (name for name, is_set in whole.items() if is_set):
-            yield f"{name} is about a whole model's weights, and model.adapter trains an adapter; leave one of them out"
+            yield f"{name} is for a whole model's weights, and model.adapter trains an adapter; leave one of them out"
         if self.run.low_bit and self.model.adapter.init == "pissa":
             yield (
-                "model.adapter.init=pissa takes vectors out of the weights, and what is left does not fit in as few "
-                f"bits as run.frozen_dtype={self.run.frozen_dtype} has; take another model.adapter.init, or "
+                "model.adapter.init=pissa subtracts vectors from the weights, and the rest does not fit into the bits "
+                f"of run.frozen_dtype={self.run.frozen_dtype}; set another model.adapter.init, or "
                 "run.frozen_dtype=same"
             )
         if self.model.adapter.max_norm is not None and self.optim.in_backward:
-            yield "model.adapter.max_norm measures layers after a step, optim.in_backward has none; leave one out"
+            yield "model.adapter.max_norm measures layers after a step, optim.in_backward does not; leave one out"
         if self.model.adapter.max_norm is not None and self.run.runtime == "fsdp":
             yield (
-                "model.adapter.max_norm measures whole tensors, and with run.runtime=fsdp no process has any; leave it "
-                "out, or take run.runtime=ddp"
+                "model.adapter.max_norm needs whole tensors, and with run.runtime=fsdp no process has any; leave it "
+                "out, or set run.runtime=ddp"
             )
 
-    def _not_in_backward(self) -> Iterator[str]:
+    def _about_in_backward(self) -> Iterator[str]:
         optim, run = self.optim, self.run
-        why = "optim.in_backward lets each gradient go at once, and"
+        why = "optim.in_backward frees each gradient at once, and"
         if optim.accumulation > 1:
             yield f"{why} optim.accumulation={optim.accumulation} sums them over batches; set optim.accumulation=1"
         if run.micro_batch is not None and run.micro_batch < self.data.batch_size:
             yield f"{why} run.micro_batch={run.micro_batch} sums them over passes; leave it out"
         if optim.clip.norm is not None and optim.clip.scope != "tensor":
-            yield (
-                f"{why} optim.clip measures many of them together; set optim.clip.norm=null or optim.clip.scope=tensor"
-            )
+            yield (f"{why} optim.clip needs many of them together; set optim.clip.norm=null or optim.clip.scope=tensor")
         if run.precision == "fp16":
-            yield f"{why} the loss scale of run.precision=fp16 wants to see them all before any moves; take bf16"
+            yield f"{why} the loss scale of run.precision=fp16 needs all of them before the update; set bf16"
         if run.runtime in ("ddp", "fsdp"):
-            yield f"{why} run.runtime={run.runtime} sums them over processes; take run.runtime=single"
+            yield f"{why} run.runtime={run.runtime} sums them over processes; set run.runtime=single"
         for part in self.model.train:
-            one = optim.part_optimizer.get(part, optim.optimizer)
-            if one.is_of_package:
-                yield f"{why} {one.label} moves its weights together; take adamw, adafactor or lion"
+            optimizer = optim.part_optimizer.get(part, optim.optimizer)
+            if optimizer.is_of_package:
+                yield f"{why} {optimizer.label} updates all weights together; use adamw, adafactor or lion"
 
-    def _offloaded(self) -> Iterator[str]:
-        """What cannot be where blocks come and go."""
+    def _about_offload(self) -> Iterator[str]:
+        """What does not work with layer streaming."""
         if self.run.offload.blocks is None:
             return
-        why = "run.offload.blocks sends the weights of blocks to and fro, and"
+        why = "run.offload.blocks moves the weights of blocks between host and device, and"
         if self.run.runtime == "fsdp":
-            yield f"{why} run.runtime=fsdp shares them out and gathers them itself; leave one of them out"
+            yield f"{why} run.runtime=fsdp shards and gathers them itself; leave one of them out"
         if self.run.compile:
-            yield f"{why} run.compile takes them to be where they are; leave one of them out"
+            yield f"{why} run.compile expects them to stay in place; leave one of them out"
         if self.model.has_adapter and self.model.adapter.init == "pissa":
-            yield f"{why} model.adapter.init=pissa writes into them; take another model.adapter.init"
+            yield f"{why} model.adapter.init=pissa writes into them; set another model.adapter.init"
         if self.run.runtime == "ddp" and not self.model.has_adapter:
             yield (
-                f"{why} without an adapter their gradients with them, which run.runtime=ddp sums on the device; take "
+                f"{why} without an adapter their gradients, too, which run.runtime=ddp sums on the device; set "
                 "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
             )
 
-    def _unshared(self) -> Iterator[str]:
-        """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
+    def _about_sharding(self) -> Iterator[str]:
+        """What needs whole tensors and cannot work on shards of rows."""
         if self.run.runtime != "fsdp":
             return
         if self.run.low_bit:
             yield (
-                f"run.frozen_dtype={self.run.frozen_dtype} keeps whole matrices, and run.runtime=fsdp shares out rows "
-                "of weights; take run.runtime=ddp, or run.frozen_dtype=same"
+                f"run.frozen_dtype={self.run.frozen_dtype} needs whole matrices, and run.runtime=fsdp shards rows "
+                "of weights; set run.runtime=ddp, or run.frozen_dtype=same"
             )
         if self.run.export.optimizer_file is not None or self.run.start.optimizer is not None:
             yield (
-                "run.export.optimizer_file and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
-                "no process has any; leave them out, or take run.runtime=ddp"
+                "run.export.optimizer_file and run.start.optimizer need whole tensors, and with run.runtime=fsdp "
+                "no process has any; leave them out, or set run.runtime=ddp"
             )
-        for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
+        for part, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if not optimizer.allows_sharding:
-                where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"
+                where = "optim.optimizer" if part == "optimizer" else f"optim.part_optimizer of {part}"
                 yield (
-                    f"run.runtime is fsdp, and {where} is {optimizer.kind}, which needs whole tensors; take one of "
-                    f"{', '.join(_that_allow_sharding())}, or run.runtime=ddp"
+                    f"run.runtime is fsdp, and {where} is {optimizer.kind}, which needs whole tensors; set one of "
+                    f"{', '.join(_shardable_optimizers())}, or run.runtime=ddp"
                 )
 
 
-def _that_allow_sharding() -> list[str]:
+def _shardable_optimizers() -> list[str]:
     names = registry.names("settings/optimizers", skip_unimported=True)
     return [name for name in names if registry.find("settings/optimizers", name).Settings.allows_sharding]
 
 
 def effective(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain values, every default written out."""
+    """The recipe as plain values, with all defaults."""
     return recipe.model_dump(mode="json", by_alias=True)
 
 
 def live_values(recipe: Recipe) -> dict[str, Any]:
-    """Their values in a recipe, as JSON, by path."""
+    """The values of live settings in a recipe, as JSON, by path."""
     tree = recipe.model_dump(mode="json", by_alias=True)
     return {path: reduce(lambda inside, word: inside[word], path.split("."), tree) for path in LIVE}
 
 
 def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values of live settings, checked as any. values: as `live_values` gives them; those that
-    are not named stay. Raises pydantic's ValidationError."""
+    """The recipe with other values of live settings, validated. values: as `live_values` returns them; others stay.
+    Raises pydantic's ValidationError."""
     for path, value in values.items():
         assert path in LIVE, path
         recipe = replaced(recipe, path.split("."), value)
@@ -267,8 +265,8 @@ def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
 
 
 def replaced(section: S, words: Sequence[str], value: Any) -> S:
-    """The section with another value of one setting, checked as any. words: of its path. value: as JSON. Raises
-    pydantic's ValidationError."""
+    """The section with another value of one setting, validated. words: of its path. value: as JSON. Raises pydantic's
+    ValidationError."""
     name, *inside = words
     if inside:
         return with_values(section, {name: replaced(getattr(section, name), inside, value)})

@@ -1,5 +1,4 @@
-"""The settings explained from their own source: for `mezzotint explain` and for editors (JSON Schema). The sections are
-the only place where a setting is written down; everything here is read off them."""
+"""Explanations of settings, taken from their own source: for `mezzotint explain` and for editors (JSON Schema)."""
 
 from __future__ import annotations
 
@@ -31,20 +30,21 @@ ON_RESUME: dict[ChangeKind, str] = {
     "allow": "refused, unless run.allow_change names it",
     "never": "refused; start a new run from these weights",
 }
-"""What a changed value does when a run goes on, in words."""
+"""What happens when a run is resumed with another value."""
 
 _MOST_MATCHES, _MOST_OTHERS = 12, 6
-"""So many settings are listed for a phrase, and beside the setting that a name of another trainer stands for."""
+"""How many settings are listed for a phrase, and how many more for another trainer's name of a setting."""
 
 _LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def explain(path: str) -> str:
-    """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole. A name of another trainer
-    is explained as ours, with who calls it so; for other words the settings whose path or help has them are listed.
+    """The explanation of a setting or a section, as text of at most 100 columns; `recipe` is the whole. A name of
+    another trainer is explained as our setting, with the trainers that use it. For other words, the settings whose path
+    or help contains them are listed.
 
-    Raises RecipeError E1013 with the nearest path where there is none.
+    Raises RecipeError E1013 with the nearest path if nothing matches.
     """
     text = explain_name(path)
     if text is not None:
@@ -52,28 +52,28 @@ def explain(path: str) -> str:
     matches = search(path) if "." not in path else []
     if matches:
         return _explain_matches(path, matches)
-    meant = nearest(path)
-    hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
+    near = nearest(path)
+    hint = f"did you mean {near}?" if near else "`mezzotint explain recipe` lists all settings"
     raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
 
 
 @functools.cache
 def error_codes() -> Mapping[str, str]:
-    """What every code means, in order: those of `mezzotint.codes`, of folders of `compat` and of packages; see
+    """The text of every code, in order: those of `mezzotint.codes`, of folders of `compat` and of packages; see
     `codes`."""
     tables = [registry.find("codes", name).CODES for name in registry.names("codes", skip_unimported=True)]
     return dict(sorted((code, text) for table in tables for code, text in table.items()))
 
 
 def explain_code(code: str) -> str | None:
-    """What `mezzotint explain` prints of a code: its title, a line break, and its paragraph. None when there is no such
+    """What `mezzotint explain` prints for a code: its title, a line break, and its paragraph. None for an unknown
     code."""
     text = error_codes().get(code.upper())
     return text if text is None or "\n" in text else f"{text}\n{SEE_MESSAGE}"
 
 
 def explain_name(path: str) -> str | None:
-    """The same for a path of ours or a name of another trainer; None for anything else."""
+    """`explain` for a path of ours or a name of another trainer; None for anything else."""
     if path in by_path():
         return _explain_setting(by_path()[path])
     if path in sections() or path == "recipe":
@@ -81,33 +81,33 @@ def explain_name(path: str) -> str | None:
     inside = owner(path)
     if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
         return _explain_setting(inside[0])
-    now = new_path(path)
-    if now is not None:
-        return f"{path} is called {now} now\n\n{explain(now)}"
-    known = foreign(path)
-    if known is not None:
-        return _explain_foreign(path.lstrip("-"), known)
+    renamed = new_path(path)
+    if renamed is not None:
+        return f"{path} was renamed to {renamed}\n\n{explain(renamed)}"
+    match = foreign(path)
+    if match is not None:
+        return _explain_foreign(path.lstrip("-"), match)
     return None
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a recipe file, for editors and for other programs. Keys that are not settings are
-    refused, and one value may stand where a list may, as in the reader."""
+    refused, and a list may be written as one value, as in the reader."""
     schema = Recipe.model_json_schema(by_alias=True, schema_generator=_Schema)
     schema = {"$schema": _DIALECT, **schema, "title": "Mezzotint recipe"}
     for setting in settings():
         if setting.shape.one_for_many:
-            _admit_one(schema, setting)
+            _allow_single(schema, setting)
     return _tidy(schema)  # type: ignore[no-any-return]
 
 
 def json_schema_text() -> str:
-    """`json_schema` as the file that ships."""
+    """`json_schema` as the text of the shipped file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 class _Schema(GenerateJsonSchema):
-    """Schema without pydantic's titles: they repeat the key with a capital."""
+    """Schema without pydantic's titles, which repeat the key with a capital."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -137,8 +137,8 @@ def _base_words(shape: Shape) -> str:
     names: dict[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", Path: "path"}
     names[Any] = "value"
     names[Every] = "interval such as `500 steps`"
-    if all(isinstance(one, type) and issubclass(one, Section) for one in get_args(base) or (base,)):
-        return "settings, as of the section of that kind"
+    if all(isinstance(kind, type) and issubclass(kind, Section) for kind in get_args(base) or (base,)):
+        return "settings, as in the section of that kind"
     if get_origin(base) is Union:
         return ", or ".join(type_words(shape.item(index)) for index in range(len(get_args(base))))
     assert base in names, f"{base} has no words in the reference"
@@ -175,12 +175,12 @@ def _explain_setting(row: Setting) -> str:
     return "\n".join(text)
 
 
-def _explain_foreign(name: str, known: Foreign) -> str:
-    note = f": {known.note}" if known.note else ""
-    if known.path is None:
-        return wrapped(f"{name} ({known.origin}) has no counterpart here{note}.").strip()
-    text = wrapped(f"{name} ({known.origin}) is {known.path} here{note}.").strip() + f"\n\n{explain(known.path)}"
-    others = ", ".join([path for path in search(name) if path != known.path][:_MOST_OTHERS])
+def _explain_foreign(name: str, match: Foreign) -> str:
+    note = f": {match.note}" if match.note else ""
+    if match.path is None:
+        return wrapped(f"{name} ({match.origin}) has no counterpart here{note}.").strip()
+    text = wrapped(f"{name} ({match.origin}) is {match.path} here{note}.").strip() + f"\n\n{explain(match.path)}"
+    others = ", ".join([path for path in search(name) if path != match.path][:_MOST_OTHERS])
     return f"{text}\n\n{wrapped(f'See also: {others}')}" if others else text
 
 
@@ -188,19 +188,19 @@ def _explain_section(path: str) -> str:
     prefix = "" if path == "recipe" else f"{path}."
     about = sections().get(path) or one_line(Recipe.__doc__)
     helps = {row.path: row.help for row in settings() if row.path.startswith(prefix)}
-    return "\n".join([path, wrapped(about), "", *_listed(helps)])
+    return "\n".join([path, wrapped(about), "", *_overview(helps)])
 
 
 def _explain_matches(phrase: str, matches: Sequence[str]) -> str:
-    """Settings and sections that a phrase was found in."""
+    """Settings and sections that match a phrase."""
     head = f"Settings about {phrase!r}:"
     if len(matches) > _MOST_MATCHES:
         head = f"Settings about {phrase!r}, the nearest {_MOST_MATCHES} of {len(matches)}:"
     about = {**sections(), **{row.path: row.help for row in settings()}}
-    return "\n".join([head, "", *_listed({path: about[path] for path in matches[:_MOST_MATCHES]})])
+    return "\n".join([head, "", *_overview({path: about[path] for path in matches[:_MOST_MATCHES]})])
 
 
-def _listed(helps: Mapping[str, str]) -> Iterator[str]:
+def _overview(helps: Mapping[str, str]) -> Iterator[str]:
     """A line for each setting or section with the first sentence of its help."""
     width = max(map(len, helps))
     for path, text in helps.items():
@@ -215,21 +215,21 @@ def wrapped(text: str) -> str:
 
 
 def default_text(row: Setting) -> str:
-    """The default as it is written in a recipe; JSON for what is no text."""
+    """The default as written in a recipe; JSON for values other than texts."""
     value = row.default
     if isinstance(value, list) and len(value) == 1 and "or a list of them" in type_words(row.shape):
-        value = value[0]  # as one would write it
+        value = value[0]  # as it is usually written
     return json.dumps(value, ensure_ascii=False).strip('"') or '""'
 
 
-def _admit_one(schema: dict[str, Any], setting: Setting) -> None:
+def _allow_single(schema: dict[str, Any], setting: Setting) -> None:
     field = schema["$defs"][setting.section.__name__]["properties"][setting.name]
     array = {key: field.pop(key) for key in ("type", "items", "minItems", "maxItems") if key in field}
     field["anyOf"] = [array, array["items"]]
 
 
 def _tidy(schema: Any) -> Any:
-    """Descriptions on one line, since they come from docstrings."""
+    """Joins the lines of descriptions, which come from docstrings."""
     if isinstance(schema, dict):
         return {
             key: one_line(value) if key == "description" and isinstance(value, str) else _tidy(value)

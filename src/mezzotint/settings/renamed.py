@@ -1,6 +1,6 @@
-"""Names that settings and their values had in earlier commits. Nothing reads the old names: an unknown-key error and
-`mezzotint explain` name the new one, and `mezzotint migrate` rewrites a recipe. Modules of the group
-`mezzotint.settings.renamed` add `SETTINGS` and `VALUES` of their own."""
+"""Earlier names of settings and of their values. Recipes with old names are not accepted: the unknown-key error and
+`mezzotint explain` report the new name, and `mezzotint migrate` rewrites a recipe. Modules of the group
+`mezzotint.settings.renamed` add their own `SETTINGS` and `VALUES`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
     "run.half_precision": {"products": "matmuls"},
     "run.weight_dtype": {"alone": "pure"},
 }
-"""New path of a setting → its old values and what they are called now."""
+"""New path of a setting → old value → new value."""
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def _tables(name: str) -> list[Mapping[str, Any]]:
 
 
 def new_path(path: str) -> str | None:
-    """What a setting or a section is called now; None where its name has not changed."""
+    """The new path of a renamed setting or section; None if it was not renamed."""
     of_part = path.split(".")
     if path.startswith("optim.part_schedule.") and len(of_part) == 4:  # as optim.schedule, for one part of the model
         renamed = settings().get(f"optim.schedule.{of_part[3]}")
@@ -105,7 +105,7 @@ def new_path(path: str) -> str | None:
 
 
 def new_value(path: str, value: Any) -> Any:
-    """What a value is called now. path: of the setting, as it is called now."""
+    """The new name of a value. path: the new path of its setting."""
     if path.startswith("optim.part_schedule."):
         path = f"optim.schedule.{path.rpartition('.')[2]}"
     try:

@@ -1,7 +1,7 @@
-"""What may differ between the recipe a checkpoint was made with and the one it is continued with.
+"""What may differ between the recipe of a checkpoint and the recipe that resumes it.
 
-Every setting carries its rule (`Change`): free, recorded, allow, never. Comparison goes leaf by leaf over the JSON of
-both, so that the words of a file play no part.
+Every setting has a rule (`Change`): free, recorded, allow, never. Comparison goes leaf by leaf over the JSON of both,
+so spelling and comments of a file do not matter.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DEFAULT_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One setting with two values, as JSON: in the checkpoint's recipe (old) and in the one asked for (new). change:
-    the rule that holds for it here."""
+    """One setting with two values, as JSON: in the checkpoint's recipe (old) and in the requested one (new). change:
+    its rule in this case."""
 
     path: str
     old: Any
@@ -38,76 +38,75 @@ class Difference:
 def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     """Every setting in which a recorded recipe and a new one differ, in the order of the sections.
 
-    old: `recipe.model_dump(mode="json", by_alias=True)` as a checkpoint keeps it. A setting that the recorded recipe
-    does not have, such as one of a package, counts as its default; one that is not known here counts as recorded. A
-    longer run under a constant rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is
-    whatever was drawn.
+    old: `recipe.model_dump(mode="json", by_alias=True)` as recorded in a checkpoint. A setting that the recorded recipe
+    lacks, such as one of a package, counts as its default; one that is unknown here counts as recorded. A longer run
+    with a constant rate is free, because no earlier step would differ. A `run.seed` of -1 equals any drawn seed.
     """
     now = new.model_dump(mode="json", by_alias=True)
     differing = []
     for setting in settings():
         before, after = _at(old, setting), _at(now, setting)
         if before != after and not (setting.path == "run.seed" and after == -1):
-            change: ChangeKind = "free" if _only_longer(setting.path, old, now) else setting.change
+            change: ChangeKind = "free" if _only_extends(setting.path, old, now) else setting.change
             differing.append(Difference(setting.path, before, after, change))
-    gone = sorted(set(_leaves(old)) - set(by_path()))
-    return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
+    unknown = sorted(set(_leaves(old)) - set(by_path()))
+    return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in unknown))
 
 
 def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
-    """Sorts differences by what becomes of them: those that the history records, and those that are refused.
+    """Sorts differences into those that the history records and those that are refused.
 
     allow_change: `run.allow_change` of the new recipe: settings (`optim.lr`) or sections (`optim`). The word `data` is
-    kept for the data set's content and allows no setting; `data.captions` does. Problems: E1510 for what
+    reserved for the content of the data set and allows no setting; `data.captions` does. Problems: E1510 for what
     `run.allow_change` could allow, E1511 for what it cannot.
     """
     recorded: list[Difference] = []
     problems: list[Problem] = []
-    for one in differing:
-        was = f"is {shown(one.new)}, the checkpoint was made with {shown(one.old)}"
-        match one.change:
+    for difference in differing:
+        path, values = difference.path, f"is {shown(difference.new)}, but {shown(difference.old)} in the checkpoint"
+        match difference.change:
             case "free":
                 continue
             case "recorded":
-                recorded.append(one)
+                recorded.append(difference)
             case "allow":
-                if _allowed(one.path, allow_change):
-                    recorded.append(one)
+                if _is_allowed(path, allow_change):
+                    recorded.append(difference)
                 else:
-                    remedy = f"put it back, or accept a run that is not bit-exact with run.allow_change=[{one.path}]"
-                    problems.append(Problem(one.path, was, remedy, "E1510"))
+                    remedy = f"restore it, or accept a run that is not bit-exact with run.allow_change=[{path}]"
+                    problems.append(Problem(path, values, remedy, "E1510"))
             case "never":
-                problems.append(Problem(one.path, was, "put it back", "E1511"))
+                problems.append(Problem(path, values, "restore it", "E1511"))
             case _:
-                raise AssertionError(one.change)
+                raise AssertionError(difference.change)
     return recorded, problems
 
 
 def data_changed(allow_change: Sequence[str]) -> list[Problem]:
-    """What is wrong when the data set is not the one that the checkpoint was trained on: E1513, unless
-    `run.allow_change` has the word `data`."""
+    """The problem of a data set that is not the one that the checkpoint was trained on: E1513, unless
+    `run.allow_change` contains `data`."""
     if "data" in allow_change:
         return []
-    what = "pictures, captions or repeats are not those that the checkpoint was trained on"
-    remedy = "put them back, or write run.allow_change=[data] to go on with these"
-    return [Problem("data.path", what, remedy, "E1513")]
+    message = "images, captions or repeats are not those that the checkpoint was trained on"
+    remedy = "restore them, or write run.allow_change=[data] to continue with these"
+    return [Problem("data.path", message, remedy, "E1513")]
 
 
 def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
-    """The words of `run.allow_change` that name no setting, no section, and none of `data`, `model`, `code`: E1001."""
+    """The words of `run.allow_change` that are no setting, no section, and none of `data`, `model`, `code`: E1001."""
     known = {"data", "model", "code", *by_path(), *sections()}
     return [
-        Problem("run.allow_change", f"{word!r} is no setting", advice(word), "E1001")
+        Problem("run.allow_change", f"{word!r} is not a setting", advice(word), "E1001")
         for word in allow_change
         if word not in known
     ]
 
 
-def _allowed(path: str, allow_change: Sequence[str]) -> bool:
+def _is_allowed(path: str, allow_change: Sequence[str]) -> bool:
     return any(path == word or (word not in ("data", "code") and path.startswith(word + ".")) for word in allow_change)
 
 
-def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
+def _only_extends(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
     if path not in ("run.steps", "run.epochs", "run.extend"):
         return False
     if any(depends_on_length(tree) for tree in (old, new)):
@@ -117,7 +116,7 @@ def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def depends_on_length(tree: dict[str, Any]) -> bool:
-    """Whether a recipe's rates or its average would have gone otherwise in a run of another length."""
+    """Whether a recipe's rates or its average depend on the length of the run."""
     schedules = [_section(tree, "optim.schedule"), *_value(tree, "optim.part_schedule").values()]
     for schedule in schedules:
         if schedule.get("kind", "constant") != "constant" or schedule.get("decay_steps") is not None:
@@ -133,7 +132,7 @@ def _section(tree: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _length(tree: dict[str, Any]) -> tuple[str, float]:
-    """(unit, number) of a run's length."""
+    """The (unit, number) of a run's length."""
     epochs = _value(tree, "run.epochs")
     if epochs is not None:
         return "epochs", float(epochs)
@@ -141,7 +140,7 @@ def _length(tree: dict[str, Any]) -> tuple[str, float]:
 
 
 def _is_longer(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether `run.extend` stayed, or grew in its own unit."""
+    """Whether `run.extend` stayed, or grew in the same unit."""
     before, after = (_value(tree, "run.extend") for tree in (old, new))
     if before is None or before == after:
         return True
@@ -172,7 +171,8 @@ def _walk(tree: Any, path: str) -> Any:
 
 
 def _leaves(tree: Any, prefix: str = "") -> list[str]:
-    """Dotted paths of everything in a recorded recipe that is not a section; maps that are settings count as one."""
+    """Dotted paths of everything in a recorded recipe that is not a section; a setting that is a mapping counts as
+    one."""
     paths: list[str] = []
     for key, value in tree.items():
         path = prefix + key

@@ -14,16 +14,16 @@ from mezzotint import registry
 FOLDER = "settings/weights_formats"
 SAFETENSORS = "safetensors"
 PICKLED = (".ckpt", ".pt", ".pth", ".bin")
-"""Suffixes under which pickled weights are found. They are read and never written."""
+"""Suffixes of pickled weights, which are read and never written."""
 START = 8192
-"""Bytes of a file's start by which its format is recognised."""
+"""How many bytes at the start of a file identify its format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsFormatSpec:
-    """The facts of a format. suffix: of the files that are written, such as ".ckpt". recognises: whether a file that
-    begins with these bytes, at most `START`, is of the format, whatever its suffix. unreadable: first bytes of files
-    that cannot be read, with what the error says of them, in which `{size}` stands for their bytes."""
+    """The facts of a format. suffix: of written files, such as ".ckpt". recognises: whether a file that starts with
+    these bytes, at most `START`, has the format, whatever its suffix. unreadable: first bytes of files that cannot be
+    read, with the error message; `{size}` in it is their number of bytes."""
 
     suffix: str
     recognises: Callable[[bytes], bool]
@@ -31,7 +31,7 @@ class WeightsFormatSpec:
 
 
 def names() -> tuple[str, ...]:
-    """All formats in which weights are written. No module is imported."""
+    """All formats that weights can be written in. No module is imported."""
     return (SAFETENSORS, *registry.names(FOLDER))
 
 
@@ -41,16 +41,16 @@ def specs() -> dict[str, WeightsFormatSpec]:
 
 
 def suffix_of(name: str) -> str:
-    """The suffix of files in a format. Raises RecipeError E1010 with the nearest name when there is no such format."""
+    """The file suffix of a format. Raises RecipeError E1010 with the nearest name for an unknown one."""
     spec: WeightsFormatSpec | None = None if name == SAFETENSORS else registry.find(FOLDER, name).SPEC
     return ".safetensors" if spec is None else spec.suffix
 
 
 def suffixes() -> tuple[str, ...]:
-    """The suffixes of all formats in which weights are written."""
+    """The suffixes of all formats that weights can be written in."""
     return (".safetensors", *(spec.suffix for spec in specs().values()))
 
 
 def readable_suffixes() -> tuple[str, ...]:
-    """The suffixes under which a model in one file is opened."""
+    """The suffixes of single-file models that can be opened."""
     return tuple(dict.fromkeys((".safetensors", *PICKLED, *suffixes())))

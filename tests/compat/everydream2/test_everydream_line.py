@@ -184,7 +184,7 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
     written(here, max_epochs=3, rated_dataset=True, rated_dataset_target_dropout_rate=20)
     assert main(["check", "--as", "everydream2", *OURS, "--", *words]) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert "optim.lr comes to 9e-06 with batches of 2 at 64; advised: 1e-6 in general for SD 1.5" in page
+    assert "optim.lr is effectively 9e-06 with batches of 2 at 64; advised: 1e-6 in general for SD 1.5" in page
     assert "data.flip is 0.5; advised: Not for faces" in page
     assert "length 8 steps" in page
     assert "rated_dataset_target_dropout_rate in train.json: is called rated_dataset_target_dropout_percent now" in page
@@ -204,7 +204,7 @@ def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_train
     written(here, **STEP, max_epochs=1)
     assert train() == 0
     said = capsys.readouterr().out
-    assert "adamw is taken, with float32 moments; the run keeps it" in said
+    assert "using adamw with float32 moments; the run keeps it" in said
     assert "the text encoder's rate is" not in said
     run = run_of(here)
     events = outside.read_lines(run / "history.jsonl")
@@ -313,7 +313,9 @@ def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everyt
     live(here, monkeypatch, both, both, both)
     assert train(over=("model.prediction=edm", "objective.noise_offset_per=sample")) == 0
     said = capsys.readouterr().out
-    assert said.count("warning: zero_frequency_noise_ratio in train.json is not followed: objective.zero_termin") == 1
+    assert (
+        said.count("warning: zero_frequency_noise_ratio in train.json is not followed: with objective.zero_termin") == 1
+    )
     assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
     assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
     events = [

@@ -12,8 +12,8 @@ from mezzotint.settings.reading.read import read_text
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
-        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "hold whole tensors"),
+        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache has none"),
+        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "need whole tensors"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

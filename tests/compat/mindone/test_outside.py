@@ -22,6 +22,6 @@ def test_what_lies_under_the_name_of_a_yaml_file_is_not_said_to_be_missing(kind:
         lambda: DIALECT.translate(training, Launched()), lambda: DIALECT.words("sample", drawing),
     )  # fmt: skip
     for reader in readers:
-        with pytest.raises(MezzotintError, match=f"it is {word}, no plain file") as caught:
+        with pytest.raises(MezzotintError, match=f"it is {word}, not a regular file") as caught:
             reader()
         assert caught.value.code == "E1017"

@@ -142,7 +142,7 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
 def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, text="\n \n")).startswith("is empty; write a line for each data set")
     assert "No such file" in complaint("E1231", tmp_path / "none.txt")
-    assert "is a folder, no plain file, where a list of clips is needed" in complaint("E1231", tmp_path)
+    assert "is a folder, not a regular file, where a list of clips is needed" in complaint("E1231", tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     assert complaint("E1231", tmp_path / "latin.txt") == "is not UTF-8 at byte 3; save it as UTF-8"
 
@@ -177,7 +177,7 @@ def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
     for text, reason in {
         "{}": "holds an object and no list",
         "[1,": "is no JSON: ",
-        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' stands twice",
+        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' occurs twice",
     }.items():
         (tmp_path / "clips.json").write_text(text)
         assert complaint("E1232", path).startswith(reason)

@@ -52,5 +52,5 @@ def test_earlier_values_are_rewritten_beside_those_of_the_core() -> None:
 
 
 def test_an_unknown_key_is_answered_with_its_section() -> None:
-    with pytest.raises(RecipeError, match=r"it is called model\.latte\.text_encoder now"):
+    with pytest.raises(RecipeError, match=r"it was renamed to model\.latte\.text_encoder"):
         read_text("model: {text_encoder: t5}")

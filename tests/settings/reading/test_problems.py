@@ -16,7 +16,7 @@ from mezzotint.settings.reading.read import (
     read_text,
 )
 
-LATER = f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
+LATER = f"the recipe needs a later Mezzotint than this one ({__version__}); update Mezzotint"
 
 
 def test_the_report_has_the_documented_form() -> None:
@@ -105,7 +105,7 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
         ("optim: {part_lr: {denoiser: -1}}", "optim.part_lr.denoiser", "E1007", "must be at least 0, got -1", ""),
         ("optim: {part_lr: 1}", "optim.part_lr", "E1002", "must be a mapping", ""),
         ("objective: 3", "objective", "E1002", "must be a group of settings, got 3", ""),
-        ("objective:", "objective", "E1002", "nothing stands below this key", ""),
+        ("objective:", "objective", "E1002", "there is nothing below this key", ""),
         ("sample: {size: [64]}", "sample.size", "E1002", "has too few entries, got 1", ""),
         ("sample: {size: [64, 64, 64]}", "sample.size", "E1002", "at most 2 entries, got 3", ""),
         ("sample: {size: [64, 65]}", "sample.size", "E1003", "multiples of 8, got 64 × 65", ""),

@@ -209,10 +209,10 @@ def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path)
 
 
 UNUSABLE = {
-    "sha\0pes": "holds a NUL character",
+    "sha\0pes": "contains a NUL character",
     "~nosuchuser/x": "names no home folder",
-    "a" * 10_000: "is longer than a path can be",
-    "x" * 256: "is longer than a path can be",
+    "a" * 10_000: "is too long for a path",
+    "x" * 256: "is too long for a path",
     "x\udcff": "is not UTF-8 text",
 }
 

@@ -38,7 +38,7 @@ def test_values_are_shown_short_and_as_a_recipe_writes_them(value: Any, text: st
         ({"type": "too_long", "input": [], "ctx": {"max_length": 2, "actual_length": 3}},
          ("E1002", "must have at most 2 entries, got 3")),
         ({"type": "model_type", "input": None},
-         ("E1002", "nothing stands below this key; remove the line or give it settings")),
+         ("E1002", "there is nothing below this key; remove the line or add settings")),
         ({"type": "literal_error", "input": "x", "ctx": {"expected": "'a' or 'b'"}},
          ("E1007", "must be a or b, got 'x'")),
         ({"type": "something new", "input": 1.5}, ("E1002", "cannot be used here, got 1.5")),

@@ -15,16 +15,16 @@ from contradictions import contradiction
         ),
         (
             ["model.adapter.kind=loha", "model.adapter.dropout=0.1"],
-            "dropout is for lora, rslora and dora; loha has none",
+            "dropout is for lora, rslora and dora, not for loha",
         ),
         (["model.adapter.kind=lora", "model.adapter.factor=4"], "factor is for lokr; leave it out with lora"),
         (["model.adapter.kind=loha", "model.adapter.decompose_both=true"], "decompose_both is for lokr; leave it out"),
         (["model.adapter.path=a.safetensors", "model.adapter.factor=4"], "factors come from the file"),
         (["model.adapter.path=a.safetensors", "model.adapter.decompose_both=true"], "factors come from the file"),
-        (["model.adapter.kind=lokr", "model.adapter.factor=0"], "factor is -1, or 1 and more"),
+        (["model.adapter.kind=lokr", "model.adapter.factor=0"], "factor must be -1, or at least 1"),
         (
             ["model.adapter.kind=dora", "model.adapter.init=pissa"],
-            "changes the weights that model.adapter.kind=dora goes by",
+            "changes the weights that model.adapter.kind=dora depends on",
         ),
     ],
 )

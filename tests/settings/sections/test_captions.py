@@ -10,7 +10,7 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["data.captions.clean=true", "data.captions.wildcards=true"], "leave out one of them"),
-        (['data.captions.prefix="a\\nb"'], "a prefix is one line of text"),
+        (['data.captions.prefix="a\\nb"'], "must be one line of text"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

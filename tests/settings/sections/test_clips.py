@@ -10,11 +10,11 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["data.format=videofolder", "data.clips.frames=16"], "write 15 or 17"),
-        (["data.format=videofolder", "data.clips.buckets=[[17, 64, 64], [17, 64, 64]]"], "a size stands twice"),
+        (["data.format=videofolder", "data.clips.buckets=[[17, 64, 64], [17, 64, 64]]"], "a size is listed twice"),
         (["data.format=videofolder", "data.clips.buckets=[[5, 64, 64]]"], "write data.clips.frames=5"),
         (["data.format=videofolder", "data.clips.fps=8", "data.clips.interval=2"], "leave one of them out"),
         (["data.format=videofolder", "data.clips.fps=8", "data.clips.short=repeat"], "write data.clips.short=skip"),
-        (["data.format=videofolder", "data.clips.images=4"], "nothing says where these pictures come from"),
+        (["data.format=videofolder", "data.clips.images=4"], "data.clips.images_from is none"),
         (["data.format=videofolder", "data.clips.images_from=clips"], "set how many, such as images=4"),
         (
             ["data.format=videofolder", "data.clips.images=18", "data.clips.images_from=clips"],

@@ -10,7 +10,7 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["objective.flow.sigmas=[0.5,0.5]"], "must be two numbers with 0 ≤ first < second ≤ 1, got 0.5, 0.5"),
-        (["objective.flow.density=mode", "objective.flow.std=2"], "is of density"),
+        (["objective.flow.density=mode", "objective.flow.std=2"], "is for the density"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

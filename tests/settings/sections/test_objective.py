@@ -10,12 +10,12 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["objective.timesteps=[5, 5]"], "0 ≤ first < second ≤ 1000"),
-        (["objective.timestep_bias={strategy: range, begin: 9, end: 9}"], "must lie below end"),
+        (["objective.timestep_bias={strategy: range, begin: 9, end: 9}"], "must be below end"),
         (["objective.weighting=v", "objective.loss=huber"], "write objective.weighting=prediction"),
         (["objective.weighting=v", "objective.min_snr_gamma=5"], "write objective.min_snr_form=x0"),
         (
             ["objective.noise_levels=log-normal", "objective.timesteps=[0, 500]"],
-            "with objective.noise_levels=log-normal none is",
+            "objective.noise_levels=log-normal uses none",
         ),
     ],
 )

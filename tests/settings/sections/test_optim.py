@@ -41,8 +41,8 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
         ("schedule: {decay_steps: 9, decay_ratio: 2}", "optim.schedule.decay_steps", "give one of them"),
         ("schedule: {warmup_steps: 9, warmup_ratio: 0.5}", "optim.schedule.warmup_steps", "give one of them"),
         ("schedule: {kind: linear, after_decay: cosine}", "optim.schedule.after_decay", "cosine only"),
-        ("ema: {strength: 0.1}", "optim.ema.strength", "is for optim.ema.rule constant"),
-        ("ema: {rule: ramp, start: model}", "optim.ema.start", "forgets what it starts from"),
+        ("ema: {strength: 0.1}", "optim.ema.strength", "is for optim.ema.rule=constant"),
+        ("ema: {rule: ramp, start: model}", "optim.ema.start", "forgets its starting weights"),
         ("ema: {rule: constant, strength: 1.5}", "optim.ema.strength", "less than 1"),
     ],
 )

@@ -9,10 +9,10 @@ from contradictions import contradiction
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["run.export.parts=trained", "run.export.folder=x"], "wants whole models"),
-        (["run.export.name={size}"], "takes {name}, {what}"),
-        (["run.scaler.stages=[[5, 2, 9], [5, 2, 9]]"], "must rise"),
-        (["run.start.optimizer=x"], "in run.start.step"),
+        (["run.export.parts=trained", "run.export.folder=x"], "needs whole models"),
+        (["run.export.name={size}"], "accepts only {name}, {what}"),
+        (["run.scaler.stages=[[5, 2, 9], [5, 2, 9]]"], "must increase"),
+        (["run.start.optimizer=x"], "set run.start.step to its number of steps"),
         (["run.extend=5 minutes"], "counts steps or epochs"),
         (["run.callbacks={spikez: {}}"], "run.callbacks: "),
     ],

@@ -11,11 +11,11 @@ from contradictions import contradiction
     [
         (
             ["run.export.parts=trained", "run.export.folder=model"],
-            "wants whole models, run.export.parts=trained writes none",
+            "needs whole models, and run.export.parts=trained writes none",
         ),
         (
             ["run.on_divergence=roll-back", "run.roll_back.skip=false"],
-            "which end the same way; write a run.roll_back.factor",
+            "with the same result; write a run.roll_back.factor",
         ),
     ],
 )

@@ -11,14 +11,17 @@ from contradictions import contradiction
     [
         (
             ["model.train=[tokens]", 'model.tokens.words={"<a>": toy}', 'model.tokens.files={"<a>": a.safetensors}'],
-            "both bring <a>",
+            "both define <a>",
         ),
-        (["model.train=[tokens]", 'model.tokens.words={"two words": toy}'], "is no word; write one without spaces"),
+        (
+            ["model.train=[tokens]", 'model.tokens.words={"two words": toy}'],
+            "is not a token name; write one without spaces",
+        ),
         (
             ["model.train=[tokens]", 'model.tokens.words={"<a>": " "}'],
-            "<a> begins as nothing; write a word that is near it",
+            "<a> has no initial word; write one with a similar meaning",
         ),
-        (["model.tokens.vectors=2"], "is about model.tokens.words, which has none"),
+        (["model.tokens.vectors=2"], "is for model.tokens.words, which is empty"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

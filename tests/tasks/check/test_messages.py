@@ -50,18 +50,18 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
         (
             [],
             "set run.micro_batch=1 (the mathematics stays the same), set run.gradient_checkpointing.enabled=true, "
-            "or take a data.",
+            "or set data.",
         ),
         (
             ["run.gradient_checkpointing.enabled=true"],
-            "set run.micro_batch=1 (the mathematics stays the same), or take a data.",
+            "set run.micro_batch=1 (the mathematics stays the same), or set data.",
         ),
         (
             ["run.micro_batch=4"],
             "lower run.micro_batch below 4 (the mathematics stays the same), set run.gradient_checkpointing",
         ),
-        (["run.micro_batch=1", "run.gradient_checkpointing.enabled=true"], "take a data.resolution below 512"),
-        (["data.batch_size=1"], "set run.gradient_checkpointing.enabled=true, or take a data.resolution below 512"),
+        (["run.micro_batch=1", "run.gradient_checkpointing.enabled=true"], "set data.resolution below 512"),
+        (["data.batch_size=1"], "set run.gradient_checkpointing.enabled=true, or set data.resolution below 512"),
     ],
 )
 def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[str], words: str) -> None:
@@ -116,8 +116,8 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
         errors.append(capsys.readouterr().err)
     assert errors[0] == errors[1], "check says before what train would say"
     assert errors[0].endswith(beside)
-    assert "  given    optim.lr        E1510 is 0.5, the checkpoint was made with 0.001; put it back, or" in errors[0]
-    assert "  default  objective.loss  E1510 is 'mse', the checkpoint was made with 'l1'; put it back" in errors[0]
+    assert "  given    optim.lr        E1510 is 0.5, but 0.001 in the checkpoint; restore it, or" in errors[0]
+    assert "  default  objective.loss  E1510 is 'mse', but 'l1' in the checkpoint; restore it" in errors[0]
 
     others = tmp_path / "others"
     shutil.copytree(pictures, others)

@@ -150,7 +150,7 @@ def test_a_file_in_the_place_of_checkpoints_ends_the_run_with_status_4(
     captured = capsys.readouterr()
     assert "warning: the checkpoint of step 2 could not be saved" in captured.out
     assert "error[E1704]" in captured.err
-    assert f"{checkpoints} is a file where a folder must be" in captured.err
+    assert f"{checkpoints} is a file, and a folder is needed" in captured.err
     assert checkpoints.read_text() == "mine"
 
 

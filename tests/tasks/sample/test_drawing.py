@@ -62,7 +62,7 @@ def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path
     other = tmp_path / "other"
     other.mkdir()
     (other / "contact-2.png").write_text("mine")
-    with pytest.raises(RecipeError, match=r"contact-2\.png: is there already and stays") as caught:
+    with pytest.raises(RecipeError, match=r"contact-2\.png: already exists and was not") as caught:
         verb.run([str(FOLDER), *words[:-1], f"--out={other}", "--prompt", *(f"number {n}" for n in range(25))])
     assert caught.value.code == "E1071"
     assert [(p.name, p.read_text()) for p in other.iterdir()] == [("contact-2.png", "mine")]

@@ -33,7 +33,7 @@ def test_sizes_and_seeds_are_columns_and_prompts_are_rows(tmp_path: Path) -> Non
 
 def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "000-0-seed0.png").write_text("mine")
-    with pytest.raises(RecipeError, match="stays as it is") as caught:
+    with pytest.raises(RecipeError, match="was not changed") as caught:
         draw(tmp_path, "--prompt=a")
     assert caught.value.code == "E1071"
     assert (tmp_path / "000-0-seed0.png").read_text() == "mine"
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
     lines = {
         "--size=65x64": "a picture of 65x64 cannot be drawn: its sides must be multiples of 8; 64x64 is near",
         "--solver=eular": "did you mean euler?",
-        f"--out={tmp_path}": f"{tmp_path / 'contact.png'}: is there already",
+        f"--out={tmp_path}": f"{tmp_path / 'contact.png'}: already exists",
         f"--file={file}": f"{file} line 2: --h is 60; write a multiple of 8 of at least 8",
     }
     code = (

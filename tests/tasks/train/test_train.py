@@ -40,5 +40,5 @@ def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> No
     for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), of_any):
         with pytest.raises(OutOfMemory) as caught, shortage:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        assert str(caught.value).endswith("Tried to allocate 2 GiB); take a data.resolution below 512")
+        assert str(caught.value).endswith("Tried to allocate 2 GiB); set data.resolution below 512")
         assert caught.value.exit_status == 5

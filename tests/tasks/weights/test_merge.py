@@ -164,7 +164,7 @@ def test_a_report_never_takes_the_place_of_a_file(forms: dict[str, Path], family
     notes.write_text("mine")
     link.symlink_to(tmp_path / "elsewhere.json")
     for taken in (notes, link):
-        with pytest.raises(MezzotintError, match="is there already and stays as it is") as caught:
+        with pytest.raises(MezzotintError, match="already exists and was not changed") as caught:
             merged(forms["folder"], part, tmp_path / "out.safetensors", f"--report={taken}")
         assert caught.value.code == "E1014"
     assert notes.read_text() == "mine"

@@ -1,4 +1,5 @@
-"""What is said of a family of models before anything of it is loaded: one `FamilySpec` for each, found by listing."""
+"""The facts of a model family that are known before anything of it is loaded: one `FamilySpec` each, found by
+listing."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ FOLDER = "settings/families"
 
 @dataclass(frozen=True, slots=True)
 class ShippedConfig:
-    """Configurations that ship, for single files. width: of the text that the denoiser takes. channels: of its first
-    layer. prediction: what such a model predicts, "" where all models of this size predict the same."""
+    """Configurations that ship with Mezzotint, for single files. width: of the denoiser's text input. channels: of its
+    first layer. prediction: what such a model predicts, "" if all models of this size predict the same."""
 
     name: str
     width: int
@@ -27,9 +28,9 @@ class ShippedConfig:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """How a model of the family says that it was distilled, and how it is sampled then.
+    """How a distilled model of the family is recognised, and its sampling defaults.
 
-    file, key, value: the entry of a JSON file of the model's folder that says it; an absent entry counts as false.
+    file, key, value: the entry of a JSON file in the model's folder that marks it; an absent entry counts as false.
     steps, guidance: its defaults for `sample`.
     """
 
@@ -40,7 +41,7 @@ class Distilled:
     guidance: float
 
     def is_said_in(self, folder: Path) -> bool:
-        """Whether the folder holds a distilled model; false where the file cannot be read."""
+        """Whether the folder holds a distilled model; false if the file cannot be read."""
         try:
             return bool((outside.read_json(folder / self.file).get(self.key) or False) == self.value)
         except (OSError, ValueError, AttributeError):
@@ -53,20 +54,18 @@ class FamilySpec:
 
     trains: its models, for messages. called: the same in a word or two. networks: of each part, by the names in
     `weights/folder/components.py`. folders: of each part, in diffusers' layout. tokenizers: of each text encoder, its
-    tokenizer's folder. trainable: parts that can be trained. has_new_words: whether its text encoders take new words.
-    latent_scale: between the autoencoder's latents and the denoiser's, where no file says it. refuses: settings of
-    `model` that have no meaning here, with the reason.
-    settings: the section `model.NAME`, which this family alone has.
-    layout: of its models in one file, in `weights/layouts`; "" where none come so.
-    advice: the subjects of
-    `settings/advice.py` whose advice holds for its models. tensor_names: a pattern for names that only its single files
-    have. holds: whether a folder with this model_index.json and this configuration of a denoiser, {} where there is
-    none, is a model of the family. shipped: configurations that ship. is_straight: whether its models are on straight
-    paths, see `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models.
-    usual: values of settings that hold where the recipe does not write them, by section. distilled: how its distilled
-    models are told apart and sampled; None where the family has none. layers: patterns of what adapters' layers are
-    called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its models cannot
-    be trained in fp16; "" where they can.
+    tokenizer's folder. trainable: parts that can be trained. has_new_words: whether its text encoders support learned
+    tokens. latent_scale: between the autoencoder's latents and the denoiser's, if no file gives it. refuses: settings
+    of `model` that have no meaning here, with the reason. settings: the section `model.NAME` of this family. layout: of
+    its single-file models, in `weights/layouts`; "" if there are none. advice: the subjects of `settings/advice.py`
+    whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. holds:
+    whether a folder with this model_index.json and this denoiser configuration, {} if there is none, is a model of the
+    family. shipped: configurations that ship. is_straight: whether its models are flow-matching models, see
+    `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual: defaults
+    of the family for settings that the recipe does not set, by section. distilled: how its distilled models are
+    recognised and sampled; None if the family has none. layers: patterns of names of adapter layers in addition to
+    those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its models cannot be trained in
+    fp16; "" if they can.
     """
 
     name: str
@@ -99,65 +98,66 @@ class FamilySpec:
 
     @property
     def text_parts(self) -> tuple[str, ...]:
-        """Of these, the text encoders."""
+        """The text encoders among the parts."""
         return tuple(self.tokenizers)
 
     def denoisers(self, among: Collection[str] | None = None) -> tuple[str, ...]:
-        """Of these, those that denoise: one, or of some models two. among: of two those that are named, or the first;
-        None is all."""
+        """The denoisers among the parts: one, or two for some models. among: of two, those that are named, or the
+        first; None is all."""
         every = tuple(filter(is_denoiser, self.parts))
         return every if among is None else tuple(part for part in every if part in among) or every[:1]
 
     @property
     def section(self) -> str:
-        """The name of its own section in `model`."""
+        """The name of its section in `model`."""
         return self.name.replace("-", "_")
 
     def usual_values(self, written: Collection[str]) -> dict[str, Any]:
-        """What the family has by default, by path, where nothing is written."""
+        """The family's defaults by path, without those that are written in the recipe."""
         values = {f"{section}.{name}": value for section, usual in self.usual.items() for name, value in usual.items()}
         return {path: value for path, value in values.items() if path not in written}
 
     def model_defaults(self, folder: Path) -> dict[str, Any]:
-        """Defaults by path that a model's own folder changes: a distilled model takes few steps and no guidance."""
+        """Defaults by path that depend on the model's folder: a distilled model uses few steps and no guidance."""
         if self.distilled is None or not self.distilled.is_said_in(folder):
             return {}
         return {"sample.steps": self.distilled.steps, "sample.guidance": (self.distilled.guidance,)}
 
     def names_tensors(self, names: Collection[str]) -> bool:
-        """Whether a single file with these names is one of the family's."""
+        """Whether a single file with these tensor names belongs to the family."""
         return bool(self.tensor_names) and any(re.search(self.tensor_names, name) for name in names)
 
 
 def is_denoiser(part: str) -> bool:
-    """Whether a part of this name denoises."""
+    """Whether a part with this name is a denoiser."""
     return part.partition("_")[0] == "denoiser"
 
 
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
-_OF_ENCODERS = "its text encoders are read as the model was trained with them"
+_OF_ENCODERS = "its text encoders are used as in the model's training"
 STRAIGHT_REFUSES = {
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
     "clip_skip": _OF_ENCODERS,
     "last_layers": _OF_ENCODERS,
-    "prediction": "it predicts the velocity of a straight path",
+    "prediction": "it is a flow-matching model and predicts the velocity",
 }
-"""What families on straight paths refuse of `model`."""
+"""Settings of `model` that flow-matching families refuse."""
 
 
 def specs() -> tuple[FamilySpec, ...]:
-    """All families, sorted by name; of those that other packages bring the ones that a recipe has named."""
+    """All families, sorted by name; of those from other packages only the ones that a recipe has named."""
     return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER, skip_unimported=True))
 
 
 def family_spec(name: str) -> FamilySpec:
-    """The facts of a family. Raises RecipeError E1010 with the nearest name when there is none."""
+    """The facts of a family. Raises RecipeError E1010 with the nearest name for an unknown one."""
     spec: FamilySpec = registry.find(FOLDER, name).SPEC
     return spec
 
 
 def refused_by(spec: FamilySpec) -> dict[str, str]:
-    """Settings of `model` that have no meaning for a family, with the reason: the sections of others among them."""
+    """Settings of `model` that have no meaning for a family, with the reason, including the sections of other
+    families."""
     others = {s.section: f"it belongs to family {s.name}" for s in specs() if s.name != spec.name and s.settings}
     return others | dict(spec.refuses)

@@ -1,4 +1,4 @@
-"""Facts of FLUX.1 dev and schnell, and their settings: the guidance that training tells, how much T5 reads."""
+"""Facts and settings of FLUX.1 dev and schnell: guidance during training, length of T5's input."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, Family
 
 
 class FluxSettings(Section):
-    """Of family `flux` alone: the guidance that training tells, how much T5 reads, whether schnell is meant."""
+    """For family `flux`: guidance during training, length of T5's input, training of schnell."""
 
     guidance: Annotated[NonNegativeFloat | None, ALLOW] = None
-    """The scale of guidance that FLUX.1 dev is told while it is trained; None is 1, at which it says what plain
-    training data says, as most trainers take it. diffusers' script takes 3.5. schnell is told none, and refuses one."""
+    """The guidance scale given to FLUX.1 dev during training. None is 1, which corresponds to plain training data, as
+    most trainers use it; diffusers' script uses 3.5. schnell has no guidance input and refuses a value."""
 
     t5_tokens: Annotated[Annotated[int, Field(ge=2, le=512)] | None, NEVER] = None
-    """How many tokens of a caption T5 reads, the end among them. None is what the model was made for: 512, of schnell
-    256; diffusers' training script takes 77, which is faster. Padding is attended to, so that another length is another
+    """How many tokens of a caption T5 reads, the end token included. None is the model's own length: 512, for schnell
+    256; diffusers' training script uses 77, which is faster. Padding is attended to, so another length is another
     text."""
 
     distilled: Annotated[bool, NEVER] = False
-    """Trains schnell, which was distilled to four steps: those few steps fall apart in training, and with guidance it
-    was never trained. An adapter for schnell is better trained on dev, and used with schnell."""
+    """Allow training of schnell, a distilled model: training destroys its 4-step sampling, and it was never trained
+    with guidance. To use an adapter with schnell, train it on dev."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

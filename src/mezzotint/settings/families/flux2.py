@@ -1,4 +1,4 @@
-"""Facts of FLUX.2 Klein, and its settings: how much of a caption is read, whether a distilled model is meant."""
+"""Facts and settings of FLUX.2 Klein: length and layers of the text, training of distilled models."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, Family
 
 
 class Flux2Settings(Section):
-    """Of family `flux2` alone: how much of a caption is read, whether a distilled model is meant."""
+    """For family `flux2`: length and layers of the text, training of distilled models."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
-    """How many tokens of a caption are read, those of the template among them. Shorter captions are filled up, and the
-    padding is attended to, so that another length is another text."""
+    """How many tokens of a caption are read, those of the chat template included. Shorter captions are padded, and the
+    padding is attended to, so another length is another text."""
 
     text_layers: Annotated[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], NEVER] = (9, 18, 27)
-    """Whose states of Qwen3 are the text: so many of its layers are behind them. Klein's own pipeline reads these
-    three; diffusers' training script takes 10, 20 and 30 by default, which that pipeline never shows to the model."""
+    """The text embedding is made of Qwen3's hidden states after this many layers. Klein's own pipeline uses these
+    three; diffusers' training script uses 10, 20 and 30 by default, which that pipeline never passes to the model."""
 
     ignore_chat_template: Annotated[bool, NEVER] = False
-    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
-    which Klein was trained with. A folder that brings another template is refused unless this is true, because a
-    template is a program and is never run."""
+    """Ignores the chat template of the model folder. Captions are always formatted by Qwen3's own template, which Klein
+    was trained with. A folder with another template is refused unless this is true, because a template is a program and
+    is never run."""
 
     distilled: Annotated[bool, NEVER] = False
-    """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is
-    better trained on the base model."""
+    """Allow training of a distilled Klein: training destroys its 4-step sampling. Train an adapter for it on the base
+    model."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

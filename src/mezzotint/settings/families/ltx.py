@@ -1,4 +1,4 @@
-"""Facts of LTX-Video, and its settings: how much of a caption is read, the clips' rate."""
+"""Facts and settings of LTX-Video: length of T5's input, frame rate, first-frame conditioning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class LTXSettings(Section):
-    """Of family `ltx` alone: how much of a caption is read, the clips' rate, how many have their first frame given."""
+    """For family `ltx`: length of T5's input, frame rate, first-frame conditioning."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 128
-    """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not; from 0.9.5
-    on neither does, and the pipeline reads 256."""
+    """How many tokens of a caption T5 reads, the end token included. T5 sees the padding, the denoiser does not; from
+    0.9.5 on neither does, and the pipeline reads 256."""
 
     frame_rate: Annotated[PositiveFloat, ALLOW] = 25.0
-    """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing.
-    Write the same as in `data.clips.fps`."""
+    """Frames per second of the clips, which the denoiser gets in its time positions, in training and in sampling. Use
+    the same value as in `data.clips.fps`."""
 
     first_frame_prob: Annotated[Share, ALLOW] = 0.0
-    """The share of clips that are trained as image to video: their first latent frame is shown without noise, told to
-    have none, and left out of the loss. 0 trains text to video alone; finetrainers takes 0.1."""
+    """The probability that a clip is trained as image to video (first-frame conditioning): its first latent frame has
+    no noise, timestep 0 and no loss. 0 trains only text to video; finetrainers uses 0.1."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

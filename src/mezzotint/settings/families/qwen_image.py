@@ -1,4 +1,4 @@
-"""Facts of Qwen-Image, and its settings: how much of a caption is read."""
+"""Facts and settings of Qwen-Image: length of the text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class QwenImageSettings(Section):
-    """Of family `qwen-image` alone: how much of a caption is read."""
+    """For family `qwen-image`: length of the text."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=1024)], NEVER] = 512
-    """How many tokens of a caption are read, those that end the template among them. Short captions are not filled
-    up."""
+    """How many tokens of a caption are read, those at the end of the template included. Short captions are not
+    padded."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -9,9 +9,9 @@ from mezzotint.settings.families.base import FamilySpec, ShippedConfig
 
 
 def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
-    """One text encoder, and nothing else that the denoiser is told."""
-    tells_more = "text_encoder_2" in index or unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048
-    return "unet" in index and not tells_more
+    """One text encoder, and no additional conditioning of the denoiser."""
+    is_sdxl = "text_encoder_2" in index or unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048
+    return "unet" in index and not is_sdxl
 
 
 SPEC = FamilySpec(

@@ -1,4 +1,4 @@
-"""Facts of Stable Diffusion 3 and 3.5, and their settings: how much of a caption T5 reads."""
+"""Facts and settings of Stable Diffusion 3 and 3.5: length of T5's input."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class SD3Settings(Section):
-    """Of family `sd3` alone: how much of a caption T5 reads."""
+    """For family `sd3`: length of T5's input."""
 
     t5_tokens: Annotated[Annotated[int, Field(ge=2, le=512)], NEVER] = 256
-    """How many tokens of a caption T5 reads, the end among them; diffusers' pipeline takes 256, its training scripts
-    77. CLIP's encoders read 77 in any case. More takes more memory and time."""
+    """How many tokens of a caption T5 reads, the end token included; diffusers' pipeline uses 256, its training scripts
+    77. CLIP's encoders always read 77. More takes more memory and time."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from mezzotint.settings.families.base import FamilySpec, ShippedConfig
 
 
 def _holds(index: Mapping[str, Any], unet: Mapping[str, Any]) -> bool:
-    """The denoiser is told sizes, and the second text encoder is there."""
+    """Size conditioning of the denoiser, or a second text encoder."""
     return "text_encoder_2" in index or bool(unet.get("addition_embed_type") or unet.get("cross_attention_dim") == 2048)
 
 

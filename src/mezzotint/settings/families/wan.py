@@ -1,4 +1,4 @@
-"""Facts of Wan 2.1 and 2.2, text to video, and their settings: how much of a caption is read, first frames."""
+"""Facts and settings of Wan 2.1 and 2.2, text to video: length of the text, first-frame conditioning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class WanSettings(Section):
-    """Of family `wan` alone: how much of a caption is read, how many clips have their first frame given."""
+    """For family `wan`: length of the text, first-frame conditioning."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
-    """How many tokens of a caption are read, the end among them. Zeros take the place of what shorter ones lack."""
+    """How many tokens of a caption are read, the end token included. Shorter captions are padded with zeros."""
 
     first_frame_prob: Annotated[Share, ALLOW] = 0.0
-    """Of Wan 2.2 TI2V 5B: the share of clips that are trained as image to video: their first latent frame is shown
-    without noise, told to have none, and left out of the loss. 0 trains text to video alone; 0.5 both alike."""
+    """For Wan 2.2 TI2V 5B: the probability that a clip is trained as image to video (first-frame conditioning): its
+    first latent frame has no noise, timestep 0 and no loss. 0 trains only text to video; 0.5 both equally."""
 
     low_noise: Annotated[InputPath | None, FREE] = None
-    """Of Wan 2.2 A14B, which ComfyUI has in a file for each of its two denoisers: the file of `denoiser_2`, for little
-    noise. `model.path` then names that of `denoiser`, for much noise, or a folder, whichever of them is trained. None
-    takes the folder's. With `model.weights=random` it has no effect."""
+    """For Wan 2.2 A14B in ComfyUI's files, one for each of its two denoisers: the file of `denoiser_2`, for low noise.
+    `model.path` then names the file of `denoiser`, for high noise, or a folder, whichever is trained. None uses the
+    folder's. No effect with `model.weights=random`."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Facts of Z-Image, and its settings: how much of a caption is read, whether Turbo is meant."""
+"""Facts and settings of Z-Image: length of the text, training of Turbo."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mezzotint.settings.families.base import STRAIGHT_REFUSES, Distilled, Family
 
 
 class ZImageSettings(Section):
-    """Of family `z-image` alone: how much of a caption is read, whether Turbo is meant."""
+    """For family `z-image`: length of the text, training of Turbo."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
-    """How many tokens of a caption are read, those of the template among them. Short captions are not filled up."""
+    """How many tokens of a caption are read, those of the chat template included. Short captions are not padded."""
 
     ignore_chat_template: Annotated[bool, NEVER] = False
-    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
-    which Z-Image was trained with. A folder that brings another template is refused unless this is true, because a
-    template is a program and is never run."""
+    """Ignores the chat template of the model folder. Captions are always formatted by Qwen3's own template, which
+    Z-Image was trained with. A folder with another template is refused unless this is true, because a template is a
+    program and is never run."""
 
     distilled: Annotated[bool, NEVER] = False
-    """Trains Z-Image Turbo, which was distilled to eight steps, as it is: its few steps fall apart in training."""
+    """Allow training of Z-Image Turbo, a distilled model: training destroys its 8-step sampling."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -53,5 +53,5 @@ SPEC = FamilySpec(
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     distilled=Distilled("scheduler/scheduler_config.json", "shift", 3.0, steps=8, guidance=0.0),
-    no_fp16="Z-Image's numbers are too large for fp16 and overflow",
+    no_fp16="Z-Image's activations overflow in fp16",
 )

@@ -1,4 +1,4 @@
-"""What the recipe knows of a dataset format before anything of it is read: a `FormatSpec`, found by listing."""
+"""What a recipe needs to know of a data format before any data is read: a `FormatSpec`, found by listing."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FOLDER = "settings/formats"
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Settings of `data` that have to stay as they are without a word in the recipe. settings: their names below
-    `data`. sentence: for the reader who has written another value; `{name}` stands for the format's."""
+    """Settings of `data` that must keep their defaults. settings: their names below `data`. sentence: the error message
+    for another value; `{name}` is replaced by the format's name."""
 
     settings: tuple[str, ...]
     sentence: str
@@ -27,17 +27,17 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """The facts of a format. settings: the section `data.NAME`, which this format alone has. contradictions: what does
-    not fit together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so that
-    pixels have frames. reads_texts: whether the text embeddings of its samples come from files that it names, so that
-    their captions are not encoded. reads_masks: masks may lie beside its pictures. own_masks:
-    where else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
-    `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
-    into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
-    kohya's are pointed out. has_own_paths: `data.path` may be something else than a file or a folder, such as a
-    data set of a hub or a range of shards. stills_format: how the pictures beside its clips are written down, unless
-    the recipe says so. usual: values of settings that hold where the recipe does not write them, by section of `data`.
-    fixed: settings that it does not look at, in the order in which they are looked at."""
+    """The facts of a format. settings: the section `data.NAME` of this format. contradictions: what does not fit
+    together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so pixels have
+    frames. reads_texts: whether text embeddings come from files that it names, so captions are not encoded.
+    reads_masks: whether masks may be next to its images. own_masks: where else it has masks, in words for messages.
+    is_encoded: its samples are latents and embeddings already, as its `FORMAT` says. has_folder_words: whether folder
+    names may be caption words. takes_drawn: whether an image generated into its folder is a sample. hints_at_repeats:
+    it visits every image once, so folders with names like kohya's are pointed out. has_own_paths: whether `data.path`
+    may be something other than a file or a folder, such as a data set of a hub or a range of shards. stills_format: the
+    format of images joined to its clips, unless the recipe sets one. usual: defaults of the format for settings that
+    the recipe does not set, by section of `data`. fixed: settings that it ignores, in the order in which they are
+    checked."""
 
     settings: type[Section] | None = None
     contradictions: Callable[[DataSettings], Iterator[str]] = lambda data: iter(())
@@ -55,7 +55,7 @@ class FormatSpec:
     fixed: tuple[Fixed, ...] = ()
 
 
-MASK_COLUMN = "the column 'mask', a file below the table's folder or a picture in the table"
+MASK_COLUMN = "the column 'mask', a file below the table's folder or an image in the table"
 NO_TABLES = Fixed(
     ("columns", "split", "hub_config", "hub_cache"),
     "data.columns, data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; "
@@ -67,24 +67,24 @@ NO_PARTS = Fixed(
 )
 NO_CAPTION_SOURCE = Fixed(
     ("captions.source",),
-    "data.captions.source has no effect with data.format={name}, where captions have their place; "
+    "data.captions.source has no effect with data.format={name}, which defines where captions are; "
     "leave it out, or set data.format=image-folder",
 )
 
 
 def specs() -> dict[str, FormatSpec]:
-    """The facts of each format that has a file here; of those that other packages bring, of the imported ones."""
+    """The facts of each format that has a file here; of those from other packages only the imported ones."""
     return {name: format_spec(name) for name in registry.names(FOLDER, skip_unimported=True)}
 
 
 def section_of(name: str) -> str:
-    """The name of a format's own section in `data`."""
+    """The name of a format's section in `data`."""
     return name.replace("-", "_")
 
 
 @cache
 def format_spec(name: str) -> FormatSpec:
-    """The facts of a format; the usual ones where it has no file of its own here."""
+    """The facts of a format; the defaults if it has no file here."""
     if name.replace("_", "-") not in registry.names(FOLDER):
         return FormatSpec()
     spec: FormatSpec = registry.find(FOLDER, name).SPEC

@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `image-folder`."""
+"""What a recipe needs to know of the format `image-folder`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `kohya`: of a caption file, kohya's scripts read the first line."""
+"""What a recipe needs to know of the format `kohya`: kohya's scripts read the first line of a caption file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SPEC = FormatSpec(
         NO_TABLES,
         Fixed(
             ("captions.source",),
-            "data.captions.source has no effect with data.format={name}, where the folder's words are the caption "
-            "of pictures without a file; leave it out, or set data.format=image-folder",
+            "data.captions.source has no effect with data.format={name}, which takes captions of images without a "
+            "file from the folder's name; leave it out, or set data.format=image-folder",
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `metadata`."""
+"""What a recipe needs to know of the format `metadata`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `videofolder`."""
+"""What a recipe needs to know of the format `videofolder`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `webdataset`."""
+"""What a recipe needs to know of the format `webdataset`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPEC = FormatSpec(
         NO_PARTS,
         Fixed(
             ("columns.image",),
-            "data.columns.image has no effect with data.format={name}, where a picture is recognised by its ending; "
+            "data.columns.image has no effect with data.format={name}, which recognises images by their extension; "
             "leave it out",
         ),
         NO_CAPTION_SOURCE,

@@ -1,5 +1,5 @@
-"""Settings and facts of each optimizer, a file for each, without torch. Its step lies in `training/optimizers/` under
-the same name.
+"""Settings and facts of each optimizer, one file each, without torch. `training/optimizers/` has its step under the
+same name.
 
 From outside: every file, by `registry.find`.
 """

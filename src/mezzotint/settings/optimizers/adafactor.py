@@ -11,20 +11,20 @@ from mezzotint.settings.optimizers.base import KIND, NoDecay, Optimizer, WeightD
 
 
 class Adafactor(Optimizer):
-    """Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) as torch has it: second moments kept by row and column, no
-    first ones; the least memory of all."""
+    """torch's Adafactor (Shazeer and Stern 2018, arXiv:1804.04235): second moments by row and column, no first moments;
+    the least memory of all."""
 
     state_words: ClassVar[str] = "second moments by row and column, over the last two axes of a tensor"
 
     kind: Annotated[Literal["adafactor"], KIND, NEVER] = "adafactor"
     eps: Annotated[PositiveFloat, ALLOW] = 1e-3
-    """The least scale of a parameter by which its steps are measured."""
+    """The smallest parameter scale used for the step size."""
 
     beta2_decay: Annotated[float, Field(ge=-2.0, lt=0.0), ALLOW] = -0.8
-    """The exponent of the step by which the second moment's decay approaches 1."""
+    """The exponent of the step count by which the decay of the second moment approaches 1."""
 
     clip_update: Annotated[float, Field(ge=1.0), ALLOW] = 1.0
-    """The largest root mean square of an update; larger ones are shortened."""
+    """The largest root mean square of an update; larger ones are scaled down."""
 
     weight_decay: WeightDecay = 0.0
     no_decay: NoDecay = ()

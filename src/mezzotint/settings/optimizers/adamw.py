@@ -9,7 +9,7 @@ from mezzotint.settings.optimizers.base import KIND, Adam
 
 
 class AdamW(Adam):
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, in one fused pass."""
 
     allows_sharding: ClassVar[bool] = True
     takes_usual_rates: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""The optimizer `adamw-8bit`: AdamW with moments in eight bits."""
+"""The optimizer `adamw-8bit`: AdamW with 8-bit moments."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mezzotint.settings.optimizers.base import KIND, Adam
 
 
 class AdamW8bit(Adam):
-    """AdamW with its two moments in eight bits (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory.
-    Needs the extra `eight-bit` and a GPU."""
+    """AdamW with 8-bit moments (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory. Needs the extra
+    `eight-bit` and a GPU."""
 
     is_of_package: ClassVar[bool] = True
     takes_usual_rates: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What settings and facts of all optimizers have in common. A module here defines `Settings`, a kind of `Optimizer`."""
+"""What settings and facts of all optimizers share. A module here defines `Settings`, a subclass of `Optimizer`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 KIND = Field(
-    description="The optimizer's name. Where two are joined by `or`, the first is taken on a GPU of CUDA and the other "
-    "elsewhere; `library` takes any class of torch.optim's kind."
+    description="The optimizer's name. With `or` in it, the first is used on a CUDA GPU and the second elsewhere; "
+    "`library` is any subclass of torch.optim.Optimizer."
 )
 Betas = Annotated[
     tuple[Beta, Beta], Field(description="Decay of the running means of the gradient and of its square."), ALLOW
 ]
 Eps = Annotated[
     PositiveFloat,
-    Field(
-        description="Added to the root of the second moment; larger values calm parameters whose gradients are tiny."
-    ),
+    Field(description="Added to the root of the second moment; larger values damp parameters with tiny gradients."),
     ALLOW,
 ]
 WeightDecay = Annotated[
@@ -34,35 +32,35 @@ WeightDecay = Annotated[
 NoDecay = Annotated[
     Names,
     Field(
-        description="Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with "
-        "a name, which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias; folders of other "
-        "trainers add rules of theirs. A pattern after `~` may match nothing, which a note then says. Empty decays "
-        "all, as diffusers does."
+        description="Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a named "
+        "rule, which needs quotes in YAML: `@norm-and-bias` is all of norm layers and every bias; compatibility "
+        "folders of other trainers add rules. A pattern after `~` may match nothing, which is reported as a note. "
+        "Empty decays all, as diffusers does."
     ),
     ALLOW,
 ]
 
 
 class Optimizer(Section):
-    """Settings of one optimizer, and what the rest of the house asks of it."""
+    """Settings of one optimizer, and the facts that the rest of Mezzotint needs."""
 
     kind: str = ""
 
     allows_sharding: ClassVar[bool] = False
-    """Whether it treats each number by itself, and so works where each process holds a part of a tensor (fsdp)."""
+    """Whether it treats each number separately, and so works on shards of a tensor (fsdp)."""
     is_open: ClassVar[bool] = False
-    """Whether `settled` chooses another one when a run starts."""
+    """Whether `settled` chooses another optimizer when a run starts."""
     is_of_package: ClassVar[bool] = False
-    """Whether its step is another package's own, which knows no steps that are not finite: the host reads one number of
-    the device at each, and waits for it."""
+    """Whether another package computes its step. Such a step cannot skip non-finite gradients itself, so the host reads
+    one number from the device at each step and waits for it."""
     has_rate: ClassVar[bool] = True
-    """Whether `optim.lr` and its schedule act on it."""
+    """Whether `optim.lr` and its schedule affect it."""
     takes_usual_rates: ClassVar[bool] = False
-    """Whether the rates that are advised for AdamW hold for it."""
+    """Whether the learning rates advised for AdamW apply to it."""
     advised: ClassVar[str] = ""
-    """How it is to be used, for the notes of `advice`."""
+    """How to use it, for the notes of `advice`."""
     state_words: ClassVar[str] = ""
-    """What it keeps of each parameter, for the page of `check`."""
+    """What it stores for each parameter, for the page of `check`."""
 
     @property
     def label(self) -> str:
@@ -71,7 +69,7 @@ class Optimizer(Section):
 
     @property
     def imported_class(self) -> str | None:
-        """The dotted name of a class that the recipe itself names, which has to be trusted."""
+        """The dotted name of a class that the recipe names and that must be trusted, or None."""
         return None
 
     @property
@@ -81,33 +79,34 @@ class Optimizer(Section):
 
     @property
     def undecayed(self) -> tuple[str, ...]:
-        """Patterns and rules of what its weight decay leaves out."""
+        """Patterns and rules of parameters without weight decay."""
         return tuple(getattr(self, "no_decay", ()))
 
     def with_undecayed(self, names: Iterable[str]) -> Self:
-        """The same with other names in the place of `undecayed`."""
+        """A copy with other names in `undecayed`."""
         return self.model_validate(self.model_dump() | {"no_decay": tuple(names)})
 
     def settled(self, device: str, before: str) -> Optimizer:
-        """The optimizer that a run takes on a device, as in `torch.device.type`. before: the kind that the run has had
+        """The optimizer that a run uses on a device, as in `torch.device.type`. before: the kind that the run has used
         so far, "" for a new one."""
         return self
 
     def settled_words(self, chosen: Optimizer, device: str) -> str:
-        """Why another one was taken in a new run."""
-        return f"{chosen.kind} is taken; the run keeps it"
+        """Why a new run uses another optimizer."""
+        return f"using {chosen.kind}; the run keeps it"
 
     def advice(self, batch_size: int) -> Iterator[str]:
-        """How the recipe leaves what is advised for it, in words behind "optim.optimizer.kind"."""
+        """Where the recipe departs from the advice for it, as the rest of a sentence that starts with
+        "optim.optimizer.kind"."""
         yield from ()
 
     def rate_note(self, rate: float, where: str) -> str | None:
-        """A sentence about the rate that a recipe gives it at a setting, or None."""
+        """A sentence about the learning rate that a recipe sets, or None."""
         return None
 
 
 class Adam(Optimizer):
-    """What the kinds of AdamW have in common."""
+    """Settings shared by all kinds of AdamW."""
 
     betas: Betas = (0.9, 0.999)
     eps: Eps = 1e-8

@@ -1,4 +1,4 @@
-"""The optimizer `library`: any class of torch.optim's kind."""
+"""The optimizer `library`: any subclass of torch.optim.Optimizer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mezzotint.settings.optimizers.base import KIND, NoDecay, Optimizer
 
 
 class Library(Optimizer):
-    """Any class that is a torch.optim.Optimizer, by its dotted name. The host reads one number a step, to leave out
-    steps that are not finite."""
+    """Any subclass of torch.optim.Optimizer, by its dotted name. The host reads one number each step, to skip
+    non-finite steps."""
 
     is_of_package: ClassVar[bool] = True
 
@@ -20,14 +20,14 @@ class Library(Optimizer):
 
     class_name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*\.[A-Za-z_]\w*$"), NEVER]
     """The class, such as `torch.optim.NAdam`, or `pytorch_optimizer.DAdaptAdam`, `.DAdaptLion` and `.DAdaptSGD` of the
-    extra `optimizers` (which want `optim.lr=1`). Importing a package runs it: one that is not torch,
-    bitsandbytes or pytorch_optimizer has to be named on the command line, `--allow-package NAME`."""
+    extra `optimizers` (with `optim.lr=1`). Importing a package runs it: any package except torch, bitsandbytes and
+    pytorch_optimizer must be allowed on the command line, `--allow-package NAME`."""
 
     options: Annotated[dict[str, Any], ALLOW] = Field(default_factory=dict)
-    """What the class is made with besides parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
+    """Constructor arguments in addition to parameters, lr and weight_decay, such as `{momentum_decay: 4e-3}`."""
 
     weight_decay: Annotated[NonNegativeFloat, ALLOW] = 0.0
-    """Weights shrink by rate × this at each step, as the class understands it."""
+    """The weight decay, as the class defines it; usually weights shrink by rate × this at each step."""
 
     no_decay: NoDecay = ()
 

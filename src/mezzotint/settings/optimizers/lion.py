@@ -1,4 +1,4 @@
-"""The optimizer `lion`: the sign of a mean of gradients."""
+"""The optimizer `lion`: the sign of a running mean of gradients."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from mezzotint.settings.optimizers.base import KIND, Beta, NoDecay, Optimizer, W
 
 
 class Lion(Optimizer):
-    """Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the rate in the direction of the sign of a mean
-    of its gradients. One moment instead of AdamW's two. Rates are a third to a tenth of AdamW's, its weight decay three
-    to ten times as large."""
+    """Lion (Chen et al. 2023, arXiv:2302.06675): each weight moves by the rate in the direction of the sign of a
+    running mean of its gradients. One moment instead of AdamW's two. Use a third to a tenth of AdamW's rate, and three
+    to ten times its weight decay."""
 
     allows_sharding: ClassVar[bool] = True
 
     kind: Annotated[Literal["lion"], KIND, NEVER] = "lion"
     betas: Annotated[tuple[Beta, Beta], ALLOW] = (0.9, 0.99)
-    """How much of the running mean is in the direction of a step, and its decay from step to step."""
+    """The weight of the running mean in the direction of a step, and the decay of the mean per step."""
 
     weight_decay: WeightDecay = 0.01
     no_decay: NoDecay = ()

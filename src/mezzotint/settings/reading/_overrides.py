@@ -1,8 +1,8 @@
-"""`key=value` from the command line, laid over what the file says.
+"""`key=value` overrides from the command line, applied to the file's settings.
 
-A path may lead to a setting, into one (`sample.prompts.0`, `optim.part_lr.text_encoder`) or to a section, which then
-takes the keys that are given and keeps the others. `key+=value` appends to a list. Where a text is expected, the value
-is taken as typed.
+A path may name a setting, a place in one (`sample.prompts.0`, `optim.part_lr.text_encoder`) or a section, which then
+takes the given keys and keeps the others. `key+=value` appends to a list. If a text is expected, the value is taken as
+typed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mezzotint.settings.reading.paths import Setting, by_path, owner, sections, 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """tree: what the file and the command line say together. paths: the paths that the command line set."""
+    """tree: the settings of file and command line together. paths: the paths that the command line set."""
 
     tree: dict[str, Any]
     paths: frozenset[str]
@@ -36,10 +36,10 @@ class _Refused(Exception):
 
 
 def apply(tree: dict[str, Any], overrides: Sequence[str]) -> Applied:
-    """Lays overrides over a tree, the last one winning. The tree that comes in stays as it is.
+    """Applies overrides to a copy of a tree; the last one wins.
 
-    Problems: E1008 for what is not written `key=value` or does not fit a list, E1001 for an unknown path, E1004–E1006
-    for a value that the YAML rules refuse.
+    Problems: E1008 for an override that is not `key=value` or does not fit a list, E1001 for an unknown path,
+    E1004–E1006 for a value that the YAML rules refuse.
     """
     result = copy.deepcopy(tree)
     paths: set[str] = set()
@@ -58,9 +58,9 @@ def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
     parts = re.fullmatch(r"\s*([^\s=+]+?)\s*(\+?)=(.*)", text, re.DOTALL)
     if not parts:
         if os.path.isdir(text):
-            raise _Refused(text[:60], "is a folder, and settings are written key=value", f"write data.path={text[:60]}")
-        known = text if text in by_path() else "optim.lr"
-        raise _Refused(text[:60], "is not written key=value", f"write it like {known}=VALUE, without spaces")
+            raise _Refused(text[:60], "is a folder, not key=value", f"write data.path={text[:60]}")
+        example = text if text in by_path() else "optim.lr"
+        raise _Refused(text[:60], "is not key=value", f"write it like {example}=VALUE, without spaces")
     path, append, raw = parts[1], bool(parts[2]), parts[3]
     if path in sections():
         return _merge(tree, path, yaml_rules.value(raw, path), append)
@@ -74,14 +74,14 @@ def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
         return [path]
     current = _effective(tree, setting)
     if len(rest) > 1 and setting.shape.is_map and sections_in(get_args(setting.shape.base)[1]):
-        current.setdefault(rest[0], {})  # `part_optimizer.text_encoder.kind` begins an entry
+        current.setdefault(rest[0], {})  # `part_optimizer.text_encoder.kind` starts an entry
     if append:
-        inner = _into(current, rest, path)
+        inner = _descend(current, rest, path)
         if not isinstance(inner, list):
             raise _Refused(path, "is not a list, so += cannot append to it", f"write {path}=VALUE")
         inner.extend(value if isinstance(value, list) and not _is_entry(setting, value) else [value])
     else:
-        _put(_into(current, rest[:-1], path), rest[-1], value, path)
+        _assign(_descend(current, rest[:-1], path), rest[-1], value, path)
     _set(tree, setting.path, current)
     return [setting.path, path]
 
@@ -102,7 +102,7 @@ def _merge(tree: dict[str, Any], path: str, value: Any, append: bool) -> list[st
 
 
 def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, append: bool) -> Any:
-    """The value as typed where a text belongs there, otherwise by the YAML rules."""
+    """The value as typed if a text is expected, otherwise parsed by the YAML rules."""
     shape = setting.shape
     for word in rest:
         if shape.is_list or shape.is_map:
@@ -121,8 +121,8 @@ def _value_for(setting: Setting, rest: tuple[str, ...], raw: str, path: str, app
 
 
 def _effective(tree: dict[str, Any], setting: Setting) -> Any:
-    """What a setting holds before the override: from the tree, otherwise its default; a list where one may stand for
-    many."""
+    """The value of a setting before the override: from the tree, otherwise its default; a list if one value may be
+    written for a list."""
     here: Any = tree
     for word in setting.path.split("."):
         here = here.get(word, _ABSENT) if isinstance(here, dict) else _ABSENT
@@ -138,33 +138,33 @@ _ABSENT = object()
 
 
 def _is_entry(setting: Setting, value: list[Any]) -> bool:
-    """Whether a list is one entry of a list of lists: `points+=[500, 0.1]` appends one, `names+=[a, b]` two."""
+    """Whether a list is one entry of a list of lists: `points+=[500, 0.1]` appends one entry, `names+=[a, b]` two."""
     return setting.shape.is_list and setting.shape.item(0).is_list and not (value and isinstance(value[0], list))
 
 
-def _into(value: Any, words: Sequence[str], path: str) -> Any:
+def _descend(value: Any, words: Sequence[str], path: str) -> Any:
     for word in words:
         if isinstance(value, list):
             value = value[_index(word, value, path)]
         elif isinstance(value, dict) and word in value:
             value = value[word]
         else:
-            raise _Refused(path, f"leads to nothing at {word!r}", "see `mezzotint explain` for what lies there")
+            raise _Refused(path, f"has no entry {word!r}", "see `mezzotint explain` for what is there")
     return value
 
 
-def _put(value: Any, word: str, new: Any, path: str) -> None:
+def _assign(value: Any, word: str, new: Any, path: str) -> None:
     if isinstance(value, list):
         value[_index(word, value, path)] = new
     elif isinstance(value, dict):
         value[word] = new
     else:
-        raise _Refused(path, f"leads into a single value at {word!r}", advice(path), "E1001")
+        raise _Refused(path, f"has a single value at {word!r}, without entries", advice(path), "E1001")
 
 
 def _index(word: str, value: list[Any], path: str) -> int:
     if not word.isdigit():
-        raise _Refused(path, f"{word!r} stands where the number of a list entry belongs", "entries count from 0")
+        raise _Refused(path, f"{word!r} is not the number of a list entry", "entries count from 0")
     if int(word) >= len(value):
         entries = f"{len(value)} entr{'y' if len(value) == 1 else 'ies'}"
         setting = path.rpartition(".")[0]
@@ -173,7 +173,8 @@ def _index(word: str, value: list[Any], path: str) -> int:
 
 
 def _set(tree: dict[str, Any], path: str, value: Any) -> None:
-    """Sets a dotted path. A section that the file gives as something else is left alone: that is the file's problem."""
+    """Sets a dotted path. If the file has something other than a section on the way, nothing is changed: the file's own
+    problem is reported."""
     *sections_above, last = path.split(".")
     here: Any = tree
     for word in sections_above:

@@ -1,8 +1,8 @@
-"""From plain values to a Recipe, or to everything that is wrong with them, in plain words and in one pass.
+"""From plain values to a Recipe, or to all of its problems in one pass, in plain words.
 
-The types are pydantic's work. What it would mend in silence (the text "4" for a number, "no" for false) is refused
-before it sees it, because what ran has to be what was asked. After the first pass the values that failed are taken out
-and the rest is checked again, so that a check of two sections speaks up beside a mistyped key.
+pydantic checks the types. Values that it would convert silently (the text "4" for a number, "no" for false) are refused
+first. After the first pass the invalid values are removed and the rest is checked again, so that a check across two
+sections is reported together with a mistyped key.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mezzotint.settings.renamed import new_value
 Place = tuple[str | int, ...]
 
 _PROPOSALS = 50
-"""So many unknown keys get a proposal; a file with more is no recipe."""
+"""How many unknown keys get a proposal; a file with more is probably not a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One thing wrong. place: where in the tree (a section for a check of several settings). where: the dotted path to
-    show. mentions: other settings that the sentence speaks of."""
+    """One problem. place: its position in the tree (a section for a check of several settings). where: the dotted path
+    to show. mentions: other settings that the sentence names."""
 
     place: Place
     where: str
@@ -51,9 +51,9 @@ class _Pass:
 
 
 def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
-    """Validates a tree. Returns the recipe, or None with every issue found."""
+    """Validates a tree. Returns the recipe, or None with every problem."""
     work = _Pass(copy.deepcopy(tree))
-    for place, what, remedy in list(_mended(tree)):
+    for place, what, remedy in list(_wrong_types(tree)):
         _note(work, Issue(place, dotted(place), what, remedy, "E1002"), prune=True)
     for round_number in range(8):
         try:
@@ -67,16 +67,16 @@ def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
 
 
 def dotted(place: Place) -> str:
-    """A place as it is written on a command line."""
+    """A place as written on a command line."""
     return ".".join(str(part) for part in place)
 
 
 def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
-    """Takes over what pydantic found; later passes add only checks that no removed value can have caused. Returns
-    whether anything was taken out, so that another pass can find more."""
+    """Collects pydantic's errors; later passes add only checks that no removed value can have caused. Returns whether
+    anything was removed, so another pass can find more."""
     pruned = False
     entries = error.errors(include_url=False)
-    places = [_place(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is taken out
+    places = [_place(work.tree, tuple(entry["loc"])) for entry in entries]  # before anything is removed
     for entry, place in zip(entries, places, strict=True):
         issue = _issue(place, dict(entry), propose=len(work.issues) < _PROPOSALS)
         if first or (entry["type"] == "value_error" and not _in_doubt(issue, work.doubtful)):
@@ -96,21 +96,21 @@ def _note(work: _Pass, issue: Issue, *, prune: bool) -> None:
 
 
 def _in_doubt(issue: Issue, doubtful: set[str]) -> bool:
-    """Whether a check speaks of a value that was taken out, so that its claim may not hold."""
-    spoken = {issue.where, *issue.mentions} - {""}
+    """Whether a check mentions a value that was removed, so its claim may be wrong."""
+    named = {issue.where, *issue.mentions} - {""}
     section = dotted(issue.place)
     if section and any(path.startswith(section + ".") for path in doubtful):
         return True
-    return any(_related(a, b) for a in spoken for b in doubtful)
+    return any(_is_related(a, b) for a in named for b in doubtful)
 
 
-def _related(a: str, b: str) -> bool:
+def _is_related(a: str, b: str) -> bool:
     return a == b or a.startswith(b + ".") or b.startswith(a + ".")
 
 
 def _remove(tree: dict[str, Any], place: Place) -> bool:
-    """Takes the setting or section at a place out of the tree, so that its default stands. Entries of lists go with
-    their list. Returns whether something went."""
+    """Removes the setting or section at a place from the tree, so that its default is used. Entries of lists are
+    removed with their list. Returns whether anything was removed."""
     words = [str(part) for part in place]
     here: Any = tree
     for index, word in enumerate(words):
@@ -125,7 +125,7 @@ def _remove(tree: dict[str, Any], place: Place) -> bool:
 
 
 def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
-    """pydantic's location without the names of union members, which no recipe contains."""
+    """pydantic's location without the names of union members, which are not in recipes."""
     place: list[str | int] = []
     here: Any = tree
     for index, part in enumerate(loc):
@@ -147,7 +147,7 @@ def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
     if kind == "extra_forbidden":
         if path in by_path():  # a setting of another member of a choice, such as another optimizer's
             kinds = [part for part in entry["loc"] if part not in place]
-            return Issue(place, path, f"is no setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
+            return Issue(place, path, f"is not a setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
         return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
     if kind == "value_error":
         text = one_line(str(entry["ctx"]["error"]))
@@ -182,31 +182,31 @@ def _near_choice(path: str, text: object, listed: str) -> str:
     choices = listed.split(", ")
     now = new_value(path, text)
     if now != text:
-        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
-    meant = value_of(path, text)
-    if meant is not None and meant.partition(" ")[0] in choices:
-        return f"did you mean {meant}?"
+        return f"it was renamed to {now}; `mezzotint migrate RECIPE` renames it in a file"
+    counterpart = value_of(path, text)
+    if counterpart is not None and counterpart.partition(" ")[0] in choices:
+        return f"did you mean {counterpart}?"
     return did_you_mean(str(text).lower(), choices)
 
 
 def _schema_hint(version: object) -> str:
     if isinstance(version, int) and version > 1:
-        return f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
+        return f"the recipe needs a later Mezzotint than this one ({__version__}); update Mezzotint"
     return "write `schema: 1`, or leave the line out"
 
 
 def mentioned(text: str) -> tuple[str, ...]:
-    """The settings and sections that a sentence names, in its order."""
+    """The settings and sections that a sentence names, in order."""
     words = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", text)
     return tuple(dict.fromkeys(word for word in words if word in by_path() or word in sections()))
 
 
-def _mended(tree: Any) -> Iterator[tuple[Place, str, str]]:
-    """(place, what, remedy) of every value that pydantic would turn into another type."""
-    yield from _mended_section(Recipe, tree, ())
+def _wrong_types(tree: Any) -> Iterator[tuple[Place, str, str]]:
+    """(place, what, remedy) of every value that pydantic would convert to another type."""
+    yield from _wrong_types_in_section(Recipe, tree, ())
 
 
-def _mended_section(section: Any, tree: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+def _wrong_types_in_section(section: Any, tree: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
     if not isinstance(tree, dict):
         return
     for name, info in section.model_fields.items():
@@ -216,15 +216,15 @@ def _mended_section(section: Any, tree: Any, place: Place) -> Iterator[tuple[Pla
         nested = sections_in(info.annotation)
         inside = (*place, word)
         if nested:
-            yield from _mended_section(_chosen(nested, tree[word]), tree[word], inside)
+            yield from _wrong_types_in_section(_select(nested, tree[word]), tree[word], inside)
         else:
             setting = by_path().get(dotted(inside))
             if setting is not None:
-                yield from _mended_value(setting.shape, tree[word], inside)
+                yield from _wrong_types_in_value(setting.shape, tree[word], inside)
 
 
-def _chosen(options: tuple[Any, ...], tree: Any) -> Any:
-    """The class of a choice that `kind` names, otherwise the first."""
+def _select(options: tuple[Any, ...], tree: Any) -> Any:
+    """The class that `kind` selects, otherwise the first."""
     kind = tree.get("kind") if isinstance(tree, dict) else None
     for option in options:
         info = option.model_fields.get("kind")
@@ -233,16 +233,16 @@ def _chosen(options: tuple[Any, ...], tree: Any) -> Any:
     return options[0]
 
 
-def _mended_value(shape: Shape, value: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
+def _wrong_types_in_value(shape: Shape, value: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
     if shape.is_list:
         if isinstance(value, list):
             for index, item in enumerate(value):
-                yield from _mended_value(shape.item(index), item, (*place, index))
+                yield from _wrong_types_in_value(shape.item(index), item, (*place, index))
         elif shape.one_for_many:
-            yield from _mended_value(shape.item(0), value, place)
+            yield from _wrong_types_in_value(shape.item(0), value, place)
     elif shape.is_map and isinstance(value, dict):
         for key, item in value.items():
-            yield from _mended_value(shape.item(0), item, (*place, key))
+            yield from _wrong_types_in_value(shape.item(0), item, (*place, key))
     elif shape.base is bool and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         yield place, f"must be true or false, got {shown(value)}", _switch_hint(value)
     elif shape.base in NUMBER and isinstance(value, (str, bool)):

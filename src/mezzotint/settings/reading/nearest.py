@@ -1,9 +1,8 @@
-"""Which setting someone meant: by the key's name, and by the words of its help text.
+"""The setting that an unknown key most likely means: by its name, and by the words of help texts.
 
-Names that other trainers are known to use stand in `foreign_names`. Others share few letters with ours, while the help
-of a setting uses their words. So every word
-of an unknown key is looked for in the name, the path and the help of every setting, and the one that explains most of
-it is proposed.
+Known names of other trainers are in `foreign_names`. Unknown names may have few letters in common with ours, but the
+help of a setting often contains their words. So every word of an unknown key is looked up in the name, the path and the
+help of every setting, and the setting that matches most of the key is proposed.
 """
 
 from __future__ import annotations
@@ -23,10 +22,11 @@ _SAME = {
     "output": "run",
     "checkpointing": "gradient_checkpointing",
     "checkpoint": "save",
-    "image": "picture",
+    "picture": "image",
+    "pictures": "image",
     "grad": "gradient",
 }
-"""Words of other trainers for ours."""
+"""Our words for words of other trainers."""
 _SECTIONS = {
     "checkpoint": "save",
     "checkpointing": "save",
@@ -38,16 +38,16 @@ _SECTIONS = {
     "val": "validation",
     "validate": "validation",
 }
-"""Their words for our sections, where a section is meant."""
+"""Our sections for words of other trainers, when a section is meant."""
 
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.86
-_MISSPELLED = 0.95  # alike, of 1: a letter of a name of another trainer
-_LONGEST = 200  # letters of a path that is looked for
+_MISSPELLED = 0.95  # similarity up to 1: one wrong letter in a name of another trainer
+_LONGEST = 200  # characters of a path that is looked up
 
 
 def nearest(path: str) -> str | None:
-    """The known path that an unknown one most likely means, or None. A key deep in the wrong section is found, too."""
+    """The known path that an unknown one most likely means, or None. Also finds a key in the wrong section."""
     if len(path) > _LONGEST:
         return None
     paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
@@ -56,9 +56,9 @@ def nearest(path: str) -> str | None:
     if new_path(path) is not None:
         return new_path(path)
     name = path.rpartition(".")[2]
-    known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), ""))
-    if known is not None:
-        return known.path
+    match = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), ""))
+    if match is not None:
+        return match.path
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
     scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
     best = max(scored)
@@ -66,8 +66,8 @@ def nearest(path: str) -> str | None:
 
 
 def search(phrase: str) -> list[str]:
-    """Sections and settings whose path or help has all words of a phrase: first those whose path has them, then those
-    whose first sentence has. Of a section that is found, its settings are left out."""
+    """Sections and settings whose path or help contains all words of a phrase: first matches in the path, then in the
+    first sentence. Settings of a section that matches are left out."""
     query = set(_words(phrase))
     helps = {**sections(), **{setting.path: setting.help for setting in settings()}}
     ranks: dict[str, int] = {}
@@ -81,22 +81,22 @@ def search(phrase: str) -> list[str]:
 
 
 def advice(path: str) -> str:
-    """What to say of an unknown path: `did you mean optim.lr?`, what to do where other trainers have a setting and we
-    have none, or where to look."""
-    now = new_path(path)
-    if now is not None:
-        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
-    meant = nearest(path)
-    known = foreign(path.rpartition(".")[2]) if path not in by_path() else None
-    note = known.note if known is not None and known.path == meant else ""
-    if meant is not None:
-        return f"did you mean {meant}?" + (f" ({note})" if note else "")
+    """The hint for an unknown path: `did you mean optim.lr?`, what to do instead of another trainer's setting without a
+    counterpart, or where to look."""
+    renamed = new_path(path)
+    if renamed is not None:
+        return f"it was renamed to {renamed}; `mezzotint migrate RECIPE` renames it in a file"
+    near = nearest(path)
+    match = foreign(path.rpartition(".")[2]) if path not in by_path() else None
+    note = match.note if match is not None and match.path == near else ""
+    if near is not None:
+        return f"did you mean {near}?" + (f" ({note})" if note else "")
     if note:
         return note
     section = path.rpartition(".")[0]
     while section and section not in sections():
         section = section.rpartition(".")[0]
-    return f"`mezzotint explain {section or 'recipe'}` lists what is known there"
+    return f"`mezzotint explain {section or 'recipe'}` lists its settings"
 
 
 def _score(path: str, name: str, setting: Setting) -> float:
@@ -118,10 +118,10 @@ def _score(path: str, name: str, setting: Setting) -> float:
 
 
 def _home(path: str, setting: Setting) -> float:
-    """0.6 for a setting of that very name in the section that was asked for, by its own name or that of others."""
+    """0.6 for a setting with this very name in the requested section, by its own name or another trainer's."""
     home, _, name = path.lower().rpartition(".")
-    asked, own = home.rpartition(".")[2], setting.path.rpartition(".")[0].rpartition(".")[2]
-    return 0.6 if name == setting.name and asked and _SECTIONS.get(asked, asked) == own else 0.0
+    requested, actual = home.rpartition(".")[2], setting.path.rpartition(".")[0].rpartition(".")[2]
+    return 0.6 if name == setting.name and requested and _SECTIONS.get(requested, requested) == actual else 0.0
 
 
 def _score_section(path: str, name: str, section: str) -> float:
@@ -132,18 +132,18 @@ def _score_section(path: str, name: str, section: str) -> float:
 
 
 def _explained(name: str, query: Sequence[str]) -> float:
-    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_nonfinite_steps`."""
+    """Up to 0.5: the fraction of a known name's words in the query. `max_train_steps` means `steps`, not
+    `max_nonfinite_steps`."""
     words = _words(name)
     return 0.5 * sum(word in query for word in words) / max(1, len(words))
 
 
 def _name_score(path: str, name: str, known: str) -> float:
-    """How alike the names are, 0 to about 1; a name that is equal, or nearly, weighs most, and the same section a
-    little."""
+    """The similarity of two names, 0 to about 1; equal or nearly equal names weigh most, the same section a little."""
     last = known.rpartition(".")[2]
-    # without the words that say nothing: `max_train_steps` is `steps`
+    # without words that carry no meaning: `max_train_steps` is `steps`
     alike = difflib.SequenceMatcher(None, "_".join(_words(name)) or name, "_".join(_words(last)) or last).ratio()
-    # as written, too: `imag` is near to `image`, not to what `image` stands for
+    # as written, too: `imag` is similar to `image`, not to the word that `image` is mapped to
     alike = max(alike, difflib.SequenceMatcher(None, name.lower(), last).ratio())
     whole = difflib.SequenceMatcher(None, path.lower(), known).ratio()
     near = 1.2 if alike >= 0.94 else 0.6 if alike >= 0.75 and abs(len(name) - len(last)) < 4 else 0.4 * alike

@@ -1,6 +1,6 @@
-"""Every setting of a recipe by its dotted path: what it is, what it may hold, what its help says.
+"""Every setting of a recipe by its dotted path: its type, values and help.
 
-Reading, overrides, suggestions and the reference all walk this one list, which is taken from the sections themselves.
+Reading, overrides, suggestions and the reference all use this list, which is derived from the sections.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from mezzotint.settings.sections.model import ModelSettings
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One leaf of the recipe. path: dotted, by alias. shape: its type without marks. help: its docstring, one line.
-    default: as JSON. section: the class it stands in."""
+    """One leaf of the recipe. path: dotted, by alias. shape: its type without marks. help: its docstring, on one line.
+    default: as JSON. section: the class that has it."""
 
     path: str
     shape: Shape
@@ -46,8 +46,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A type as recipes see it: what it is without None and marks, the marks (`Ge(0)` …), and whether null is one of
-    its values."""
+    """A type as recipes see it: without None and marks, the marks (`Ge(0)` …), and whether null is allowed."""
 
     base: Any
     marks: tuple[Any, ...] = ()
@@ -55,7 +54,7 @@ class Shape:
 
     @property
     def one_for_many(self) -> bool:
-        """A single value may stand where a list is expected."""
+        """Whether a single value may be written for a list."""
         return any(isinstance(mark, BeforeValidator) and mark.func in (as_list, as_intervals) for mark in self.marks)
 
     @property
@@ -68,12 +67,12 @@ class Shape:
 
     @property
     def is_text(self) -> bool:
-        """Holds texts and nothing that looks otherwise: `42` on a command line is meant as it stands."""
+        """Whether it is only text: `42` on a command line stays a text."""
         return self.base in (str, Path)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words of a closed choice, or ()."""
+        """The values of a closed choice, or ()."""
         if get_origin(self.base) is not Literal:
             return ()
         return tuple(str(choice) for choice in get_args(self.base))
@@ -89,7 +88,7 @@ class Shape:
 
 
 def shape_of(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
-    """Takes marks and None off an annotation."""
+    """Removes marks and None from an annotation."""
     nullable = False
     while True:
         origin = get_origin(annotation)
@@ -105,21 +104,21 @@ def shape_of(annotation: Any, marks: tuple[Any, ...] = ()) -> Shape:
 
 
 def sections_in(annotation: Any) -> tuple[type[Section], ...]:
-    """The section classes an annotation allows: none for a leaf, several for a choice such as the optimizer."""
+    """The section classes that an annotation allows: none for a leaf, several for a choice such as the optimizer."""
     base = shape_of(annotation).base
     options = get_args(base) if get_origin(base) in (Union, types.UnionType) else (base,)
     return tuple(o for o in options if isinstance(o, type) and issubclass(o, Section))
 
 
 def word_of(name: str, info: FieldInfo) -> str:
-    """How a field is written in a recipe."""
+    """The name of a field in a recipe."""
     return info.alias or name
 
 
 @functools.cache
 def settings() -> tuple[Setting, ...]:
-    """Every leaf setting, in the order of the sections. Of several classes for one place the first has the word; what
-    tells them apart, such as `optim.optimizer.kind`, has the choices of all."""
+    """Every leaf setting, in the order of the sections. If several classes define one path, the first one is used;
+    discriminators such as `optim.optimizer.kind` have the choices of all."""
     seen: dict[str, Setting] = {}
     for setting in _walk(Recipe, "", Recipe().model_dump(mode="json", by_alias=True)):
         first = seen.setdefault(setting.path, setting)
@@ -131,7 +130,7 @@ def settings() -> tuple[Setting, ...]:
 
 @functools.cache
 def sections() -> dict[str, str]:
-    """Every section by dotted path, with what its field's help says."""
+    """Every section by dotted path, with its field's help."""
     return dict(_walk_sections(Recipe, ""))
 
 
@@ -142,14 +141,14 @@ def by_path() -> dict[str, Setting]:
 
 
 def open_families(names: Iterable[str]) -> None:
-    """Gives families that come from outside of the package their own sections, when a recipe names them."""
+    """Adds the sections of families from other packages when a recipe names them."""
     for name in set(names) & set(registry.names(families.FOLDER)):
         spec = families.family_spec(name)
         _open("model", ModelSettings, spec.section, spec.settings)
 
 
 def open_formats(names: Iterable[str]) -> None:
-    """The same of data formats."""
+    """The same for data formats."""
     for name in set(names) & set(registry.names(formats.FOLDER)):
         own = formats.format_spec(name).settings
         _open("data", DataSettings, formats.section_of(name), own)
@@ -166,8 +165,8 @@ def _open(section: str, parent: type[Section], name: str, own: type[Section] | N
 
 
 def owner(path: str) -> tuple[Setting, tuple[str, ...]] | None:
-    """The setting that a path leads to or into, and what remains of the path: list indices and map keys. None when it
-    leads nowhere."""
+    """The setting at or above a path, and the rest of the path: list indices and map keys. None if there is no such
+    setting."""
     words = path.split(".")
     for end in range(len(words), 0, -1):
         setting = by_path().get(".".join(words[:end]))

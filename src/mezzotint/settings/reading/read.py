@@ -1,6 +1,5 @@
-"""Where a recipe begins: a file or the name of a shipped one, `key=value` overrides, and out comes a typed Recipe with
-the origin of every value, or everything that is wrong with it at once. Nothing here imports torch.
-"""
+"""Reads a recipe: from a file or the name of a shipped one, with `key=value` overrides, to a typed Recipe with the
+origin of every value, or to all of its problems. Does not import torch."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ from mezzotint.settings.sections.data import CacheSettings
 S = TypeVar("S", bound=Section)
 
 _MOST = 50
-"""So many problems are told of one recipe."""
+"""The most problems printed for one recipe."""
 
 COMMAND_LINE = "command line"
 
@@ -48,16 +47,16 @@ _BARE_KEY = re.compile(r"[0-9a-f]{40}")
 _SECRET_NAME = re.compile(r"(?:^|[_.-])(?:token|api_?key|password|passwd|secret)$", re.IGNORECASE)
 
 SCHEMA_COMMENT = "# yaml-language-server: $schema="
-"""How the first line of a shipped recipe begins: editors then check and complete it."""
+"""The start of the first line of a shipped recipe, with which editors check and complete it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A recipe as it was read. name: what the user called it. path: its file, absolute; None when it came from a text.
-    origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
-    see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
-    for what the verb that read it does. packages: what the command line allows to be imported for it. fork: the run
-    folder whose newest checkpoint a new run begins from. replaces: files of others may be written over."""
+    """A recipe as it was read. name: as the user wrote it. path: its file, absolute; None for a text. origin: dotted
+    path → `line 5` or `command line`; absent paths are defaults. digest: of the effective recipe, see `digest_of`.
+    notes: what a dialect dropped or changed, a sentence each. verb: the command that a foreign line asks for, "" for
+    the command that read it. packages: packages that the command line allows to import. fork: the run folder whose
+    newest checkpoint a new run starts from. replaces: whether existing files may be overwritten."""
 
     recipe: Recipe
     name: str
@@ -71,20 +70,20 @@ class Reading:
     replaces: bool = False
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""
+        """Problems of settings with their lines in the recipe's file; those of defaults are marked as such."""
         return [
             problem._replace(line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
             for problem in problems
         ]
 
     def _line(self, path: str) -> int | None:
-        origin = self._said(path)
+        origin = self._origin_of(path)
         return int(origin.removeprefix("line ")) if re.fullmatch(r"line \d+", origin) else None
 
     def _is_default(self, path: str) -> bool:
-        return path in by_path() and not self._said(path)
+        return path in by_path() and not self._origin_of(path)
 
-    def _said(self, path: str) -> str:
+    def _origin_of(self, path: str) -> str:
         """Where a setting, or one within it, was written; "" for a default."""
         inside = (
             origin for written, origin in self.origin.items() if written == path or written.startswith(f"{path}.")
@@ -93,23 +92,23 @@ class Reading:
 
 
 def read(source: str | Path, overrides: Sequence[str] = ()) -> Reading:
-    """Reads a recipe file, or a shipped recipe by its name, and lays `key=value` texts over it.
+    """Reads a recipe file, or a shipped recipe by its name, and applies `key=value` overrides.
 
-    Raises RecipeError with every problem found, in the order of the file, the command line's after it: E1001 unknown
-    key, E1002 type, E1003 values that contradict each other, E1004 not YAML, E1005 a key twice, E1006 what the YAML
-    rules refuse, E1007 out of range, E1008 an override that cannot be laid over, E1009 a secret, E1011 no such recipe.
+    Raises RecipeError with every problem, in the order of the file, the command line's last: E1001 unknown key, E1002
+    type, E1003 contradictory values, E1004 not YAML, E1005 a repeated key, E1006 refused by the YAML rules, E1007 out
+    of range, E1008 an override that cannot be applied, E1009 a secret, E1011 no such recipe.
     """
     path = _find(source)
     return _reading(yaml_rules.read_file(path, str(source)), str(source), path, overrides)
 
 
 def read_text(text: str, name: str = "recipe", overrides: Sequence[str] = ()) -> Reading:
-    """`read` for a recipe that is no file. name: what messages call it."""
+    """`read` for a recipe that is not a file. name: its name in messages."""
     return _reading(text, name, None, overrides)
 
 
 def digest_of(recipe: Recipe) -> str:
-    """SHA-256 of a recipe's canonical JSON (keys sorted, no spaces, UTF-8): equal for equal settings, however they were
+    """SHA-256 of a recipe's canonical JSON (keys sorted, no spaces, UTF-8): equal for equal settings, however they are
     written."""
     tree = recipe.model_dump(mode="json", by_alias=True)
     text = json.dumps(tree, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -117,7 +116,7 @@ def digest_of(recipe: Recipe) -> str:
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Recipes that travel with Mezzotint, by name, sorted: those of the package and of its folders of `compat`, and of
+    """Recipes that ship with Mezzotint, by name, sorted: those of the package and of its folders of `compat`, and of
     the source tree it runs from."""
     recipes: dict[str, Path] = {}
     for folder in (_source_recipes(), ASSETS / "recipes", *sorted(ASSETS.parent.glob("compat/*/recipes"))):
@@ -127,12 +126,12 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def located(reading: Reading) -> Recipe:
-    """The recipe with every path as its field's mark says (`recipe.base.Located`).
+    """The recipe with every path resolved by its field's mark (`settings.base.Located`).
 
-    What is not found stays as written, for the task to say so; `places` lists where it was looked for. Sampling
-    settings that nobody wrote are those of the model (`with_model_defaults`), and class pictures that are generated
-    have their prompt and folder. Raises RecipeError E1007 for a path that becomes unusable, such as one in a current
-    folder that is not UTF-8.
+    Paths that are not found stay as written, for the task to report; `places` lists where they were looked for.
+    Sampling settings that nobody wrote are those of the model (`with_model_defaults`), and generated class images get
+    their prompt and folder. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current folder
+    that is not UTF-8.
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
@@ -141,19 +140,19 @@ def located(reading: Reading) -> Recipe:
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
-    """The recipe with the defaults of the model's own folder where the reading wrote no value: a distilled model is
-    sampled in few steps without guidance."""
+    """The recipe with the defaults of the model's folder for values that were not written: a distilled model is sampled
+    in few steps without guidance."""
     if recipe.model.family not in registry.names(FAMILIES):
         return recipe
     model = recipe.model
     folder = model.config if model.config is not None and model.path.is_file() else model.described_by
     defaults = family_spec(model.family).model_defaults(folder)
-    return with_values(recipe, {path: value for path, value in defaults.items() if not reading._said(path)})
+    return with_values(recipe, {path: value for path, value in defaults.items() if not reading._origin_of(path)})
 
 
 def _with_class_pictures(recipe: Recipe) -> Recipe:
-    """The recipe with prompt and folder of class pictures that are generated: the folder is named by the prompt and by
-    what model they are of."""
+    """The recipe with prompt and folder of generated class images; the folder's name depends on the prompt and the
+    model."""
     data, model = recipe.data, recipe.model
     if not data.prior.num_class_images:
         return recipe
@@ -168,16 +167,16 @@ def _with_class_pictures(recipe: Recipe) -> Recipe:
 
 
 def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:
-    """What no file can be called, and texts that a checkpoint could not record, E1007 each."""
+    """Paths that no file can have, and texts that a checkpoint could not record, E1007 each."""
     if isinstance(value, Section):
         for name, info in type(value).model_fields.items():
             yield from _unusable_texts(getattr(value, name), f"{where}.{info.alias or name}".removeprefix("."))
     elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _unusable_texts(one, f"{where}.{key}")
+        for key, entry in value.items():
+            yield from _unusable_texts(entry, f"{where}.{key}")
     elif isinstance(value, (tuple, list)):
-        for one in value:
-            yield from _unusable_texts(one, where)
+        for entry in value:
+            yield from _unusable_texts(entry, where)
     elif isinstance(value, (str, Path)) and (what := _why_unusable(value)):
         remedy = "write another path" if isinstance(value, Path) else "write it in UTF-8"
         yield Problem(where, what, remedy, "E1007")
@@ -191,13 +190,13 @@ def _why_unusable(value: str | Path) -> str:
             path = value.expanduser()
             os.lstat(path.parent if "{" in path.name else path)
     except UnicodeEncodeError:
-        return "is not UTF-8 text, as which checkpoints and reports record it"
+        return "is not UTF-8 text, which checkpoints and reports require"
     except ValueError:
-        return "holds a NUL character, which no file's name has"
+        return "contains a NUL character, which file names cannot have"
     except RuntimeError:
-        return "begins with ~ and names no home folder of this machine"
+        return "starts with ~ and names no home folder of this machine"
     except OSError as error:
-        return "is longer than a path can be" if error.errno == errno.ENAMETOOLONG else ""
+        return "is too long for a path" if error.errno == errno.ENAMETOOLONG else ""
     return ""
 
 
@@ -212,13 +211,13 @@ def _with_paths(section: S, beside: Path | None) -> S:
 
 
 def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
-    """A setting with the paths in it located."""
+    """A setting with its paths resolved."""
     if isinstance(value, Section):
         return _with_paths(value, beside)
     if isinstance(value, dict) and shape.is_map:
-        return {key: _with_path(one, shape.item(0), beside) for key, one in value.items()}
+        return {key: _with_path(entry, shape.item(0), beside) for key, entry in value.items()}
     if isinstance(value, tuple) and get_origin(shape.base) is tuple:
-        return tuple(_with_path(one, shape.item(index), beside) for index, one in enumerate(value))
+        return tuple(_with_path(entry, shape.item(index), beside) for index, entry in enumerate(value))
     mark = next((mark for mark in shape.marks if isinstance(mark, Located)), None)
     match mark:
         case Located("found", shipped) if value is not None:
@@ -233,15 +232,17 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
 
 
 def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
-    """An existing path, absolute; what exists nowhere stays as written, `~` opened. beside: the recipe's folder.
-    shipped: a folder of what ships by name. A name with a range in braces is looked for by its folder."""
+    """An existing path, absolute; a path that exists nowhere stays as written, with `~` expanded. beside: the recipe's
+    folder. shipped: a folder of shipped files, found by name. A name with a range in braces is looked up by its
+    folder."""
     if "{" in path.name:
         return locate(path.parent, beside) / path.name
     return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
 
 
 def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> tuple[Path, ...]:
-    """Where a path of a recipe is looked for, in order: beside the recipe, in the current folder, among what ships."""
+    """Where a path of a recipe is looked for, in order: next to the recipe, in the current folder, among shipped
+    files."""
     opened = path.expanduser()
     if opened.is_absolute():
         return (_absolute(opened),)
@@ -252,14 +253,14 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
 
 
 def _absolute(path: Path) -> Path:
-    """The path from the root on, without `..`; links in a path that has none are left as they are."""
+    """The absolute path without `..`; links in a path without `..` are not resolved."""
     return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
-    open_families(_named(document.tree, overrides, "model", "family"))
-    open_formats(_named(document.tree, overrides, "data", "format"))
+    open_families(_values_of(document.tree, overrides, "model", "family"))
+    open_formats(_values_of(document.tree, overrides, "data", "format"))
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
     problems = _secret_problems(text, document, applied.tree, applied.paths)
@@ -271,12 +272,12 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
         if issue.where not in hidden:
             problems.append(_problem(issue, document, applied.paths))
     if problems or recipe is None:
-        raise RecipeError(name, problems=_shortened(_in_order(problems)))
+        raise RecipeError(name, problems=_truncate(_in_order(problems)))
     return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe))
 
 
-def _named(tree: dict[str, Any], overrides: Sequence[str], section: str, key: str) -> Iterator[str]:
-    """The values of a setting, such as `model.family`, that a recipe and its overrides name."""
+def _values_of(tree: dict[str, Any], overrides: Sequence[str], section: str, key: str) -> Iterator[str]:
+    """The values of a setting, such as `model.family`, in a recipe and its overrides."""
     written = tree.get(section)
     yield str(written.get(key, "")) if isinstance(written, dict) else ""
     yield from (word.partition("=")[2] for word in overrides if word.startswith(f"{section}.{key}="))
@@ -291,12 +292,12 @@ def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem
 
 
 def _touches(issue: Issue, typed: frozenset[str]) -> bool:
-    """Whether the command line set what is wrong; of a check of several settings, the one it is shown at."""
+    """Whether the command line set the invalid value; for a check of several settings, the one it is shown at."""
     return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), typed)
 
 
 def _from_command_line(path: str, typed: frozenset[str]) -> bool:
-    return any(path == one or path.startswith(one + ".") for one in typed)
+    return any(path == setting or path.startswith(setting + ".") for setting in typed)
 
 
 def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
@@ -315,10 +316,10 @@ def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed:
 
 
 def _secret_in(text: str) -> str | None:
-    """What kind of secret a text holds ("an access token", "a URL with a password", "a signed URL"), or None.
+    """The kind of secret in a text ("an access token", "a URL with a password", "a signed URL"), or None.
 
-    Forty hexadecimal digits that are the whole text count as a Weights & Biases key; within a path they are the name of
-    a snapshot and pass.
+    A text of exactly forty hexadecimal digits counts as a Weights & Biases key; within a path they are the name of a
+    snapshot and allowed.
     """
     if _TOKEN.search(text):
         return "an access token"
@@ -330,7 +331,7 @@ def _secret_in(text: str) -> str | None:
 
 
 def _secret_lines(text: str) -> Iterator[tuple[int, str]]:
-    """(line, kind) of every line that holds a secret, comments included."""
+    """(line, kind) of every line with a secret, comments included."""
     for number, line in enumerate(text.splitlines(), start=1):
         kind = _secret_in(line) if not _BARE_KEY.fullmatch(line.strip()) else None
         if kind is not None:
@@ -338,7 +339,7 @@ def _secret_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _secrets_in(tree: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """(place, kind) of every value that is a secret, or whose key says so (`api_key`)."""
+    """(place, kind) of every value that is a secret, by its form or its key (`api_key`)."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from _secrets_in(value, (*place, str(key)))
@@ -354,16 +355,15 @@ def _secrets_in(tree: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:
-    """By line, the command line's last, each said once."""
-    once = list(dict.fromkeys(problems))
-    return sorted(once, key=lambda p: (p.line is None, p.line or 0))
+    """By line, the command line's last, without duplicates."""
+    return sorted(dict.fromkeys(problems), key=lambda p: (p.line is None, p.line or 0))
 
 
-def _shortened(problems: list[Problem]) -> list[Problem]:
-    """A file that is no recipe at all is not told line by line."""
+def _truncate(problems: list[Problem]) -> list[Problem]:
+    """Truncates the problems of a file that is no recipe at all."""
     if len(problems) <= _MOST:
         return problems
-    rest = f"and {len(problems) - _MOST} more; this does not look like a recipe of Mezzotint"
+    rest = f"and {len(problems) - _MOST} more; this does not look like a Mezzotint recipe"
     last = problems[_MOST]
     return [*problems[:_MOST], Problem("…", rest, "`mezzotint ls` lists complete ones", last.code, last.line)]
 
@@ -383,16 +383,16 @@ def _find(source: str | Path) -> Path:
     if path.is_file():
         return path.absolute()
     if path.is_dir():
-        hint = f"give a recipe file, or a run's folder; a folder of pictures is given as data.path={source}"
-        raise RecipeError(f"{source} is a folder and no run; {hint}", code="E1011")
+        hint = f"give a recipe file or a run folder; for a folder of images write data.path={source}"
+        raise RecipeError(f"{source} is a folder, but not a run folder; {hint}", code="E1011")
     if what := outside.said_of(path):
         raise RecipeError(f"{source}: {what}; give a recipe file", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:
-        for known, where in shipped.items():
-            if known.replace("-", "_") == name.replace("-", "_"):
-                return where
+        for shipped_name, file in shipped.items():
+            if shipped_name.replace("-", "_") == name.replace("-", "_"):
+                return file
     hint = did_you_mean(name, [*shipped, *_files_beside(path)], cutoff=0.5)
     if Path("runs", path, "recipe.yaml").is_file():
         hint = f"did you mean {Path('runs', path)}?"
@@ -400,7 +400,7 @@ def _find(source: str | Path) -> Path:
         hint = hint or "`mezzotint ls` lists the shipped recipes"
         raise RecipeError(f"there is no recipe {source}; {hint}", code="E1011")
     place = " in the current folder" if len(path.parts) == 1 else ""
-    hint = hint or "a name without .yaml is a shipped recipe, which `mezzotint ls` lists"
+    hint = hint or "names without .yaml are shipped recipes; `mezzotint ls` lists them"
     raise RecipeError(f"there is no file {source}{place}; {hint}", code="E1011")
 
 

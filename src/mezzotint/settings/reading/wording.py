@@ -1,4 +1,4 @@
-"""Plain words: counts, and what pydantic says of a value, with the value that was met."""
+"""Messages for pydantic's errors, in plain words and with the invalid value."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TYPE = {
 
 
 def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
-    """(code, sentence) for an error of pydantic. setting: the one it concerns, where it concerns one."""
+    """(code, sentence) for an error of pydantic. setting: the one it concerns, if any."""
     kind, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
     got = f"got {shown(value)}"
     if kind in _RANGE:
@@ -56,11 +56,11 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         most = "at most" if kind == "too_long" else "at least"
         return "E1002", f"must have {most} {bound} entries, got {context['actual_length']}"
     if kind == "string_pattern_mismatch":
-        form = first_sentence(setting.help) if setting else f"the form {context['pattern']}"
-        return "E1007", f"{got}, which does not fit; {form[:1].lower()}{form[1:]}"
+        form = first_sentence(setting.help) if setting else f"the form is {context['pattern']}"
+        return "E1007", f"has an invalid form, {got}; {form[:1].lower()}{form[1:]}"
     if kind in ("model_type", "model_attributes_type"):
         if value is None:
-            return "E1002", "nothing stands below this key; remove the line or give it settings"
+            return "E1002", "there is nothing below this key; remove the line or add settings"
         return "E1002", f"must be a group of settings, {got}"
     if kind == "union_tag_invalid":
         listed = str(context["expected_tags"]).replace("'", "")
@@ -69,8 +69,8 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
 
 
 def _list_of(setting: Setting | None, value: Any) -> str:
-    """What a list of so many entries is called, with an example of the one value that stands in its place; "" for
-    anything else."""
+    """The name of a list with a fixed number of entries, with an example made of the single value given; ""
+    otherwise."""
     entries = get_args(setting.shape.base) if setting is not None and setting.shape.is_list else ()
     if not entries or Ellipsis in entries or isinstance(value, (dict, list, tuple)):
         return ""
@@ -79,7 +79,7 @@ def _list_of(setting: Setting | None, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: short, and as it is written in a recipe."""
+    """A value as a message shows it: short, and as written in a recipe."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -97,7 +97,7 @@ def shown(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """A number without the tail that a float carries: 0, 2.5, 1e-05."""
+    """A number without a float's trailing digits: 0, 2.5, 1e-05."""
     if isinstance(value, int):
         text = str(value)
         return text if len(text) <= 40 else f"a number of {len(text)} digits"

@@ -1,4 +1,4 @@
-"""A tree of settings as the YAML of a recipe, each line with the flag that it comes from."""
+"""A tree of settings as the YAML of a recipe; each line names the flag it comes from."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n",
 
 
 def as_yaml(settings: Mapping[str, Any], origin: Mapping[str, str]) -> str:
-    """The text of a recipe that `mezzotint train` reads: what it holds is `settings` to the last value. origin: recipe
-    path → where it comes from, said at the line's end."""
+    """The text of a recipe that `mezzotint train` reads: reading it gives `settings` exactly. origin: recipe path → its
+    source, added as a comment at the end of the line."""
     ordered = {key: settings[key] for key in _ORDER if key in settings}
     assert ordered.keys() == settings.keys(), settings.keys() - ordered.keys()
     return "\n".join(_lines(ordered, origin, "")) + "\n"
@@ -37,11 +37,11 @@ def _one_line(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A scalar or a list of them, on one line. JSON is YAML; texts that cannot be mistaken stand without quotes."""
+    """A scalar or a list of them, on one line. JSON is YAML; unambiguous texts are written without quotes."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(_value(item) for item in value)}]"
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
     text = json.dumps(value, ensure_ascii=False)
-    # breaks and controls beyond ASCII, which JSON leaves as they are and YAML folds or refuses
+    # line breaks and control characters beyond ASCII, which JSON leaves unescaped and YAML folds or refuses
     return "".join(mark if mark.isprintable() else f"\\U{ord(mark):08x}" for mark in text)

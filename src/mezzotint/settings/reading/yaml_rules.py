@@ -1,9 +1,9 @@
-"""From the text of a recipe to plain values, by rules of our own: YAML 1.2 scalars, one mapping, nothing that hides.
+"""From the text of a recipe to plain values, by strict rules: YAML 1.2 scalars, one mapping, nothing hidden.
 
-PyYAML only cuts the text into events; no YAML loader builds a value here. Scalars follow the core schema of YAML 1.2:
-`1e-6` is a number, `010` is ten, and `no`, `on`, `1:30` and dates are texts. Refused, each with line and column: keys
-given twice, tags, merge keys, more than 100 nodes through aliases, depth beyond 32, files over 1 MB, other encodings
-than UTF-8, control characters, a second document, more than 25,000 keys in one mapping.
+PyYAML only splits the text into events; no YAML loader builds values. Scalars follow the core schema of YAML 1.2:
+`1e-6` is a number, `010` is ten, and `no`, `on`, `1:30` and dates are texts. Refused, each with line and column:
+repeated keys, tags, merge keys, more than 100 nodes through aliases, more than 32 levels, files over 1 MB, encodings
+other than UTF-8, control characters, a second document, more than 25,000 keys in one mapping.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MAX_DEPTH = 32
 MAX_ALIAS_NODES = 100
 MAX_DIGITS = 300
 MAX_KEYS = 25_000
-"""Of one mapping."""
+"""In one mapping."""
 MAX_PROBLEMS = 50
-"""Of a file; with more the rest is not read."""
+"""In one file; after that reading stops."""
 
 Place = tuple[str | int, ...]
-"""Where a value lies in a document: ("data", "path", 0)."""
+"""The place of a value in a document: ("data", "path", 0)."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
@@ -44,29 +44,29 @@ _WORDS: dict[str, bool | None] = (
 _TOML = re.compile(
     r"(?:[ \t]*(?:#[^\n]*)?\r?\n)*([ \t]*(?:\[\[?[\w. -]+\]\]?|[\w.-]+[ \t]*=[^\n]*))[ \t]*(?:#[^\n]*)?\r?(?:\n|$)"
 )
-"""How a file of TOML begins: with a table or `key = value`, comments before it."""
+"""The start of a TOML file: a table or `key = value`, after comments."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A recipe's text as plain values. tree: the top mapping. lines: 1-based line of every key and list entry.
-    problems: what the rules refuse, in the order of the file; with some, the tree holds what could be read."""
+    problems: what the rules refuse, in the order of the file; if there are any, the tree holds what could be read."""
 
     tree: dict[str, Any]
     lines: dict[Place, int]
     problems: tuple[Problem, ...] = ()
 
     def line_near(self, place: Place) -> int | None:
-        """The line of a place, or of the nearest place around it that the file has."""
+        """The line of a place, or of the nearest enclosing place in the file."""
         ends = (place[:end] for end in range(len(place), 0, -1))
         return next((self.lines[end] for end in ends if end in self.lines), None)
 
 
 @dataclass(slots=True)
 class _Builder:
-    """Puts events together into values, and keeps what the rules refuse. anchors: values, and how many nodes they
-    have; opened: those of collections that are being read."""
+    """Builds values from events, and collects problems. anchors: values, and their number of nodes; opened: anchors of
+    collections that are still being read."""
 
     name: str
     events: Iterator[Any]
@@ -79,7 +79,7 @@ class _Builder:
     root: Any = None
 
     def node(self, event: Any, place: Place) -> Any:
-        """The value that begins with an event. Raises RecipeError for depth and for keys that are none."""
+        """The value that starts with an event. Raises RecipeError for too many levels and for invalid keys."""
         self.lines.setdefault(place, _line(event))
         if isinstance(event, yaml.AliasEvent):
             return self.expanded(event, place)
@@ -113,12 +113,12 @@ class _Builder:
             if not isinstance(event, yaml.ScalarEvent):
                 raise self.error(event, place, "a key is a plain word, not a list, a mapping or an alias", "E1004")
             if len(values) >= MAX_KEYS:
-                raise self.error(event, place, f"has more than {MAX_KEYS:,} keys; this is no file of settings")
+                raise self.error(event, place, f"has more than {MAX_KEYS:,} keys; this is not a settings file")
             inside = (*place, event.value)
             self.refuse_tag(event, inside, "key")
             is_merged, is_repeated = event.value == "<<" and event.implicit[0], event.value in values
             if is_merged:
-                what = "merge keys are not read in recipes; write the settings out"
+                what = "merge keys are not allowed in recipes; write the settings out"
                 self.problems.append(_at(event, _dotted(place) or "<<", what))
             elif is_repeated:
                 what = f"this key is given twice, first on line {self.lines[inside]}; keep one of them"
@@ -133,17 +133,17 @@ class _Builder:
     def refuse_tag(self, event: Any, place: Place, word: str) -> None:
         if event.tag is not None:
             tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            what = f"the tag {tag} is not read in recipes; write the plain {word}"
+            what = f"the tag {tag} is not allowed in recipes; write the plain {word}"
             self.problems.append(_at(event, _dotted(place), what))
 
     def expanded(self, event: Any, place: Place) -> Any:
-        """The value behind an alias, copied, within the limit on all aliases of a document."""
+        """A copy of the value of an alias, within the limit on all aliases of a document."""
         if event.anchor not in self.anchors:
             is_open = event.anchor in self.opened
             what = (
-                f"*{event.anchor} lies within itself; write the value out"
+                f"*{event.anchor} refers to itself; write the value out"
                 if is_open
-                else f"no &{event.anchor} stands before this alias; put a text that begins with * in quotes"
+                else f"there is no &{event.anchor} before this alias; put a text that starts with * in quotes"
             )
             self.problems.append(_at(event, _dotted(place), what))
             return None
@@ -159,7 +159,7 @@ class _Builder:
 
 
 def read_file(path: Path, name: str) -> str:
-    """The text of a recipe file. name: what the user called it. Raises RecipeError E1006 (size, encoding, control
+    """The text of a recipe file. name: as the user wrote it. Raises RecipeError E1006 (size, encoding, control
     characters) and E1011 (cannot be read)."""
     try:
         with path.open("rb") as file:
@@ -167,7 +167,7 @@ def read_file(path: Path, name: str) -> str:
     except OSError as error:
         raise RecipeError(f"{name} cannot be read: {error.strerror}", code="E1011") from None
     if len(raw) > MAX_BYTES:
-        what = f"is larger than {MAX_BYTES:,} bytes; lists of files belong into the data folder"
+        what = f"is larger than {MAX_BYTES:,} bytes; lists of files belong in the data folder"
         raise _refused(name, what, 1)
     try:
         text = raw.decode("utf-8-sig")
@@ -179,10 +179,10 @@ def read_file(path: Path, name: str) -> str:
 
 
 def load(text: str, name: str) -> Document:
-    """Reads a whole recipe. name: the file as the user called it, for messages.
+    """Reads a whole recipe. name: the file as the user wrote it, for messages.
 
-    Raises RecipeError for what ends the reading: E1004 where the text is not YAML, E1006 for control characters, depth
-    and aliases without end. Everything else is gathered in `problems`.
+    Raises RecipeError for what stops reading: E1004 for text that is not YAML, E1006 for control characters, too many
+    levels and endless aliases. Everything else is collected in `problems`.
     """
     bad = _CONTROL.search(text)
     if bad:
@@ -190,13 +190,13 @@ def load(text: str, name: str) -> Document:
         raise _refused(name, f"column {column}: control character U+{ord(bad[0]):04X}; delete it", line)
     if (toml := _TOML.match(text)) is not None:
         line = text[: toml.start(1)].count("\n") + 1
-        what = "this is TOML, not YAML; settings are written `optim:` and below it, indented, `lr: 1e-5`"
+        what = "this is TOML, not YAML; write settings as `optim:` and, indented below it, `lr: 1e-5`"
         raise _refused(name, what, line, "E1004")
     builder = _build(text, name)
     if builder.root is None and not builder.problems:
-        raise _refused(name, "the file is empty; a recipe names at least its data, see `mezzotint ls`", 1, "E1004")
+        raise _refused(name, "the file is empty; a recipe needs at least data.path, see `mezzotint ls`", 1, "E1004")
     if not isinstance(builder.root, dict):
-        what = f"the top of a recipe is a list of settings such as `optim:`, got {_kind(builder.root)}"
+        what = f"the top of a recipe must be a list of settings such as `optim:`, got {_kind(builder.root)}"
         if not builder.problems:
             raise _refused(name, what, 1, "E1004")
         builder.root = {}
@@ -206,13 +206,13 @@ def load(text: str, name: str) -> Document:
 def value(text: str, name: str) -> Any:
     """Reads one value of a command line: `[a, b]`, `{a: 1}` and quoted texts are YAML, anything else is one scalar.
 
-    So a prompt with a colon or a number sign needs no quotes. Raises RecipeError as `load`, problems included.
+    So a prompt with a colon or a number sign needs no quotes. Raises RecipeError as `load`, for `problems`, too.
     """
     stripped = text.strip()
     if not stripped.startswith(("[", "{", '"', "'")):
         return scalar(stripped)
     if _CONTROL.search(text):
-        raise RecipeError(name, problems=[Problem(name, "holds a control character; delete it", code="E1006")])
+        raise RecipeError(name, problems=[Problem(name, "contains a control character; delete it", code="E1006")])
     builder = _build(stripped, name, flow=True)
     if builder.problems:
         first = builder.problems[0]
@@ -221,8 +221,8 @@ def value(text: str, name: str) -> Any:
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Whole numbers of more than 64 bits become
-    floats, those beyond 300 digits stay texts."""
+    """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Integers of more than 64 bits become floats;
+    with more than 300 digits they stay texts."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
@@ -270,7 +270,7 @@ def _events(text: str, name: str, *, flow: bool) -> Iterator[Any]:
 
 def _check_directives(event: Any, builder: _Builder) -> None:
     if event.tags:
-        builder.problems.append(_at(event, "%TAG", "tags are not read in recipes; remove the line"))
+        builder.problems.append(_at(event, "%TAG", "tags are not allowed in recipes; remove the line"))
     if event.version and tuple(event.version) != (1, 2):
         version = ".".join(str(part) for part in event.version)
         builder.problems.append(_at(event, "%YAML", f"recipes are YAML 1.2, got {version}; remove the line"))
@@ -279,7 +279,7 @@ def _check_directives(event: Any, builder: _Builder) -> None:
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
     words = _plain(error.problem or "this is not YAML")
     mark = error.problem_mark or error.context_mark
-    if words.endswith(("not closed", "of its own")):
+    if words.endswith(("not closed", "alias or anchor")):
         mark = error.context_mark or mark  # where it was opened, not where the file ends
     line, column = getattr(mark, "line", 0), getattr(mark, "column", 0)
     lines = text.split("\n")
@@ -288,7 +288,7 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) ->
     if "\t" in row[: column + 1]:
         what = f"column {row.index(chr(9)) + 1}: a tab; indent with spaces"
     elif re.search(r"hexdec|unknown escape", words):
-        what = f"column {column + 1}: within double quotes a backslash begins a code"
+        what = f"column {column + 1}: within double quotes a backslash starts an escape sequence"
         return Problem(
             where, what, f"write the value in single quotes{_in_single(row)}", "E1004", None if flow else line + 1
         )
@@ -299,14 +299,14 @@ def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) ->
 
 
 def _in_single(row: str) -> str:
-    """`: 'C:\\Users\\me'`, the value of a row as it would be right; "" when it cannot be told."""
+    """`: 'C:\\Users\\me'`, the value of a row in single quotes; "" if it cannot be determined."""
     value = re.search(r'"([^"\']*)"', row)
     return f": '{value[1]}'" if value else ""
 
 
 def _plain(problem: str) -> str:
     known = {
-        "mapping values are not allowed": "a colon that YAML takes for the end of a key",
+        "mapping values are not allowed": "a colon that YAML reads as the end of a key",
         "did not find expected key": "the indentation does not fit the lines above",
         "expected <block end>": "the indentation does not fit the lines above",
         "could not find expected ':'": "a key without its colon",
@@ -315,8 +315,8 @@ def _plain(problem: str) -> str:
         "did not find expected ',' or '}'": "a mapping that is not closed",
         "expected ',' or '}'": "a mapping that is not closed",
         "found unexpected end of stream": "a quote that is not closed",
-        "cannot start any token": "a character that no value starts with",
-        "alphabetic or numeric character": "a * or & where a text begins, which YAML takes for a name of its own",
+        "cannot start any token": "a character that no value can start with",
+        "alphabetic or numeric character": "a * or & at the start of a text, which YAML reads as an alias or anchor",
     }
     return next((words for part, words in known.items() if part in problem), f"this is not YAML ({problem})")
 
@@ -326,7 +326,7 @@ def _advice(row: str, words: str) -> str:
         return (
             "look at this line and the next" if "quote" in words else f"close it with {'}' if 'map' in words else ']'}"
         )
-    if re.search(r":\s*[@`%]", row) or row.count(":") > 1 or "of its own" in words:
+    if re.search(r":\s*[@`%]", row) or row.count(":") > 1 or "alias or anchor" in words:
         return "put the value in quotes"
     return "look at this line and the one above"
 
@@ -358,8 +358,8 @@ def _kind(value: Any) -> str:
 
 
 def line_of(text: str, place: Place) -> int | None:
-    """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
-    for the few texts that only JSON allows, and for long ones."""
+    """The 1-based line of a place in a JSON text, parsed as YAML, which contains JSON and keeps lines. None for the few
+    texts that are only valid JSON, and for long ones."""
     if len(text) > MAX_BYTES:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How weights move: optimizer, rate and its schedule, clipping, averaging."""
+"""The update: optimizer, learning rates and schedules, clipping, averaging."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from mezzotint.settings.optimizers.base import Optimizer
 
 
 def _every_one() -> tuple[type[Optimizer], ...]:
-    """The settings of each optimizer of this package, the default first."""
-    there = registry.names("settings/optimizers", skip_unimported=True)
-    names = sorted(there, key=lambda name: (name != _DEFAULT, name))
+    """The settings classes of all optimizers in this package, the default first."""
+    available = registry.names("settings/optimizers", skip_unimported=True)
+    names = sorted(available, key=lambda name: (name != _DEFAULT, name))
     return tuple(registry.find("settings/optimizers", name).Settings for name in names)
 
 
@@ -34,7 +34,7 @@ def _kind_or_default(value: object) -> object:
 
 
 def _any_optimizer(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    """An optimizer that has been added since: its file is read when a recipe names it."""
+    """Also accepts an optimizer that was registered later: its module is imported when a recipe names it."""
     if isinstance(value, Optimizer):
         return value
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -46,7 +46,7 @@ def _any_optimizer(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
 
 _DEFAULT = "adamw"
 _CLASSES = _every_one()
-_KINDS = frozenset(str(one.model_fields["kind"].default) for one in _CLASSES)
+_KINDS = frozenset(str(settings.model_fields["kind"].default) for settings in _CLASSES)
 
 if TYPE_CHECKING:
     PartOptimizer = Optimizer
@@ -59,16 +59,16 @@ else:
 
 
 class RoundSettings(Section):
-    """One round of a rate: up in a straight line, then down. Factors are of `optim.lr`."""
+    """One round of a learning rate schedule: a linear warm-up, then a decay. Factors are multiples of `optim.lr`."""
 
     steps: Annotated[PositiveInt, ALLOW]
-    """Its length; the next begins after its last step, which still belongs to it."""
+    """Its length; the next round starts after its last step."""
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
     """Steps from `start` to `peak`."""
 
     start: Annotated[NonNegativeFloat, ALLOW] = 0.0
-    """The factor at its first step, when there is a warm-up."""
+    """The factor at its first step, if there is a warm-up."""
 
     peak: Annotated[NonNegativeFloat, ALLOW] = 1.0
     """The highest factor."""
@@ -77,8 +77,8 @@ class RoundSettings(Section):
     """The factor at its end."""
 
     curve: Annotated[Literal["cosine", "linear"], ALLOW] = "cosine"
-    """How it falls: along half a cosine from the end of the warm-up, or in a straight line that is drawn from the
-    round's first step on."""
+    """The decay: half a cosine from the end of the warm-up, or a straight line that starts at the round's first
+    step."""
 
     def contradictions(self) -> Iterator[str]:
         if self.warmup_steps >= self.steps:
@@ -96,28 +96,28 @@ class ScheduleSettings(Section):
     )
     """How the learning rate changes: `constant` after the warm-up; `linear` and `polynomial` fall to the floor;
     `cosine` falls along half a cosine; `restarts` falls along a cosine several times; `piecewise` follows
-    `optim.schedule.points`, `rounds` goes through those of `optim.schedule.rounds`."""
+    `optim.schedule.points`; `rounds` follows `optim.schedule.rounds`."""
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
-    """Steps over which the learning rate rises to its peak in a straight line."""
+    """Steps over which the learning rate rises linearly to its peak."""
 
     warmup_from: Annotated[Share, ALLOW] = 0.0
     """The factor of the rate at the first step of the warm-up."""
 
     decay_steps: Annotated[PositiveInt | None, ALLOW] = None
-    """The step at which the floor is reached, warm-up included; None takes `decay_ratio` times the length of the run.
-    What comes after it: `optim.schedule.after_decay`."""
+    """The step at which the floor is reached, warm-up included; None is `decay_ratio` times the length of the run. For
+    the steps after it see `optim.schedule.after_decay`."""
 
     decay_ratio: Annotated[PositiveFloat, ALLOW] = 1.0
-    """Without `decay_steps`: the decay as a multiple of the run's length. 1.5 leaves a cosine at a quarter of its peak
-    when the run ends."""
+    """Without `decay_steps`: the decay as a multiple of the run's length. With 1.5 a cosine ends the run at a quarter
+    of its peak."""
 
     warmup_ratio: Annotated[Share, ALLOW] = 0.0
-    """Without `warmup_steps`: the warm-up as a share of the decay, rounded down."""
+    """Without `warmup_steps`: the warm-up as a fraction of the decay, rounded down."""
 
     after_decay: Annotated[Literal["floor", "cosine"], ALLOW] = "floor"
-    """After the decay the rate stays at the `floor`, or a `cosine` goes on and rises again, as diffusers'
-    and EveryDream2's does."""
+    """After the decay the rate stays at the `floor`, or the `cosine` continues and rises again, as in diffusers and
+    EveryDream2."""
 
     floor: Annotated[Share, ALLOW] = 0.0
     """The lowest factor of the rate, for linear, cosine, restarts and polynomial."""
@@ -133,9 +133,9 @@ class ScheduleSettings(Section):
     1."""
 
     rounds: Annotated[tuple[RoundSettings, ...], ALLOW] = ()
-    """For `rounds`: one after the other, as latent diffusion's LambdaWarmUpCosineScheduler2 and LambdaLinearScheduler.
-    Each has `steps`, `warmup_steps` (0), the factors `start` (0), `peak` (1) and `end` (0), and a `curve` (`cosine` or
-    `linear`), such as [{steps: 1000, warmup_steps: 100, end: 0.1}]."""
+    """For `rounds`: rounds one after the other, as in latent diffusion's LambdaWarmUpCosineScheduler2 and
+    LambdaLinearScheduler. Each has `steps`, `warmup_steps` (0), the factors `start` (0), `peak` (1) and `end` (0), and
+    a `curve` (`cosine` or `linear`), such as [{steps: 1000, warmup_steps: 100, end: 0.1}]."""
 
     def contradictions(self) -> Iterator[str]:
         if (self.kind == "rounds") != bool(self.rounds):
@@ -144,110 +144,110 @@ class ScheduleSettings(Section):
                 "[{steps: 1000, warmup_steps: 100}]"
             )
         if self.kind == "rounds" and (self.warmup_steps or self.warmup_ratio):
-            yield "of optim.schedule.rounds each has a warm-up of its own; leave out optim.schedule's"
+            yield "each of optim.schedule.rounds has its own warm-up; leave out optim.schedule's"
         if self.kind == "piecewise" and not self.points:
             yield ("optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]")
         if any(b[0] <= a[0] for a, b in zip(self.points, self.points[1:], strict=False)):
-            yield "the steps of optim.schedule.points must rise"
+            yield "the steps of optim.schedule.points must increase"
         if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
-            yield (
-                f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
-            )
+            yield (f"optim.schedule.decay_steps ({self.decay_steps}) must be above warmup_steps ({self.warmup_steps})")
         if self.decay_steps is not None and self.decay_ratio != 1.0:
             yield "optim.schedule.decay_steps and decay_ratio both set the decay; give one of them"
         if self.warmup_steps and self.warmup_ratio:
             yield "optim.schedule.warmup_steps and warmup_ratio both set the warm-up; give one of them"
         if self.after_decay == "cosine" and self.kind != "cosine":
             yield (
-                f"optim.schedule.after_decay=cosine is for the kind cosine only; {self.kind} takes `floor`, the default"
+                f"optim.schedule.after_decay=cosine is for the kind cosine only; with {self.kind} use `floor`, the "
+                "default"
             )
 
 
 class ClipSettings(Section):
-    """Gradients that are too long are shortened before the update."""
+    """Gradient clipping before the update."""
 
     norm: Annotated[PositiveFloat | None, ALLOW] = 1.0
-    """The longest gradient that passes unchanged, in the 2-norm; None never clips."""
+    """Gradients with a larger 2-norm are scaled down to it; None never clips."""
 
     scope: Annotated[Literal["all", "part", "tensor"], ALLOW] = "all"
-    """What is measured and shortened together: `all` trained parameters, each `part` (denoiser, text encoder) on its
-    own, or each `tensor`."""
+    """What is measured and clipped together: `all` trained parameters, each `part` (denoiser, text encoder), or each
+    `tensor`."""
 
 
 class EmaSettings(Section):
     """The EMA: an exponential moving average of the trained weights, often better to sample from."""
 
     rule: Annotated[Literal["none", "constant", "ramp", "saturating"], NEVER] = "none"
-    """`none` keeps no average. `constant` moves with `optim.ema.decay` from the start; `ramp` with min(decay, (1 +
-    s)/(10 + s)) after s updates, as diffusers; `saturating` with decay · (1 − exp(−u/2000)), as MindONE and
+    """`none` keeps no average. `constant` uses `optim.ema.decay` from the start; `ramp` uses min(decay, (1 + s)/(10 +
+    s)) after s updates, as diffusers; `saturating` uses decay · (1 − exp(−u/2000)) after u updates, as MindONE and
     Open-Sora-Plan."""
 
     decay: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)], ALLOW] = 0.9999
-    """How much of the average stays at each of its updates; 0.999–0.9999 is sensible. It spans about 1/(1 − decay)
+    """The fraction of the average kept at each update; 0.999–0.9999 is sensible. It spans about 1/(1 − decay)
     updates."""
 
     strength: Annotated[Annotated[float, Field(gt=0.0, lt=1.0)] | None, ALLOW] = None
-    """With `rule: constant`, instead of `decay`: how much of the start shall be left in the average when the run ends.
-    decay = strength^(interval/steps) is worked out, printed and recorded. 0.01–0.15 is sensible."""
+    """With `rule: constant`, instead of `decay`: the fraction of the starting weights left in the average at the end of
+    the run. decay = strength^(interval/steps) is computed, printed and recorded. 0.01–0.15 is sensible."""
 
     start: Annotated[ModelPath | None, NEVER] = None
     """A model whose weights the average starts from, a folder or a single file; None starts from the trained
     weights."""
 
     interval: Annotated[PositiveInt, ALLOW] = 1
-    """Optimizer steps from one update of the average to the next."""
+    """Optimizer steps between updates of the average."""
 
     device: Annotated[Literal["same", "cpu"], RECORDED] = "same"
-    """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
-    update."""
+    """Where the average is stored: on the device of the weights, or on the CPU, which saves device memory and costs a
+    copy at each update."""
 
     def contradictions(self) -> Iterator[str]:
         if self.strength is not None and self.rule != "constant":
-            yield f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}"
+            yield f"optim.ema.strength is for optim.ema.rule=constant, got {self.rule}"
         if self.start is not None and self.rule != "constant":
-            why = "keeps no average" if self.rule == "none" else "forgets what it starts from at its first updates"
-            yield f"optim.ema.start is for optim.ema.rule constant; {self.rule} {why}"
+            why = "keeps no average" if self.rule == "none" else "forgets its starting weights at the first updates"
+            yield f"optim.ema.start is for optim.ema.rule=constant; {self.rule} {why}"
 
 
 class OptimSettings(Section):
     """The update: optimizer, rate, accumulation, clipping, averaging."""
 
     optimizer: PartOptimizer = _CLASSES[0]()
-    """The optimizer and its own settings."""
+    """The optimizer and its settings."""
 
     lr: Annotated[NonNegativeFloat, ALLOW] = 1e-5
-    """The peak learning rate. 1e-5 with batches of 32 and more, 1e-6 to 5e-6 for batches of 4–8 on SD1.5; small models
-    take 1e-4 and more."""
+    """The peak learning rate. 1e-5 with batches of 32 and more, 1e-6 to 5e-6 for batches of 4–8 on SD1.5; 1e-4 and more
+    for small models."""
 
     part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = Field(default_factory=dict)
-    """Another peak learning rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
+    """Another peak learning rate for a part, such as `{text_encoder: 1e-6}`. Other parts use `optim.lr`."""
 
     lr_batch_power: Annotated[Share, ALLOW] = 0.0
     """Multiplies every learning rate by (batch size × accumulation) to this power: 1 scales it in proportion, 0.55 as
     EveryDream2's scale_lr, 0 leaves it. The effective rate is printed and logged."""
 
     part_optimizer: Annotated[dict[str, PartOptimizer], ALLOW] = Field(default_factory=dict)
-    """Another optimizer for a part, such as `{text_encoder: {kind: adamw, weight_decay: 0}}`. Parts not named take
+    """Another optimizer for a part, such as `{text_encoder: {kind: adamw, weight_decay: 0}}`. Other parts use
     `optim.optimizer`."""
 
     schedule: ScheduleSettings = ScheduleSettings()
     """The learning rate schedule: how the rate changes over the run."""
 
     part_schedule: Annotated[dict[str, ScheduleSettings], ALLOW] = Field(default_factory=dict)
-    """Another learning rate schedule for a part, such as `{text_encoder: {kind: cosine}}`. Parts not named take
+    """Another learning rate schedule for a part, such as `{text_encoder: {kind: cosine}}`. Other parts use
     `optim.schedule`."""
 
     accumulation: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 1
-    """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""
+    """Batches per optimizer step (gradient accumulation). The loss is the mean over all their samples, whatever their
+    sizes."""
 
     in_backward: Annotated[bool, ALLOW] = False
-    """Move each weight within the backward pass, as soon as its gradient is there, which then is let go: for training
-    in whole on small cards, by all gradients less. In one process and one pass a step; with `optim.clip.norm: null` or
-    `optim.clip.scope: tensor`, in fp32 or bf16, by an optimizer of Mezzotint's own. A gradient that is not finite keeps
-    its tensor alone where it is; a loss that is not, all of them."""
+    """Update each weight during the backward pass as soon as its gradient is computed, then free the gradient. This
+    saves the memory of all gradients, for full training on small GPUs. Requires one process, one pass per step,
+    `optim.clip.norm: null` or `optim.clip.scope: tensor`, fp32 or bf16, and an optimizer of Mezzotint. A non-finite
+    gradient skips only its tensor, a non-finite loss the whole step."""
 
     clip: ClipSettings = ClipSettings()
-    """Clipping of gradients."""
+    """Gradient clipping."""
 
     ema: EmaSettings = EmaSettings()
-    """The averaged copy of the weights."""
+    """The moving average of the weights."""

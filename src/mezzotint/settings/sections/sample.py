@@ -1,4 +1,4 @@
-"""What is drawn from a model: previews during training, and the verb `sample`."""
+"""How images are sampled from a model: previews during training, and the command `sample`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SDXL_SIZES: dict[str, tuple[int, int]] = {
     "1.75": (1344, 768), "1.91": (1344, 704), "2.0": (1408, 704), "2.09": (1472, 704), "2.4": (1536, 640),
     "2.5": (1600, 640), "2.89": (1664, 576), "3.0": (1728, 576),
 }  # fmt: skip
-"""SDXL's sizes, width and height, by Stability's and MindONE's names for them: width over height. `sample.size` takes
-`sdxl-` and the name."""
+"""SDXL's sizes, width and height, by Stability's and MindONE's names: width over height. `sample.size` takes `sdxl-`
+and the name."""
 
 SOLVER_CLASSES: dict[str, SolverName] = {
     "DDIMScheduler": "ddim",
@@ -55,7 +55,7 @@ SOLVER_CLASSES: dict[str, SolverName] = {
     "DPMSolverSinglestepScheduler": "dpm++-single",
     "KDPM2AncestralDiscreteScheduler": "dpm2-a",
 }
-"""diffusers' classes by our names for them; `sample.solver` takes either."""
+"""Our names for diffusers' scheduler classes; `sample.solver` accepts both."""
 
 
 _SOLVER_NAMES: dict[str, SolverName] = {
@@ -78,11 +78,11 @@ _SOLVER_NAMES: dict[str, SolverName] = {
     "plms": "pndm",
     "uni-pc": "unipc",
 }
-"""Names of A1111, ComfyUI and kohya for solvers, in small letters with hyphens; those of ours are not repeated."""
+"""Solver names of A1111, ComfyUI and kohya, in lower case with hyphens; names equal to ours are left out."""
 
 
 def solver_named(value: Any) -> Any:
-    """Our name for a class of diffusers, or for a solver as user interfaces call it; anything else as it is."""
+    """Our name for a diffusers class or a solver name of a user interface; other values are returned unchanged."""
     if not isinstance(value, str):
         return value
     spelled = re.sub(r"[\s_]+", "-", value.strip().lower())
@@ -91,7 +91,7 @@ def solver_named(value: Any) -> Any:
 
 
 def _parted(values: Any) -> Any:
-    """`solver: DPM++ 2M Karras` as a solver and its levels of noise."""
+    """Splits `solver: DPM++ 2M Karras` into a solver and its sigmas."""
     name = values.get("solver") if isinstance(values, dict) else None
     match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
     if match is None or solver_named(match[1]) not in get_args(SolverName):
@@ -100,14 +100,14 @@ def _parted(values: Any) -> Any:
 
 
 def size_named(value: Any) -> Any:
-    """The width and height that a name stands for, such as `sdxl-1.46`; anything else as it is. Raises ValueError for
-    a name that is not known."""
+    """The width and height of a named size, such as `sdxl-1.46`; other values are returned unchanged. Raises ValueError
+    for an unknown name."""
     if not isinstance(value, str) or not value.startswith("sdxl-"):
         return value
     name = value.removeprefix("sdxl-")
     if name not in SDXL_SIZES:
         known = ", ".join(f"sdxl-{known}" for known in SDXL_SIZES)
-        raise ValueError(f"no size is called {value}; there are {known}")
+        raise ValueError(f"there is no size {value}; known: {known}")
     return SDXL_SIZES[name]
 
 
@@ -121,178 +121,177 @@ _SIZE_SCHEMA = WithJsonSchema(
 )
 _Side = Annotated[int, Field(gt=0, le=10**5)]
 Pair = Annotated[tuple[_Side, _Side], BeforeValidator(size_named), _SIZE_SCHEMA]
-"""Width and height, or a name for them."""
+"""Width and height, or a named size."""
 
 
 Codec = Literal["h264", "mpeg4"]
 
 
 class ClipSampleSettings(Section):
-    """Clips of models that draw them (families such as `wan` and `ltx`). Each is an .mp4, and a strip of its frames on
-    the contact sheet."""
+    """Video, for families that generate clips, such as `wan` and `ltx`. Each clip is an .mp4 file, and a strip of
+    frames on the contact sheet."""
 
     frames: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, FREE] = None
-    """How many frames are drawn; 4k + 1 wastes none (17, 65, 221). 1 draws pictures. None is as many as are trained
-    (`data.clips.frames`), and of a model alone as many as its configuration was made for."""
+    """How many frames are generated; 4k + 1 wastes none (17, 65, 221). 1 generates images. None is the training length
+    (`data.clips.frames`), and for a model without a run the length in its configuration."""
 
     rate: Annotated[Annotated[float, Field(gt=0.0, le=240.0)], FREE] = 24.0
-    """Frames a second of the files."""
+    """Frames per second of the files."""
 
     codec: Annotated[Codec, FREE] = "h264"
-    """How they are encoded: `h264` plays everywhere; `mpeg4`, the older MPEG-4 part 2, where this PyAV has no encoder
-    for it. The verb says so and takes the other when the one that is asked for is not there."""
+    """The video codec: `h264` plays everywhere; `mpeg4`, the older MPEG-4 part 2, if PyAV has no H.264 encoder. If the
+    chosen one is missing, the command uses the other and prints so."""
 
     quality: Annotated[Annotated[int, Field(ge=1, le=31)], FREE] = 10
-    """How much is lost: 1 nearly nothing, 31 most."""
+    """The loss of quality: 1 almost none, 31 the most."""
 
     first_frame: Annotated[InputPath | None, FREE] = None
-    """A picture that every clip begins with, made to cover its size and cut in the middle: image to video, of families
-    `ltx`, and `wan` with Wan 2.2 TI2V 5B. Of previews, too."""
+    """An image that every clip starts with, resized to cover its size and cropped to the middle: image to video, for
+    the families `ltx`, and `wan` with Wan 2.2 TI2V 5B. Also used by previews."""
 
 
 class ThresholdingSettings(Section):
-    """Dynamic thresholding (Saharia et al. 2022, arXiv:2205.11487, section 2.3): what the denoiser takes the picture to
-    be is held within bounds before guidance, each text's on its own. Bounds are those of the model's latents."""
+    """Dynamic thresholding (Saharia et al. 2022, arXiv:2205.11487, section 2.3): the denoiser's estimate of the image
+    is clamped before guidance, separately for each text. Bounds are in the model's latent units."""
 
     ratio: Annotated[Share | None, FREE] = None
-    """The share of numbers that the bound leaves alone, such as 0.995: it is that quantile of their sizes, not below 1
-    and not above `max`; numbers beyond it are cut, and all are divided by it. null leaves everything as it is."""
+    """The fraction of values that are not clamped, such as 0.995. The bound is that quantile of their absolute values,
+    at least 1 and at most `max`; larger values are clamped, and all are divided by the bound. null switches it off."""
 
     max: Annotated[float, Field(ge=1.0), FREE] = 1.0
-    """The largest bound. 1 is a plain cut at −1 and 1."""
+    """The largest bound. 1 clamps at −1 and 1."""
 
 
 class RefinerSettings(Section):
-    """A second model that draws the end of the descent, as SDXL's refiner does. Of the verb `sample`; the previews of a
-    run are drawn without it."""
+    """A second model for the last part of sampling, such as SDXL's refiner. Only for the command `sample`; previews do
+    not use it."""
 
     path: Annotated[ModelPath | None, FREE] = None
-    """The second model: a folder or a file, with the same latents. It is told the same prompts, and negative prompts by
-    its text encoder. null draws without one."""
+    """The second model: a folder or a file, with the same latents. It gets the same prompts, and negative prompts
+    through its own text encoder. null uses none."""
 
     strength: Annotated[Share, FREE] = 0.15
-    """Its share of the levels of noise, the lowest ones."""
+    """Its share of the noise levels, the lowest ones."""
 
     finish: Annotated[bool, FREE] = True
-    """The first model stops where the second begins, which goes on from that noise. false: the first draws to the end,
-    and the second begins with new noise on its picture."""
+    """true: the first model stops where the second starts, which continues from the same noise. false: the first model
+    samples to the end, and the second starts with new noise added to its image."""
 
     guidance: Annotated[NonNegativeFloat, FREE] = 5.0
     """Its guidance scale."""
 
 
 class FramingSettings(Section):
-    """What models are told that know sizes (SDXL): a picture of which size the drawn one is a part of."""
+    """Size conditioning of SDXL: the size of the image of which the generated one is a crop."""
 
     original_size: Annotated[Pair | None, FREE] = None
-    """Width and height of the whole picture; null is the size drawn. Smaller ones make it look as if enlarged."""
+    """Width and height of the whole image; null is the generated size. Smaller values look upscaled."""
 
     target_size: Annotated[Pair | None, FREE] = None
-    """Width and height after cropping; null is the size drawn."""
+    """Width and height after cropping; null is the generated size."""
 
     crop_top_left: Annotated[tuple[NonNegativeInt, NonNegativeInt], FREE] = (0, 0)
-    """Where the crop begins, top and left. Above 0, things are cut off at the edges."""
+    """Top and left of the crop. Above 0, objects are cut off at the edges."""
 
     aesthetic_score: Annotated[float, FREE] = 6.0
-    """What SDXL's refiner is told of the picture's beauty."""
+    """The aesthetic score given to SDXL's refiner."""
 
     negative_aesthetic_score: Annotated[float, FREE] = 2.5
-    """The same, of what guidance moves away from."""
+    """The same for the unconditional half of guidance."""
 
 
 class SampleSettings(Section):
-    """Prompts and how pictures are drawn from them. The same prompts and seed for the whole run, so that previews can
+    """Prompts and how images are sampled from them. Prompts and seed stay the same for the whole run, so previews can
     be compared."""
 
     prompts: Annotated[Texts, FREE] = ()
-    """One picture is drawn for each prompt. Empty takes the first four captions of the data set that differ."""
+    """One image is generated for each prompt. Empty uses the first four different captions of the data set."""
 
     negative_prompt: Annotated[str, FREE] = ""
-    """What guidance moves away from; usually empty."""
+    """The text that guidance moves away from; usually empty."""
 
     size: Annotated[Pair | None, FREE] = None
-    """Width and height in pixels, multiples of 8, or one of SDXL's sizes by name, from `sdxl-0.5` to `sdxl-3.0`; None
-    takes `data.resolution` squared, and for previews of captions the size of the bucket that the caption's picture is
-    trained in."""
+    """Width and height in pixels, multiples of 8, or a named SDXL size, from `sdxl-0.5` to `sdxl-3.0`. None is
+    `data.resolution` squared, and for previews of captions the bucket size of the caption's image."""
 
     seed: Annotated[int, FREE] = 0
-    """The seed of the pictures' noise; picture i is addressed by (seed, i). -1 is a new one, which is printed: of the
-    verb `sample` another one at each call, of a run one for all its previews, kept when it goes on."""
+    """The seed of the images' noise; image i is addressed by (seed, i). -1 draws a new seed and prints it: the command
+    `sample` at each call, a run once for all its previews, also when it is resumed."""
 
     steps: Annotated[int, Field(ge=1, le=1000), FREE] = 20
     """Steps of the sampler; more is slower and smoother. `heun`, `dpm2` and `dpm++-2s-a` call the denoiser twice a
-    step. Families have defaults of their own, and so have distilled models: FLUX.1-schnell and FLUX.2 Klein 4,
-    Z-Image-Turbo 8."""
+    step. Families have their own defaults, and so do distilled models: FLUX.1-schnell and FLUX.2 Klein 4, Z-Image-Turbo
+    8."""
 
     prompt_file: Annotated[InputPath | None, FREE] = None
-    """A file of prompts instead of `sample.prompts`: a `.txt` with one a line, or a `.json` with settings for all and
-    for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read anew before each
-    preview; one that cannot be used then leaves the last good one in force."""
+    """A file of prompts instead of `sample.prompts`: a `.txt` with one per line, or a `.json` with settings for all and
+    for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read again before each
+    preview; if it is invalid then, the last valid version stays in use."""
 
     guidance: Annotated[Scales, FREE] = (7.5,)
-    """Classifier-free guidance scale; 1 switches it off and halves the work (for Z-Image 0 does). A list samples each
-    prompt at each scale, side by side. Families have defaults of their own; distilled models use no guidance."""
+    """Classifier-free guidance scale; 1 switches guidance off and halves the work (0 for Z-Image). A list samples each
+    prompt at each scale, side by side. Families have their own defaults; distilled models use no guidance."""
 
     guidance_rescale: Annotated[Share, FREE] = 0.0
-    """How far the guided output is brought back to the contrast of the unguided one, against overexposure (Lin et al.
-    2023, arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 leaves it."""
+    """How far the guided output is rescaled to the contrast of the unguided one, against overexposure (Lin et al. 2023,
+    arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 switches it off."""
 
     solver: Annotated[SolverName, BeforeValidator(solver_named), FREE] = "ddim"
-    """The sampler, by short name, by the name of diffusers' class, or as user interfaces call it (`DPM++ 2M Karras`
-    sets `sigmas` as well): DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
-    Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.
-    2022), `dpm2` and `dpm2-a` with fresh noise, DPM-Solver++ (Lu et al. 2022) with two steps, its stochastic form
-    `dpm++-sde`, its single-step form `dpm++-single` and, with one step and fresh noise, `dpm++-2s-a`, DEIS, UniPC, and
-    LCM for models distilled to few steps (Luo et al. 2023, 4 at guidance 1.5)."""
+    """The sampler, by short name, by the name of diffusers' class, or by its name in user interfaces (`DPM++ 2M Karras`
+    sets `sigmas` as well): DDIM (Song et al. 2021), DDPM (Ho et al. 2020), Euler and Heun in sigma space (Karras et al.
+    2022), `euler-a` with new noise at each step, LMS, PNDM (Liu et al. 2022), `dpm2` and `dpm2-a` with new noise,
+    DPM-Solver++ (Lu et al. 2022) with two steps, its stochastic form `dpm++-sde`, its single-step form `dpm++-single`
+    and, with one step and new noise, `dpm++-2s-a`, DEIS, UniPC, and LCM for models distilled to few steps (Luo et al.
+    2023, 4 at guidance 1.5)."""
 
     timestep_spacing: Annotated[Spacing, FREE] = "auto"
-    """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
-    `linspace` evenly with both ends, `stability` evenly down from the last, as Stability's programs for SDXL do.
-    `auto` is trailing for a schedule that ends in pure noise, else leading. `library` takes diffusers' class with all
-    defaults that it has of itself, as Open-Sora-Plan draws: DDIM and DDPM then cut latents at −1 and 1, and PNDM begins
-    with Runge–Kutta steps, nine more calls of the denoiser."""
+    """Which timesteps are used: `leading` as in Stable Diffusion's own pipelines, `trailing` from the very end,
+    `linspace` evenly with both ends, `stability` evenly down from the last, as in Stability's programs for SDXL. `auto`
+    is trailing for a schedule that ends in pure noise, otherwise leading. `library` uses diffusers' class with all of
+    its own defaults, as Open-Sora-Plan does: DDIM and DDPM then clamp latents at −1 and 1, and PNDM starts with
+    Runge–Kutta steps, nine more calls of the denoiser."""
 
     clip: ClipSampleSettings = ClipSampleSettings()
-    """Clips, of models that draw them."""
+    """Video, for models that generate clips."""
 
     sigmas: Annotated[SigmaChoice, FREE] = "schedule"
-    """The levels of noise that are visited: `schedule` those of `spacing`'s timesteps; `karras` denser towards the end
+    """The noise levels: `schedule` those of the timesteps of `timestep_spacing`; `karras` denser towards the end
     (Karras et al. 2022, arXiv:2206.00364, eq. 5) between the schedule's ends; `edm` likewise from 80 to 0.002. For
     ddim, euler, euler-a, heun, lms, dpm++, dpm++-2s-a and lcm."""
 
     sigma_min: Annotated[PositiveFloat | None, FREE] = None
-    """With `karras` and `edm`: the lowest level above 0, in deviations of noise over picture."""
+    """With `karras` and `edm`: the lowest noise level above 0, standard deviation of noise over image."""
 
     sigma_max: Annotated[PositiveFloat | None, FREE] = None
-    """With `karras` and `edm`: the highest level."""
+    """With `karras` and `edm`: the highest noise level."""
 
     rho: Annotated[PositiveFloat, FREE] = 7.0
-    """With `karras` and `edm`: how much denser; 1 is even."""
+    """With `karras` and `edm`: how much denser towards the end; 1 is even."""
 
     unconditional: Annotated[Literal["auto", "caption", "zeros"], FREE] = "auto"
-    """What guidance moves away from: the `caption` of the negative prompt, also when it is empty, or `zeros` in the
-    place of a text, whatever the negative prompt. `auto` takes zeros for an empty negative prompt where the model's
-    model_index.json says so (force_zeros_for_empty_prompt), as SDXL's base model does."""
+    """The unconditional half of guidance: the embedding of the negative prompt (`caption`), also if it is empty, or
+    `zeros`, whatever the negative prompt. `auto` uses zeros for an empty negative prompt if the model's
+    model_index.json asks for it (force_zeros_for_empty_prompt), as SDXL's base model does."""
 
     thresholding: ThresholdingSettings = ThresholdingSettings()
-    """Bounds for what guidance works on."""
+    """Dynamic thresholding before guidance."""
 
     micro_conditioning: FramingSettings = FramingSettings()
-    """Sizes that the model is told."""
+    """Size conditioning of SDXL."""
 
     image: Annotated[InputPath | None, FREE] = None
-    """A picture to begin with instead of plain noise, scaled and cut in the middle to the size drawn. Of the verb
-    `sample`; the previews of a run are drawn without it."""
+    """An image to start from instead of pure noise (image to image), resized and cropped to the generated size. Only
+    for the command `sample`; previews do not use it."""
 
     strength: Annotated[Share, FREE] = 0.75
-    """With `image`: the share of the levels of noise that is gone through, the lowest ones; 1 leaves little of the
-    picture, 0 all."""
+    """With `image`: the fraction of the noise levels that are sampled, the lowest ones; 1 keeps little of the image, 0
+    all."""
 
     refiner: RefinerSettings = RefinerSettings()
-    """A second model for the end."""
+    """A second model for the last part of sampling."""
 
     batch_size: Annotated[int, Field(gt=0, le=10**6), FREE] = 4
-    """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""
+    """The most images of one size that are sampled together. The images are the same, up to rounding."""
 
     @model_validator(mode="before")
     @classmethod
@@ -303,7 +302,7 @@ class SampleSettings(Section):
     @classmethod
     def _fits(cls, value: tuple[int, int] | None) -> tuple[int, int] | None:
         if value is not None and (min(value) < 8 or value[0] % 8 or value[1] % 8):
-            raise ValueError(f"sample.size is width and height in multiples of 8, got {value[0]} × {value[1]}")
+            raise ValueError(f"sample.size needs width and height in multiples of 8, got {value[0]} × {value[1]}")
         return value
 
     def contradictions(self) -> Iterator[str]:
@@ -316,9 +315,9 @@ class SampleSettings(Section):
         if low is not None and high is not None and low >= high:
             yield f"sample.sigma_min ({low:g}) must be below sample.sigma_max ({high:g})"
         if self.thresholding.ratio is not None and self.guidance_rescale:
-            yield "sample.guidance_rescale and sample.thresholding bound the same thing; leave one out"
+            yield "sample.guidance_rescale and sample.thresholding limit the same thing; leave one out"
         if self.image is not None and self.refiner.path is not None and self.strength < self.refiner.strength:
             yield (
                 f"sample.strength ({self.strength:g}) is less than sample.refiner.strength "
-                f"({self.refiner.strength:g}), so that nothing is left for the first model; raise it"
+                f"({self.refiner.strength:g}), which leaves nothing to the first model; raise it"
             )

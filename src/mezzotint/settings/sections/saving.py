@@ -1,4 +1,4 @@
-"""What is written of a run, and what it goes back to where its numbers go wrong."""
+"""Checkpoints, exports, and rolling back when training diverges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mezzotint.settings.base import (
 
 
 def _is_name(value: str | None) -> str | None:
-    """Refuses what is no template of `run.export.name`, or would leave the folder."""
+    """Raises ValueError for an invalid template of `run.export.name`, or one that could leave the folder."""
     if value is None:
         return None
     known = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
@@ -31,12 +31,12 @@ def _is_name(value: str | None) -> str | None:
                 raise ValueError(field)
         name = value.format(**known)
     except (KeyError, IndexError, ValueError) as error:
-        *most, last = (f"{{{one}}}" for one in known)
+        *most, last = (f"{{{field}}}" for field in known)
         raise ValueError(
-            f"takes {', '.join(most)} and {last} alone, numbers with a width of at most 99, got {value!r}"
+            f"accepts only {', '.join(most)} and {last}, numbers with a width of at most 99, got {value!r}"
         ) from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
-        raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
+        raise ValueError(f"gives the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value
 
 
@@ -54,130 +54,133 @@ LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
 
 
 class SaveSettings(Section):
-    """Checkpoints: everything a run needs to go on, to the bit."""
+    """Checkpoints: everything a run needs to resume bitwise identically."""
 
     every: Annotated[Intervals, FREE] = Field(default="500 steps", validate_default=True)
-    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`, or a list of several of them; null saves
-    at the end and on signals only."""
+    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`, or a list of several; null saves only at
+    the end and on signals."""
 
     keep: Annotated[PositiveInt | None, FREE] = 2
-    """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
-
-    best: Annotated[bool, FREE] = False
-    """Keep the checkpoint with the lowest held-out loss, too, beside the newest ones: the loss of the average where
-    there is one, otherwise of the trained weights. A checkpoint is written at each measurement that is lower than all
-    before, and the best one has the second name `checkpoints/best`. It goes only after a better one is written and
+    """How many checkpoints are kept; null keeps all. An old one is deleted only after a newer one is written and
     verified."""
 
+    best: Annotated[bool, FREE] = False
+    """Also keep the checkpoint with the lowest held-out loss, of the average if there is one, otherwise of the trained
+    weights. A checkpoint is written at each measurement that is lower than all before, and the best one has the second
+    name `checkpoints/best`. It is deleted only after a better one is written and verified."""
+
     asynchronous: Annotated[bool, FREE] = True
-    """Write checkpoints while training goes on, from a copy in the host's memory, to the same bytes; at most one at a
-    time. Where memory has no room for the copy, and with `run.export.optimizer_file`, training waits, as it does
-    with false. The last one of a run, one on a signal that stops it and one before an export are waited for."""
+    """Write checkpoints in the background from a copy in host memory, with identical bytes; at most one at a time.
+    Training waits if memory has no room for the copy, with `run.export.optimizer_file`, and with false. The last
+    checkpoint of a run, one on a signal that stops it and one before an export are always waited for."""
 
     sharded: Annotated[bool, FREE] = True
-    """With several processes that all hold the whole model (`run.runtime=ddp`), let each write and hash its part of a
-    checkpoint, into files of its own; any number of processes reads it. Where not all of them see the run folder, and
-    with false, the first writes everything."""
+    """With several processes that each hold the whole model (`run.runtime=ddp`): each writes and hashes a part of a
+    checkpoint into separate files, which any number of processes can read. With false, or if not all processes see the
+    run folder, the first one writes everything."""
 
 
 class ExportSettings(Section):
-    """The finished model as others read it: a folder that diffusers opens."""
+    """The trained model for other programs: a folder that diffusers opens."""
 
     every: Annotated[Intervals, FREE] = ()
-    """How often the model is exported during the run: one interval or a list of several; it always is at the end."""
+    """How often the model is exported during the run: an interval or a list of several. The end of a run always
+    exports."""
 
     from_epoch: Annotated[NonNegativeInt, FREE] = 0
-    """Exports counted in epochs begin after so many of them; others and the last one do not wait."""
+    """Exports counted in epochs start after this many; others and the last one do not wait."""
 
     name: Annotated[ExportName | None, FREE] = None
-    """How an exported model is called, with {name} (`run.name`), {what} (the same; with `parts: trained` what is in
-    it, such as `unet`), {epoch}, {step}, {micro_step} (the samples seen over `data.batch_size`, rounded up), {last}
-    (`last-` at the run's end, `interrupted-` where a signal has stopped it, nothing before) and {ema} (`_ema` for the
-    average, nothing for the trained weights), such as `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it
-    `step-{step:08}`. Without {ema} the average's has `-ema` behind it."""
+    """The name of an exported model, with {name} (`run.name`), {what} (the same; with `parts: trained` the exported
+    part, such as `unet`), {epoch}, {step}, {micro_step} (samples seen over `data.batch_size`, rounded up), {last}
+    (`last-` at the end of the run, `interrupted-` after a signal, otherwise empty) and {ema} (`_ema` for the average,
+    empty for trained weights), such as `{last}{name}-ep{epoch:02}-gs{step:05}`. None is `step-{step:08}`. Without {ema}
+    the average gets the suffix `-ema`."""
 
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
     """The type of the exported weights."""
 
     parts: Annotated[Literal["all", "trained"], FREE] = "all"
-    """`all` writes whole models. `trained` writes no folder but one file with the parts of `model.train` alone, under
-    the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
-    `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
+    """`all` writes whole models. `trained` writes only the parts of `model.train` to one file, with their names in a
+    single file of the whole model; `mezzotint merge` applies it to the base model, and `model.over` while that is
+    loaded. MindONE calls it `unet_{micro_step}`."""
 
     adapter: Annotated[Literal["auto", "diffusers", "kohya", "comfy", "both"], FREE] = "auto"
-    """Of a run that trains an adapter (`model.adapter`), which files of it are written, into a folder of their own:
-    `diffusers` is `pytorch_lora_weights.safetensors`, for its `load_lora_weights`; `kohya` and `comfy` are
-    `NAME.safetensors` after `run.name`, for the programs in which people generate. `auto` writes diffusers' and, of SD
-    and SDXL, kohya's (ComfyUI, A1111, Forge), of flow-matching models ComfyUI's; `both` writes diffusers' and kohya's.
-    LoHa and LoKr have only the second."""
+    """The files written for an adapter (`model.adapter`), in a separate folder. `diffusers` is
+    `pytorch_lora_weights.safetensors`, for `load_lora_weights`; `kohya` and `comfy` are `NAME.safetensors`, named by
+    `run.name`, for other programs that generate images. `auto` writes diffusers' and, for SD and SDXL, kohya's
+    (ComfyUI, A1111, Forge), for flow-matching models ComfyUI's; `both` writes diffusers' and kohya's. LoHa and LoKr
+    have only the second."""
 
     trained_file: Annotated[FileFormat | None, FREE] = None
-    """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models, in this format:
-    `safetensors`, or another one as in `file_format`. {what} of its name is what is in it, such as `unet`, and stands
-    before the name where `run.export.name` has it not. None writes no such file."""
+    """Also write the parts of `model.train` to a separate file, as `parts: trained` does, in this format:
+    `safetensors`, or another one as in `file_format`. {what} of its name is the part, such as `unet`, and precedes the
+    name if `run.export.name` does not contain it. None writes no such file."""
 
     single_file: Annotated[bool, FREE] = False
-    """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
-    programs know, with a ModelSpec header."""
+    """Also write each exported model as one .safetensors file next to its folder, with the tensor names that other
+    programs expect and a ModelSpec header."""
 
     file_format: Annotated[FileFormat, FREE] = "safetensors"
-    """The format of files, with `single_file` or `parts: trained`: `safetensors`, or one that another trainer's folder
-    or an installed package registers. Of family sdxl, `mindspore` writes MindSpore's checkpoints (.ckpt) with MindONE's
+    """The format of files with `single_file` or `parts: trained`: `safetensors`, or one registered by a compatibility
+    folder or an installed package. For the family sdxl, `mindspore` writes MindSpore checkpoints (.ckpt) with MindONE's
     names."""
 
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
-    """The type of the weights in single files; None takes `run.export.dtype`."""
+    """The type of the weights in single files; None uses `run.export.dtype`."""
 
     single_file_folder: Annotated[PublishedPath | None, FREE] = None
-    """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
+    """The folder of single files, those of `parts: trained` included; None puts each next to its folder, or into
+    exports/."""
 
     optimizer_file: Annotated[str | None, FREE] = None
-    """Write the optimizer's state into the run folder beside each checkpoint in another program's form, too, for that
+    """Also write the optimizer state of each checkpoint in another program's format into the run folder, for that
     program and for `run.start.optimizer`. `mindone` writes `optimizer.ckpt` with Adam's moments of SDXL. None writes
     none."""
 
     link: Annotated[LinkName | None, FREE] = None
-    """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
+    """Another name for `exports/` in the run folder, such as `ckpts`: a symbolic link for programs that look there."""
 
     when_stopped: Annotated[bool, FREE] = False
-    """Export the model, too, when a signal stops the run, once the checkpoint is written. It takes as long as an export
-    does, for which a cluster may not wait."""
+    """Also export the model when a signal stops the run, after the checkpoint. It takes as long as an export, and a
+    cluster may not wait for it."""
 
     folder: Annotated[PublishedPath | None, FREE] = None
-    """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
-    one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
+    """Another folder that gets the files of the finished model at the end of the run: of the average if there is one,
+    otherwise of the trained weights. It may be the run folder. Only files that an earlier run end put there are
+    replaced."""
 
     def contradictions(self) -> Iterator[str]:
         if self.parts == "trained" and self.folder is not None:
             yield (
-                "run.export.folder wants whole models, run.export.parts=trained writes none; leave it out, or set "
+                "run.export.folder needs whole models, and run.export.parts=trained writes none; leave it out, or set "
                 "run.export.parts=all"
             )
         if self.file_format != weights_formats.SAFETENSORS and not self.single_file and self.parts == "all":
             yield (
-                "run.export.file_format is about files, and none are written; set run.export.single_file=true or "
+                "run.export.file_format has no effect without single files; set run.export.single_file=true or "
                 "run.export.parts=trained, or leave it out"
             )
 
 
 class RollBackSettings(Section):
-    """How `run.on_divergence: roll-back` goes on: with the weights of the last checkpoint that was written before the
-    first of the bad steps."""
+    """How `run.on_divergence: roll-back` continues: with the weights of the last checkpoint before the first bad
+    step."""
 
     times: Annotated[PositiveInt, FREE] = 3
-    """How often at most; once more ends the run with status 3."""
+    """How often a run may roll back; one more time ends it with status 3."""
 
     skip: Annotated[bool, RECORDED] = True
-    """Leave out the batches from that checkpoint to the step that ended it, as PaLM was trained (Chowdhery et al. 2022,
-    arXiv:2204.02311): they count as steps and move nothing. false trains them again, which goes the same way unless
+    """Skip the batches from that checkpoint to the step that diverged, as in PaLM (Chowdhery et al. 2022,
+    arXiv:2204.02311): they count as steps and change nothing. false trains them again, with the same result unless
     `factor` is below 1."""
 
     factor: Annotated[float, Field(gt=0.0, le=1.0), RECORDED] = 1.0
-    """What every learning rate is multiplied by from then on, each time anew."""
+    """Every learning rate is multiplied by this after each roll-back."""
 
     def contradictions(self) -> Iterator[str]:
         if not self.skip and self.factor == 1.0:
             yield (
-                "run.roll_back.skip=false trains the same batches again, which end the same way; write a "
+                "run.roll_back.skip=false trains the same batches again, with the same result; write a "
                 "run.roll_back.factor below 1, such as 0.5, or leave skip out"
             )

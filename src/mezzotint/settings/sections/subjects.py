@@ -1,4 +1,4 @@
-"""What single pictures count: masks, class pictures beside those of a subject, ratings."""
+"""What single images count for: masks, class images of prior preservation, ratings."""
 
 from __future__ import annotations
 
@@ -15,56 +15,55 @@ Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 
 
 class PriorSettings(Section):
-    """Prior preservation (DreamBooth, Ruiz et al. 2022, arXiv:2208.12242): pictures of the subject's class, trained
-    beside those of the subject, so that the model does not forget what others of its kind look like. kohya's scripts
-    call them regularisation images."""
+    """Prior preservation (DreamBooth, Ruiz et al. 2022, arXiv:2208.12242): images of the subject's class, trained
+    together with those of the subject, so that the model does not forget what others of the class look like. kohya's
+    scripts call them regularisation images."""
 
     path: Annotated[Paths, FREE] = ()
-    """The folder of class pictures, or a list of folders, in the format of the data set; of `kohya` a folder with
-    `N_class` folders in it. They are neither held out nor counted by `data.max_samples`. Looked up as `data.path`.
-    Empty, with `num_class_images`, is a folder in the cache, `class-pictures/`, of its own for each model and
-    prompt."""
+    """The folder of class images, or a list of folders, in the format of the data set; with `kohya` a folder that
+    contains `N_class` folders. They are neither held out nor counted by `data.max_samples`. Looked up like `data.path`.
+    Empty, with `num_class_images`, means a folder in the cache, `class-pictures/`, one for each model and prompt."""
 
     weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
-    """What the loss of a class picture is multiplied by (`prior_loss_weight` elsewhere)."""
+    """The loss of class images is multiplied by this (`prior_loss_weight` in other trainers)."""
 
     balance: Annotated[Literal["visits", "pairs", "none"], ALLOW] = "visits"
-    """How class pictures stand beside the others. `visits`: an epoch visits them as often as all others together, as
-    kohya's scripts do; where there are more of them, others in each epoch. `pairs`: every batch has equally many of
-    both, and the loss is the mean over the others + `weight` · the mean over them, as diffusers' DreamBooth scripts
-    have it; all are of one size then. `none`: each once an epoch, or as often as its folder's name says."""
+    """How class images are mixed with the others. `visits`: an epoch visits them as often as all others together, as
+    kohya's scripts do; if there are more of them, each epoch uses others. `pairs`: every batch has equally many of
+    both, and the loss is the mean over the others + `weight` · the mean over the class images, as in diffusers'
+    DreamBooth scripts; all have one size then. `none`: each once an epoch, or as often as its folder's name says."""
 
     class_prompt: Annotated[str, ALLOW] = ""
-    """The caption of every class picture, such as `a photo of a dog`, whatever lies beside it. Empty takes captions as
-    those of other pictures, without `data.captions.prefix`; with `num_class_images`, the template with the class in
+    """The caption of every class image, such as `a photo of a dog`, instead of caption files. Empty reads captions as
+    for other images, without `data.captions.prefix`; with `num_class_images` it is the template with the class in
     `data.captions.trigger`: `a photo of dog` for the trigger `sks dog` and the template `a photo of {trigger}`."""
 
     dropout: Annotated[bool, ALLOW] = True
-    """Whether `data.captions.dropout` holds for class pictures, too. Without it they always have their captions, as
-    diffusers' scripts for FLUX.2 Klein and Qwen-Image have it."""
+    """Whether `data.captions.dropout` applies to class images, too. If not, they always have their captions, as in
+    diffusers' scripts for FLUX.2 Klein and Qwen-Image."""
 
     num_class_images: Annotated[int, Field(ge=0, le=10**7), ALLOW] = 0
-    """Where the folder has fewer class pictures, the model generates the missing ones before the run looks at its
-    data: by `class_prompt` and the section `sample`, in the size that the model was made for (`data.resolution` where
-    its files name none), as class-00000.png and so on, which record how they were made. They are kept, an interrupted
-    start goes on, and no file is replaced. 100 to 300 are usual, which can take hours on a CPU; 0 generates none."""
+    """If the folder has fewer class images, the model generates the missing ones before the run reads its data: with
+    `class_prompt` and the section `sample`, in the model's native size (`data.resolution` if its files name none), as
+    class-00000.png and so on, which record how they were generated. They are kept, an interrupted start continues, and
+    no file is replaced. 100 to 300 are usual and can take hours on a CPU; 0 generates none."""
 
     def contradictions(self) -> Iterator[str]:
         if self.num_class_images and len(self.path) > 1:
             yield (
-                "data.prior.num_class_images generates pictures into one folder, and data.prior.path names several; "
+                "data.prior.num_class_images generates images into one folder, and data.prior.path names several; "
                 "give one, or leave out num_class_images"
             )
         is_set = self.weight != 1.0 or self.balance != "visits" or self.class_prompt
         if is_set and not (self.path or self.num_class_images):
             yield (
-                "data.prior has no effect without class pictures; write data.prior.path=FOLDER, "
+                "data.prior has no effect without class images; write data.prior.path=FOLDER, "
                 "data.prior.num_class_images=100, or data.prior={} for none"
             )
 
     def derived_prompt(self, captions: CaptionSettings) -> str:
-        """The caption of class pictures where none is written: the one template with the class of the one trigger,
-        which is the trigger without its first word. "" where there is no such class."""
+        """The default caption of class images: the template with the class of the trigger, which is the trigger without
+        its first word, if there is one template and one trigger. "" if there is no such class."""
         triggers, templates = set(captions.trigger), set(captions.template)
         kind = next(iter(triggers)).partition(" ")[2] if len(triggers) == 1 else ""
         template = next(iter(templates)) if len(templates) == 1 else ""
@@ -74,26 +73,25 @@ class PriorSettings(Section):
 
 
 class MaskSettings(Section):
-    """Which parts of a picture are learnt: the loss is weighted latent by latent. A picture without a mask counts
-    whole."""
+    """Which parts of an image are trained: the loss is weighted for each latent. An image without a mask counts in
+    full."""
 
     source: Annotated[Literal["none", "alpha", "files"], ALLOW] = "none"
-    """Where masks are: `alpha` takes each picture's own opacity; `files` takes `NAME-masklabel.png` beside NAME, or the
-    folders of `data.mask.path`; of tables the column `mask`, of tar shards `KEY.mask.png`, of lists of clips the key
-    `mask`. A clip has one mask for all its frames. White counts, black is background, grey lies between. Files that are
-    masks are not trained as pictures."""
+    """Where masks come from. `alpha`: each image's alpha channel. `files`: `NAME-masklabel.png` next to NAME, or the
+    folders of `data.mask.path`; for tables the column `mask`, for tar shards `KEY.mask.png`, for lists of clips the key
+    `mask`. A clip has one mask for all its frames. White counts, black is background, grey is in between. Mask files
+    are not trained as images."""
 
     path: Annotated[Paths, FREE] = ()
-    """With `files`, the folder in which masks lie under the names of their pictures, with any ending; or one folder for
-    each of `data.path`. Looked up as `data.path`. Empty takes files beside the pictures."""
+    """With `files`: the folder of masks, named like their images, with any extension; or one folder for each of
+    `data.path`. Looked up like `data.path`. Empty uses files next to the images."""
 
     background: Annotated[Share, ALLOW] = 0.0
-    """The weight of what a mask leaves out, 0 to 1: 0 learns nothing of it (`unmasked_weight` elsewhere)."""
+    """The weight of masked-out parts, 0 to 1; 0 ignores them (`unmasked_weight` in other trainers)."""
 
     mean: Annotated[Literal["mask", "picture"], ALLOW] = "mask"
-    """What the weighted error of a picture is divided by: `mask`, the sum of its weights, so that a small mask counts
-    as much as a large one; `picture`, the number of its latents, as kohya's scripts do, so that a small mask counts
-    little."""
+    """What the weighted error of an image is divided by. `mask`: the sum of its weights, so a small mask counts as much
+    as a large one. `picture`: the number of its latents, as in kohya's scripts, so a small mask counts little."""
 
     @property
     def is_on(self) -> bool:
@@ -106,32 +104,32 @@ class MaskSettings(Section):
             yield "data.mask.path is a folder of mask files; write data.mask.source=files, or leave it out"
 
     def with_format(self, name: str, *, stills: int) -> Iterator[str]:
-        """What does not go together with a format of data, and with so many pictures beside each clip."""
+        """What does not go together with a data format, and with this many images joined to each clip."""
         spec = format_spec(name)
         if not self.is_on:
             return
         if spec.is_encoded or (self.source == "files" and not (spec.reads_masks or spec.own_masks)):
-            yield f"data.mask is for pictures that are decoded, and data.format={name} gives none; leave it out"
+            yield f"data.mask needs decoded images, and data.format={name} has none; leave it out"
         elif spec.has_clips and self.source == "alpha":
-            yield "data.mask.source=alpha is of pictures, and clips have no opacity; write data.mask.source=files"
+            yield "data.mask.source=alpha is for images; clips have no alpha channel, write data.mask.source=files"
         elif spec.has_clips and stills:
             yield (
-                "data.mask is of clips or of pictures, and data.clips.images trains both in one loss; write "
+                "data.mask is for clips or for images, and data.clips.images trains both in one loss; write "
                 "data.clips.images=0, or leave out data.mask"
             )
         elif self.path and not spec.reads_masks:
-            yield f"data.format={name} has masks of its own ({spec.own_masks}); leave out data.mask.path"
+            yield f"data.format={name} defines where masks are ({spec.own_masks}); leave out data.mask.path"
 
 
 class RatingSettings(Section):
-    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
+    """Fewer images from epoch to epoch, better rated ones more often; for formats with ratings."""
 
     fraction: Annotated[Share | None, ALLOW] = None
-    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
-    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
+    """Epoch n, from 0, uses the fraction 1 − (n − 1) · (1 − fraction) / `epochs` of the images; the first two epochs
+    use all. The images are drawn again each epoch, in proportion to the ratings. None ignores ratings."""
 
     epochs: Annotated[PositiveInt | None, ALLOW] = None
-    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
+    """The number of epochs over which the fraction falls; afterwards it stays. Usually the length of the run."""
 
     def contradictions(self) -> Iterator[str]:
         if (self.fraction is None) != (self.epochs is None):

@@ -69,7 +69,7 @@ def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -
         prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
     with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
         prepare(run__export__optimizer_file="mindone", optim__optimizer__kind="adacoor")
-    with pytest.raises(RecipeError, match=r"how many steps in run.start.step"):
+    with pytest.raises(RecipeError, match=r"set run.start.step to its number of steps"):
         read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
 
 
