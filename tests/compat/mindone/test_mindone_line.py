@@ -72,7 +72,7 @@ def test_the_document_from_its_cache_to_its_model(
 ) -> None:
     assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
     said = capsys.readouterr().out
-    assert "the line encodes and does not train: mezzotint cache" in said
+    assert "this command line only encodes: mezzotint cache" in said
     assert not (here / "runs").exists(), "only the cache is written"
     assert set().union(*loaded) == {"vae", "text_encoder", "text_encoder_2"}
     loaded.clear()

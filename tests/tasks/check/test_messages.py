@@ -109,7 +109,7 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
     begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     _, words, _ = begun
-    beside = "\n  or begin a new run beside it: run.folder=FOLDER\n"
+    beside = "\n  or start a new run: run.folder=FOLDER\n"
     errors = []
     for verb in ("check", "train"):
         assert main([verb, *words, "optim.lr=0.5"]) == 2
