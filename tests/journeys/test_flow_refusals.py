@@ -197,7 +197,7 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
 def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
     assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
-    assert "all blocks have room on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "all blocks fit on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision)
         precision.shelter(denoiser)
 
 
-def at_hand(device: torch.device, cap: str | None) -> int | None:
+def free_device_memory(device: torch.device, cap: str | None) -> int | None:
     """Bytes that are free; of a GPU no more than `run.memory_limit`."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
@@ -114,7 +114,7 @@ def at_hand(device: torch.device, cap: str | None) -> int | None:
 def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayersInTurn | None:
     """What reads a model's text encoders layer by layer, where the recipe says so or where the whole of them is more
     than the free memory; None where they are read whole."""
-    how, free = recipe.data.cache.encoders, at_hand(device, recipe.run.memory_limit)
+    how, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
     if how == "whole" or files.settings.weights == "random":
         return None
     if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):

@@ -25,7 +25,7 @@ from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
 from mezzotint.tasks.check.memory import MetaModel
-from mezzotint.tasks.holding import at_hand
+from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
@@ -148,7 +148,7 @@ def _resolve(
     blocks = recipe.run.offload.blocks
     decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
-        free = at_hand(runtime.device, recipe.run.memory_limit)
+        free = free_device_memory(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))
         if decides_sums:
             sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
