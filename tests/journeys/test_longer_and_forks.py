@@ -85,7 +85,7 @@ def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) ->
     line = ["train", str(world.root / "first"), "run.name=second", f"run.resume={earlier}"]
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert f"it begins from {earlier}" in said
+    assert f"it starts from {earlier}" in said
     assert list(losses(world.root / "second")) == [4]
 
 

@@ -130,7 +130,7 @@ def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("unmeasured")
 def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line("--video_data=clips.txt", verb="check")) == 2
-    assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
+    assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
     assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
     said = capsys.readouterr()
     assert "not given: every weight is random" in said.out

@@ -93,7 +93,7 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
 def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick: Path) -> None:
     new = checked("run.seed=-1", "sample.seed=-1")
     assert new.recipe.run.seed == new.recipe.sample.seed >= 0
-    assert f"run.seed is -1: a new run draws its own; here, the seed is {new.recipe.run.seed}, drawn just now" in (
+    assert f"run.seed is -1: a new run draws another; here, the seed is {new.recipe.run.seed}, drawn just now" in (
         new.notes
     )
     folder = RunFolder(quick / "runs" / "run").open()

@@ -1,4 +1,4 @@
-"""What commands share before anything is opened: words of the line, foreign lines, runs to go on with.
+"""What commands share before anything is opened: parsing the command line, foreign command lines, runs to resume.
 
 From outside: every file without an underscore.
 """
