@@ -97,7 +97,9 @@ def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: P
     words = ["--prompt=a", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-flux", "--size=40x48", *words]) == 2
     heard = capsys.readouterr().err
-    assert "error[E1007]: a picture of 40x48 cannot be drawn: its sides must be multiples of 16; 32x48 is near" in heard
+    assert (
+        "error[E1007]: an image of 40x48 cannot be generated: its sides must be multiples of 16; 32x48 is near" in heard
+    )
 
 
 def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
     capsys.readouterr()
     assert train("--resume_ckpt=findlast", "--no_save_ckpt") == 0
     said = capsys.readouterr().out
-    assert f"logs/{half.name} is gone on with" in said
+    assert f"resuming logs/{half.name}; its model is" in said
     assert "not bit-exact" not in said
     assert run_of(here) == half, "no folder of its own"
     assert same(half, run_of(here, "whole"))

@@ -43,10 +43,10 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["verify", "runs/none"], "runs/none; name the folder of a run"),
         (["report", "runs/none"], "there is no folder runs/none; name a run or a data set"),
         (["report", "runs"], "runs has runs below it and is none itself; name one of them, such as runs/first"),
-        (["sample", "mezzotint-mni", "--prompt=a"], "among what ships); did you mean mezzotint-mini?"),
+        (["sample", "mezzotint-mni", "--prompt=a"], "in what ships); did you mean mezzotint-mini?"),
         (["sample", "a red star"], "a prompt is written mezzotint sample MODEL --prompt='a red star'\n"),
         (["doctor", "nope"], "there is no folder nope, and there is no recipe nope; `mezzotint ls` lists"),
-        (["sample", "runs/frist", "--prompt=a"], "among what ships); did you mean runs/first?"),
+        (["sample", "runs/frist", "--prompt=a"], "in what ships); did you mean runs/first?"),
         (["sample", "mezzotint-mini", "--prompt=a", "--out=a/red.png"], "got a/red.png; write --out=a/red\n"),
         (
             ["train", "nofile.yaml"],
@@ -61,10 +61,10 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["sample", "mezzotint-mini", "--height=512"], "write --size=WIDTHx512, or --size=512 for a square"),
         (["sample", "mezzotint-mini", "--image", "x.png"], "write sample.image=x.png, and sample.strength=0.75"),
         (["sample", "mezzotint-mini", "--strength=0.4"], "write sample.strength=0.4\n"),
-        (["sample", "mezzotint-mini", "--seed=4-1"], "--seed=4-1 is no range that rises by less than 1000"),
+        (["sample", "mezzotint-mini", "--seed=4-1"], "--seed=4-1 must be a rising range of at most 1000 seeds"),
         (["sample", "mezzotint-mini", "--seed=x"], "--seed is a whole number, got 'x'"),
         (["sample", "mezzotint-mini", "--size=big"], "512 for a square, or sdxl-1.46, got 'big'"),
-        (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or ema for the average, got 'x'"),
+        (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or ema for averaged weights, got 'x'"),
     ],
 )
 def test_a_line_out_of_habit_is_answered_with_the_one_to_write(

@@ -99,6 +99,6 @@ def test_memory_that_does_not_suffice_is_named(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
-    monkeypatch.setattr("mezzotint.tasks.sample._drawing.drawn", full)
+    monkeypatch.setattr("mezzotint.tasks.sample._drawing.generate_images", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err
