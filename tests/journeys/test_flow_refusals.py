@@ -189,7 +189,7 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
     assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
     heard = re.sub(r"\s+", " ", capsys.readouterr().err)
     assert (
-        "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in the host's memory of "
+        "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in host memory of "
         "one process, and 2 processes were started; start one process, train an adapter, or leave run.offload.blocks "
         "out and write run.runtime=fsdp" in heard
     )

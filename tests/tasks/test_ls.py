@@ -23,7 +23,7 @@ def test_ls_names_what_a_recipe_may_name(
     assert "  fox  Foxes, in ten minutes.\n" in text
     for word in ("dialects\n", "runtimes\n", "tiny-sd "):
         assert word in text
-    assert re.search(r"  mezzotint-mini +whole, with its weights\n", text)
+    assert re.search(r"  mezzotint-mini +complete, with weights\n", text)
     assert main(["ls", "families", "formats"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("families\n  flux  ")

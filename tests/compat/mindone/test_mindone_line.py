@@ -96,7 +96,7 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.Capt
     assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "E1110" in said
-    assert "cache_data is a cache of Mezzotint's own" in said
+    assert "cache_data is a cache of Mezzotint and" in said
     assert "in this command line: data.path is --data_path" in said
     file = Path("runs/unet/weights/unet_2.ckpt")
     laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]

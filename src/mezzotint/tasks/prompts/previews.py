@@ -31,7 +31,7 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
+from mezzotint.tasks.assemble import Caches, Dataset, encoders, frames_to_generate
 from mezzotint.tasks.prompts import cleaning, first_frames
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
@@ -198,7 +198,7 @@ class PreviewPrompts:
                 f"{where}: an image of {width}x{height} cannot be generated; its sides must be multiples of {pixels}",
                 code="E1073",
             )
-        return Size(width, height, drawn_frames(self._recipe, self._model.family.grid))
+        return Size(width, height, frames_to_generate(self._recipe, self._model.family.grid))
 
     def _seed(self, seed: int, step: int, index: int) -> int:
         if seed != NEW_EACH_TIME:

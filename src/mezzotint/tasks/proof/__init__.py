@@ -1,4 +1,4 @@
-"""What a run was made of, and whether it can be had again: the commands `verify`, `diff`, `prove`, and the manifest.
+"""Reproducibility of runs: the commands `verify`, `diff`, `prove`, and the manifest.
 
 From outside: the commands, `commit` and `manifest`.
 """

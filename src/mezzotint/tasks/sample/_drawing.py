@@ -95,7 +95,7 @@ def open_session(
 
 def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Drawing, Pixels, dict[str, str]]]:
     """Each image or clip, uint8 (H, W, 3) or (F, H, W, 3), with how it was generated, as text by name. Raises
-    OutOfMemory E1751 and as `drawn`."""
+    OutOfMemory E1751 and as `generate_images`."""
     model, settings = session.model, session.recipe.sample
     start = _start_image_facts(session.recipe)
     remedy = "write --batch=1, generate smaller images, or set run.precision=bf16"
@@ -153,7 +153,7 @@ def _write_sheets_and_report(
     """Writes the contact sheets and returns where everything is. of: how many images were requested, if not all were
     generated."""
     sheets = ", ".join(str(path) for path in _write_sheets(out, images, tiles, settings, title, replaces=replaces))
-    what = "clip" if images[0].request.size.frames > 1 else "picture"
+    what = "clip" if images[0].request.size.frames > 1 else "image"
     number = counted(len(images), what) if of is None else f"{len(images)} of {counted(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
@@ -171,13 +171,15 @@ def _drawings(
     """All images to generate, sorted by size so that equal sizes share batches. Raises RecipeError E1007 for a size
     that the model cannot generate."""
     settings = recipe.sample
-    own = model.family.own_size if is_model else None
+    default = model.family.own_size if is_model else None
     if settings.image is not None and settings.size is None:
-        own = size_of(settings.image)
-    usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
+        default = size_of(settings.image)
+    usual = settings.size or (
+        (default.width, default.height) if default else (recipe.data.resolution, recipe.data.resolution)
+    )
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.clean_prompt(negative, recipe.data.captions)
-    frames = assemble.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    frames = assemble.frames_to_generate(recipe, model.family.grid, default.frames if default else 1)
     drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)

@@ -224,7 +224,7 @@ def _identity(
 ) -> resume.Identity:  # fmt: skip
     return resume.Identity(
         data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(resolved.recipe, files, assemble.from_the_folder(files)),
+        parts=assemble.identities(resolved.recipe, files, assemble.parts_from_folder(files)),
         world_size=runtime.world_size,
         device=runtime.device.type,
         torch=torch.__version__,

@@ -106,7 +106,7 @@ def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
     paths."""
     facts: dict[str, Any] = {
         "mezzotint": mezzotint.__version__,
-        "commit": commit.own(),
+        "commit": commit.current_commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},
