@@ -160,7 +160,7 @@ def refuse_sharded(runtime: Runtime) -> None:
     """Raises RecipeError E1670 for training without masters in a runtime that keeps them."""
     if runtime.holds_masters:
         raise RecipeError(
-            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype is pure, but run.runtime=fsdp keeps float32 masters; write "
             "run.weight_dtype=same, or run.runtime=ddp",
             code="E1670",
         )

@@ -1,4 +1,4 @@
-"""What is done from the page, by files and lines that do the same without it: actions of runs, recipes, drawing.
+"""Actions of the page, by files and commands that do the same without it: runs, recipes, generating.
 
 From outside: `actions`, `draw_pages`, `recipe_pages`; `drawer` is a process of its own.
 """

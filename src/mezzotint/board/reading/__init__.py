@@ -1,4 +1,4 @@
-"""What the page shows of run folders and data sets, read as they grow; a run's folder is never written into.
+"""Reads run folders and data sets for the page, as they grow; never writes into a run folder.
 
 From outside: every file.
 """

@@ -1,4 +1,4 @@
-"""Prompts and captions: prompts of previews, cleaning, captions that are too long for the encoder.
+"""Prompts and captions: prompts of previews, cleaning, token limits.
 
 From outside: every file.
 """

@@ -1,4 +1,4 @@
-"""What commands share before anything is opened: parsing the command line, foreign command lines, runs to resume.
+"""Shared by commands before anything is opened: arguments, commands of other trainers, runs to resume.
 
 From outside: every file without an underscore.
 """

@@ -156,7 +156,7 @@ COMMANDS: tuple[Command, ...] = (
     }, options=(AS, _PROCESSES), names=(0, 0)),
     Command("bench", "measure how fast a recipe trains here, and what it costs", "RECIPE [key=value …]", {
         "mezzotint bench recipe.yaml": "images a second, memory, MFU; a plot of loss and step time",
-        "mezzotint bench recipe.yaml --steps=30 --fast": "also a row with everything that is faster",
+        "mezzotint bench recipe.yaml --steps=30 --fast": "adds a row with everything that is faster",
         "mezzotint bench recipe.yaml --stand-in=833": "on synthetic images instead of the recipe's",
     }, options=_BENCH, reads_recipe=True),
     Command("prove", "show on this machine that a killed run resumes bit-exactly", "RECIPE [key=value …]", {

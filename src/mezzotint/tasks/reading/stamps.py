@@ -52,9 +52,9 @@ def no_run_to_resume(folder: Path) -> CheckpointError:
     """The error for a stamped name of which no run can be resumed."""
     existing = list_runs(folder)
     listed = ", ".join(path.name for path in existing[-3:])
-    found = f"existing ones ({listed}) have none" if existing else "no such folder exists"
+    others = f"existing ones ({listed}) have none" if existing else "no such folder exists"
     return CheckpointError(
-        f"{starred(folder)}: no run of this name has a checkpoint to resume from, {found}; start a new run, or name a "
+        f"{starred(folder)}: no run of this name has a checkpoint to resume from, {others}; start a new run, or name a "
         "folder",
         code="E1507",
     )
