@@ -269,11 +269,11 @@ def accepts(words: list[str]) -> None:
         case "board" | "report" | "doctor":
             assert not rest or parse(words[1:], command.name).command is command
         case "explain":
-            assert all(explain.explained(word) for word in rest)
+            assert all(explain.explain_word(word) for word in rest)
         case "ls":
             assert set(rest) <= set(ls._kinds())
         case "cp":
-            assert all(cp._shipped(word).is_file() for word in rest[:1])
+            assert all(cp._find_shipped(word).is_file() for word in rest[:1])
         case "schema":
             assert not rest
         case "sample":

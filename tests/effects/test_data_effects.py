@@ -514,7 +514,7 @@ def test_cache_encoders_says_whether_layers_are_read_in_turn(
     monkeypatch.setattr(state.Filling, "fill", lambda self, names: (reads.append(1), fill(self, names))[1])
 
     def cached(how: str, free: int | None = None) -> tuple[Any, int]:
-        monkeypatch.setattr(holding, "at_hand", lambda device, cap: free)
+        monkeypatch.setattr(holding, "free_device_memory", lambda device, cap: free)
         reads.clear()
         cache = {"text": True, "encoders": how, "path": tmp_path / f"{how} {free}"}
         settings = {f"data__cache__{name}": value for name, value in cache.items()}

@@ -100,8 +100,8 @@ def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[P
     sentences: list[str] = []
     held_out.warn_of_trained(ready.job.dataset, sentences.append)
     assert sentences == [
-        "2 of the 5 pictures of data.holdout.path val are trained as well, so val/val is not of unseen pictures alone; "
-        "take them out of data.path"
+        "2 of the 5 images of data.holdout.path val are trained as well, so val/val does not measure "
+        "only unseen images; remove them from data.path"
     ]
 
 

@@ -267,7 +267,7 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
     scale = math.sqrt(1 + float(TABLE.sigma[499]) ** 2)
     assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
     (tmp_path / "broken.png").write_text("no picture")
-    with pytest.raises(RecipeError, match="take another picture") as caught:
+    with pytest.raises(RecipeError, match="use another image") as caught:
         draw(f"sample.image={tmp_path / 'broken.png'}")
     assert caught.value.code == "E1091"
 

@@ -51,7 +51,7 @@ def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: A
             ready.job.train()
         result = sorted(path.name for path in ready.folder.exports.iterdir())
         assert result == (["interrupted-run-1", "interrupted-run-1_ema"] if asks else [])
-        assert ("the model as it stands: " in capsys.readouterr().out) is asks
+        assert ("the model at this step: " in capsys.readouterr().out) is asks
 
 
 def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +60,7 @@ def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeyp
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
     assert world.train("run", run__export__link="ckpts", **COMMON) == 0
-    assert "could not be made a link to exports/" in capsys.readouterr().out
+    assert "could not be linked to exports/" in capsys.readouterr().out
 
 
 # breaks if the file changed what it may not
@@ -71,7 +71,7 @@ def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
     words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset", "optim.lr"], **COMMON}
     assert world.train("fixed", **words) == 0
     assert events(world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
-    assert "cannot change while a run goes" not in capsys.readouterr().out
+    assert "cannot change during a run" not in capsys.readouterr().out
 
 
 def test_a_name_of_unknown_fields_says_which_there_are() -> None:

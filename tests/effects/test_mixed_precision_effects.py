@@ -137,7 +137,7 @@ def test_memory_limit_caps_what_this_process_takes(prepare: Prepare, monkeypatch
     assert capped == [(pytest.approx(59 / 80), card), (1.0, card)]
     monkeypatch.undo()
     ready = prepare(run__memory_limit="59GB")
-    assert "run.memory_limit=59GB caps a GPU's memory" in (ready.folder.path / "run.log").read_text()
+    assert "run.memory_limit=59GB limits GPU memory" in (ready.folder.path / "run.log").read_text()
 
 
 def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare) -> None:

@@ -261,12 +261,12 @@ def test_gradient_sums_are_settled_by_room_and_kept(
 ) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     for free, kind in ((0, "same"), (1 << 50, "fp32")):
-        monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: free)
+        monkeypatch.setattr(preparing, "free_device_memory", lambda *_, free=free: free)
         job = prepare(**small, run__folder=tmp_path / kind).job
         assert (job.resolved.gradient_sums, job.host.recorded["run.gradient_dtype"]) == (kind, kind)
         assert f"summed in {'float32' if free else 'bf16'}" in capsys.readouterr().out
         job.host.save(job.trainer)
-        monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: (1 << 50) - free)
+        monkeypatch.setattr(preparing, "free_device_memory", lambda *_, free=free: (1 << 50) - free)
         assert prepare(**small, run__folder=tmp_path / kind).job.resolved.gradient_sums == kind
 
 

@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable
             "json line 5: samples[0].sed unknown key; did you mean seed?",
         ),
         ({"samples": [{"prompt": "a", "size": [12, 16]}]}, "multiple of 8"),
-        ("", "has no prompt any more (the prompts read before are drawn)"),
+        ("", "no longer has a prompt (the prompts read before stay in use)"),
     ]
     for step, (content, sentence) in enumerate(broken, 1):
         file.write(content)

@@ -175,7 +175,9 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
 # breaks if weights of other shapes were taken, or their refusal named no remedy
 @pytest.mark.effect("optim.ema.start")
 def test_an_average_of_another_model_is_refused(prepare: Prepare, another_sd: Path) -> None:
-    with pytest.raises(WeightsError, match=r"other is another model .* have another shape there .*; name a model") as e:
+    with pytest.raises(
+        WeightsError, match=r"other is not the same model .* have another shape in it .*; name a model"
+    ) as e:
         prepare(optim__ema__rule="constant", optim__ema__start=another_sd)
     assert e.value.code == "E1417"
 

@@ -407,7 +407,7 @@ def test_a_prompt_that_is_cut_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     words = ["--steps=1", "--size=32x32", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-z-image", f"--prompt={'red ' * 600}", *words]) == 0
     heard = capsys.readouterr()
-    assert re.search(r"the last \d+ tokens of 'red red .+ do not fit and are not seen", heard.out + heard.err)
+    assert re.search(r"the last \d+ tokens of 'red red .+ do not fit and are ignored", heard.out + heard.err)
 
 
 def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:

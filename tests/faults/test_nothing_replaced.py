@@ -102,7 +102,7 @@ def test_an_export_among_others_files_takes_the_place_of_its_own_alone(tmp_path:
     assert not said
     assert [place("a.safetensors"), place("a.safetensors")] == ["a-2.safetensors"] * 2
     assert (shelf / "a.safetensors").read_text() == "mine"
-    assert "not of this run" in said[0]
+    assert "not written by this run" in said[0]
     assert place("a.safetensors", replaces=True) == "a.safetensors"
 
 

@@ -45,7 +45,7 @@ def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_w
     assert world.wait(world.fork("first", fault="step.begin@1:kill", **SHORT)) == 137, world.out("first")
     assert "ended before its first checkpoint" not in world.out("first")
     assert world.wait(world.fork("first", **SHORT)) == 0, world.out("first")
-    assert "the start before this one ended before its first checkpoint; starting at step 0 of 4" in world.out("first")
+    assert "the previous start ended before its first checkpoint; starting at step 0 of 4" in world.out("first")
     assert world.end("first") == undisturbed
 
 

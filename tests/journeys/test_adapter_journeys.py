@@ -56,7 +56,7 @@ def ends(world: Any, name: str, settings: dict[str, Any]) -> Path:
     killed = settings | {"run__save__asynchronous": False}
     assert world.wait(world.fork(name, fault="step.backward@4:kill", **killed)) == 137, world.out(name)
     assert world.wait(world.fork(name, **settings)) == 0, world.out(name)
-    assert "going on from step-00000002" in world.out(name)
+    assert "resuming from step-00000002" in world.out(name)
     assert world.end(name).tensors == world.end(f"{name}-whole").tensors
     return Path(world.root / name)
 

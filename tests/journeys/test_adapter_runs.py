@@ -38,7 +38,7 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, whole: Path) ->
     killed = settings | {"run__save__asynchronous": False}  # the checkpoint of step 2 is complete when step 3 begins
     assert world.wait(world.fork("killed", fault="step.backward@3:kill", **killed)) == 137
     assert world.wait(world.fork("killed", **settings)) == 0, world.out("killed")
-    assert "going on from step-00000002" in world.out("killed")
+    assert "resuming from step-00000002" in world.out("killed")
     assert world.end("killed").tensors == world.end("whole").tensors
     for file in (whole / "exports").rglob("*.safetensors"):
         other = world.root / "killed" / file.relative_to(whole)

@@ -97,7 +97,9 @@ def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: P
     words = ["--prompt=a", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-flux", "--size=40x48", *words]) == 2
     heard = capsys.readouterr().err
-    assert "error[E1007]: a picture of 40x48 cannot be drawn: its sides must be multiples of 16; 32x48 is near" in heard
+    assert (
+        "error[E1007]: an image of 40x48 cannot be generated: its sides must be multiples of 16; 32x48 is near" in heard
+    )
 
 
 def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
@@ -189,7 +191,7 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
     assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
     heard = re.sub(r"\s+", " ", capsys.readouterr().err)
     assert (
-        "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in the host's memory of "
+        "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in host memory of "
         "one process, and 2 processes were started; start one process, train an adapter, or leave run.offload.blocks "
         "out and write run.runtime=fsdp" in heard
     )
@@ -199,7 +201,7 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
 def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
     assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
-    assert "all blocks have room on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "all blocks fit on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_a_run_that_insisted_on_being_new_goes_on_by_the_line_it_prints(world: A
     assert world.train("run", run__steps=3, run__resume="never") == 0
     capsys.readouterr()
     assert main(["train", str(world.root / "run" / "recipe.yaml"), "run.steps=5"]) == 0
-    assert "going on from step-00000003" in capsys.readouterr().out
+    assert "resuming from step-00000003" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -53,9 +53,9 @@ def test_a_run_from_another_runs_checkpoint_goes_on_from_its_own(world: Any, cap
     capsys.readouterr()
     recipe = world.root / "run" / "recipe.yaml"
     assert main(["train", str(recipe)]) == 0
-    assert "going on from step-00000003" in capsys.readouterr().out, "killed before its first save, it has a start"
+    assert "resuming from step-00000003" in capsys.readouterr().out, "killed before its first save, it has a start"
     assert main(["train", str(recipe), "run.steps=10"]) == 0
-    assert "going on from step-00000009" in capsys.readouterr().out, "and does not fall back to it"
+    assert "resuming from step-00000009" in capsys.readouterr().out, "and does not fall back to it"
 
 
 @pytest.mark.slow
@@ -186,7 +186,7 @@ def test_a_bad_step_that_cannot_be_written_down_ends_nothing(
     monkeypatch.setattr(durable, "append_line", full)
     monkeypatch.setattr(Objective, "loss", poisoned)
     assert world.train("run", run__steps=5) == 0
-    assert "step 2 was not finite and moved nothing; its samples could not be written down" in capsys.readouterr().out
+    assert "step 2 was not finite and was not applied; its samples could not be recorded" in capsys.readouterr().out
     assert steps_logged(world.root / "run") == [1, 2, 3, 4, 5]
 
 

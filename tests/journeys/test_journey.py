@@ -114,9 +114,9 @@ def test_going_back_to_an_older_checkpoint_sets_the_later_ones_aside(world: Any)
 @pytest.mark.parametrize(
     ("resume", "words"),
     [
-        ("latest", "no checkpoint is here"),
-        ("checkpoints/step-00000009", "is no checkpoint"),
-        ("nowhere", "is no checkpoint"),
+        ("latest", "there is no checkpoint"),
+        ("checkpoints/step-00000009", "is neither a checkpoint"),
+        ("nowhere", "is neither a checkpoint"),
     ],
 )
 def test_a_checkpoint_that_is_not_there_is_an_error(world: Any, capsys: Any, resume: str, words: str) -> None:
@@ -150,7 +150,7 @@ def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
     capsys.readouterr()
     assert main(["train", str(world.root / "run"), "run.steps=6"]) == 0
     assert "epoch 2: " not in (said := capsys.readouterr().out), "the file says the same in the next epoch"
-    assert "is not followed" not in said
+    assert "is ignored" not in said
     assert (world.root / "traces" / "rank0.json").is_file()
     assert not list((world.root / "elsewhere").iterdir())
 

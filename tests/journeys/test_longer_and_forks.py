@@ -56,7 +56,7 @@ def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(w
     assert main(line) == 0
     out = capsys.readouterr().out
     assert "is a fork of" in out
-    assert "going on from step-00000002, 2 steps to go" in out
+    assert "resuming from step-00000002, 2 steps to go" in out
     assert "optim.lr" in out, "what differs from here on is said"
     assert {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()} == before
     assert list(losses(second)) == [3, 4]
@@ -85,7 +85,7 @@ def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) ->
     line = ["train", str(world.root / "first"), "run.name=second", f"run.resume={earlier}"]
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert f"it begins from {earlier}" in said
+    assert f"it starts from {earlier}" in said
     assert list(losses(world.root / "second")) == [4]
 
 
@@ -97,7 +97,7 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
     assert "E1511" in err
     assert "run.seed" in err
     copy = world.root / "first" / "recipe.yaml"
-    assert f"or begin it at step 0, from a copy of {copy}: run.folder=FOLDER" in err
+    assert f"or start at step 0, from a copy of {copy}: run.folder=FOLDER" in err
     assert not (world.root / "second").exists()
     recipe = world.root / "copy.yaml"
     recipe.write_text(copy.read_text())
@@ -116,7 +116,7 @@ def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(worl
     ):
         for verb in ("train", "check"):
             assert main([verb, str(world.root / "first"), word, "run.seed=9"]) == 2
-            assert capsys.readouterr().err.endswith(f"or begin a new run beside it: {offered}\n")
+            assert capsys.readouterr().err.endswith(f"or start a new run: {offered}\n")
 
 
 def test_longer_is_not_counted_in_minutes() -> None:

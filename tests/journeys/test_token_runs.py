@@ -45,7 +45,7 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, base: Path, who
     killed = settings | {"run__save__asynchronous": False}  # the checkpoint of step 2 is complete when step 3 begins
     assert world.wait(world.fork("cut", fault="step.backward@3:kill", **killed)) == 137
     assert world.wait(world.fork("cut", **settings)) == 0, world.out("cut")
-    assert "going on from step-00000002" in world.out("cut")
+    assert "resuming from step-00000002" in world.out("cut")
     assert world.end("cut").tensors == world.end("words").tensors
 
 

@@ -20,7 +20,7 @@ def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) ->
     (tmp_path / "latents" / "abc").mkdir(parents=True)
     (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")
     assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # there are pictures
-    with pytest.raises(DatasetError, match=r"is a cache of Mezzotint's own.*data\.cache\.path=") as caught:
+    with pytest.raises(DatasetError, match=r"is a cache of Mezzotint .*data\.cache\.path=") as caught:
         assemble.refuse_cache(recipe, none)
     assert caught.value.code == "E1110"
 

@@ -36,6 +36,6 @@ def test_cp_copies_and_never_writes_over(
     assert Path("b.yaml").read_text() == "mine"
     capsys.readouterr()
     assert main(["cp", "my_fox", "b.yaml/x.yaml"]) == 4
-    assert "b.yaml: no folder can be made there" in capsys.readouterr().err
+    assert "b.yaml: the folder cannot be created" in capsys.readouterr().err
     assert main(["cp", "my_fix"]) == 2
     assert "did you mean my_fox?" in capsys.readouterr().err

@@ -39,20 +39,20 @@ def test_a_schedule_for_another_prediction_is_said() -> None:
 
 
 def test_compiling_on_a_cpu_is_said_with_the_number_of_buckets() -> None:
-    assert "each of the 3 buckets is compiled anew" in said("run.compile=true")
-    assert "every size of picture is compiled anew" in said("run.compile=true", buckets=None)
+    assert "each of the 3 buckets is compiled when" in said("run.compile=true")
+    assert "every image size is compiled when" in said("run.compile=true", buckets=None)
     assert said("run.compile=true", device="cuda") == ""
 
 
 def test_more_workers_than_processors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)))
-    assert "lets a run use 4 processors" in said("data.workers=5")
+    assert "only 4 processors can be used here" in said("data.workers=5")
     assert said("data.workers=4") == ""
 
 
 def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
     words = (f"model.path={tmp_path}", "model.config=tiny-sd")
-    assert "model.path is a folder with configurations of its own" in said(*words)
+    assert "the folder model.path contains its configurations" in said(*words)
     assert said(*words, "model.weights=random") == ""
 
 
@@ -75,7 +75,7 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     page = " ".join(capsys.readouterr().out.split())
     assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
     for words in (
-        "twice: an epoch visits each of its pictures as often", "the last timestep is pure noise", "2_fox below",
+        "twice: an epoch visits each of its images as often", "the last timestep is pure noise", "2_fox below",
         "data.format=kohya reads the number", "a fox that looks to the right; set data.flip=0",
     ):  # fmt: skip
         assert words in start

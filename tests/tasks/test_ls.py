@@ -23,12 +23,12 @@ def test_ls_names_what_a_recipe_may_name(
     assert "  fox  Foxes, in ten minutes.\n" in text
     for word in ("dialects\n", "runtimes\n", "tiny-sd "):
         assert word in text
-    assert re.search(r"  mezzotint-mini +whole, with its weights\n", text)
+    assert re.search(r"  mezzotint-mini +complete, with weights\n", text)
     assert main(["ls", "families", "formats"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("families\n  flux  ")
     assert re.search(r"\n  ltx +LTX-Video of Lightricks", text)
-    assert re.search(r"\n  sdxl +SDXL's base model and its refiner, from", text), "without the paper's number"
+    assert re.search(r"\n  sdxl +SDXL's base model and its refiner, read from", text), "without the paper's number"
     assert re.search(r"\n  metadata +captions in a table\n", text)
     assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))
 

@@ -42,7 +42,7 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
     patterns = (
         r"1 caption of \d+ is longer than the text encoder reads, and the end is lost: long\.png \(\d+ tokens lost\)",
         r"1 exact copy of other images is trained twice: twin\.png = small\.png",
-        r"1 image of a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
+        r"1 image with an aspect ratio far from every bucket; .*: strip\.png \(300×8, \d+(\.\d)? % used\)",
         r"1 sample with 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
     )
     assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="random") == 0

@@ -21,7 +21,7 @@ scalars = st.one_of(
     [
         ([], "E1012", "name the dialect"),
         (["recipe.yaml"], "E1012", "-- THE LINE AS IT IS; got 1 name"),
-        (["--as", "x"], "E1012", "--as needs the foreign line after --"),
+        (["--as", "x"], "E1012", "--as needs the foreign command line after --"),
         (["--as", "--", "--a=1"], "E1012", "--as needs a value; write --as=NAME"),
         (["--", "--a=1"], "E1012", "-- needs --as NAME"),
         (["--as", "nobody", "--"], "E1015", "there is no 'nobody' among dialects"),

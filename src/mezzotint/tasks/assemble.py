@@ -1,5 +1,5 @@
-"""From a recipe to objects. The one place where sections meet; each object below gets its own section and plain
-values."""
+"""Builds the objects of a run from a recipe. The only module where sections meet; each object gets its section and
+plain values."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ Parameters = dict[str, nn.Parameter]
 
 @contextmanager
 def named_shortage(what: str, remedy: str) -> Iterator[None]:
-    """Gives a device's shortage of memory within its name, and failures of torch's compiler theirs. Raises OutOfMemory
-    E1751: what, torch's words, and what to do; RecipeError E1094."""
+    """Context that turns a device's out-of-memory errors, and failures of torch's compiler, into errors of ours. Raises
+    OutOfMemory E1751: what, torch's message, and what to do; RecipeError E1094."""
     try:
         yield
     except torch.OutOfMemoryError as error:
@@ -76,16 +76,15 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
         raise
 
 
-def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
-    """What of a model's folder a run may depend on, and no checkpoint holds."""
+def parts_from_folder(files: ModelFiles) -> tuple[str, ...]:
+    """The parts of a model's folder that a run may depend on and a checkpoint does not contain."""
     denoisers = files.spec.denoisers(files.parts)
     return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
 class HeldSet:
-    """Pictures of a folder of their own that are measured and never trained. settings: the data set's, with this
-    folder."""
+    """Images of a separate folder that are measured and never trained. settings: the data set's, with this folder."""
 
     catalogue: Catalogue
     rows: NDArray[np.int32]
@@ -95,7 +94,7 @@ class HeldSet:
 @dataclass(frozen=True, slots=True)
 class Dataset:
     """The data of a run. rows: trained; held: kept for measuring. timeline: which batches make which step. sets:
-    further pictures to be measured, by name."""
+    further images to be measured, by name."""
 
     catalogue: Catalogue
     rows: NDArray[np.int32]
@@ -105,25 +104,25 @@ class Dataset:
 
 
 def family_class(recipe: Recipe) -> type[ModelFamily]:
-    """The class behind `model.family`. Raises RecipeError E1010 with the nearest name."""
+    """The class of `model.family`. Raises RecipeError E1010 with the nearest name."""
     family: type[ModelFamily] = registry.find("families", recipe.model.family).Family
     return family
 
 
 def open_files(recipe: Recipe) -> ModelFiles:
-    """The model's files, opened by headers: once a run. Raises RecipeError E1010, WeightsError."""
+    """Opens the model's files, reading only headers; once a run. Raises RecipeError E1010, WeightsError."""
     return family_class(recipe).files.of(recipe.model, recipe.run.seed)
 
 
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
-    """Lists, checks and indexes the pictures; the first process does the work, the others find it done. Raises
-    RecipeError E1020 without data.path, E1293 without OpenCV where it resizes, E1474 for a new word that no caption
-    has; DatasetError for what is wrong with the data, E1110 where it is a cache, E1475 without masks."""
+    """Lists, checks and indexes the images; the first process does the work, the others wait for it. Raises RecipeError
+    E1020 without data.path, E1293 without OpenCV if it resizes, E1474 for a learned token that is in no caption;
+    DatasetError for errors in the data, E1110 for a cache folder, E1475 without masks."""
     if not recipe.data.path:
-        raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
+        raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of images", code="E1020")
     decoding.require_packages(resize=recipe.data.resize, antialias=recipe.data.antialias)
     try:
-        catalogue = _indexed(recipe, recipe.data, runtime, progress)
+        catalogue = _index(recipe, recipe.data, runtime, progress)
     except DatasetError as error:
         refuse_cache(recipe, error)
         raise
@@ -139,18 +138,18 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
 
 
 def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
-    """Says what a folder of the recipe is in which an error has found no pictures, where it is a cache of ours. Raises
-    DatasetError E1110."""
+    """Replaces an error about missing images with DatasetError E1110 if a folder of the recipe is a cache of
+    Mezzotint."""
     named = [path for path in recipe.data.path if is_cache(path)] if error.code in ("E1202", "E1210") else []
     if named:
         raise DatasetError(
-            f"data.path: {named[0]} is a cache of Mezzotint's own, which holds no pictures; write the folder of the "
-            f"pictures there, and data.cache.path={named[0]} for the cache",
+            f"data.path: {named[0]} is a cache of Mezzotint and contains no images; set data.path to the folder of the "
+            f"images, and data.cache.path={named[0]} for the cache",
             code="E1110",
         ) from error
 
 
-def _indexed(
+def _index(
     recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> Catalogue:
     index = cache_folder(recipe) / "catalogues"
@@ -160,7 +159,7 @@ def _indexed(
     address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
         catalogue = catalogues.at_address(address) or catalogues.build(settings, index)
-    _require_the_same(runtime, catalogue)
+    _require_same_data(runtime, catalogue)
     return catalogue
 
 
@@ -169,43 +168,43 @@ def _held_set(
 ) -> HeldSet:
     settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,), "prior": PriorSettings(), "mask.path": ()})
     try:
-        catalogue = _indexed(recipe, settings, runtime, progress)
+        catalogue = _index(recipe, settings, runtime, progress)
     except DatasetError as error:
         raise DatasetError(f"data.holdout.path, set {name}: {error.message}", code=error.code) from error
     rows = catalogue.split(HoldoutSettings(), recipe.run.seed, at_most=recipe.data.holdout.max_samples)[0]
     return HeldSet(catalogue, rows, settings)
 
 
-def _require_the_same(runtime: Runtime, catalogue: Catalogue) -> None:
-    """Processes that see other data would train on other batches than they are told of. Raises DatasetError E1209."""
+def _require_same_data(runtime: Runtime, catalogue: Catalogue) -> None:
+    """Requires the same data on all processes; otherwise their batches would differ. Raises DatasetError E1209."""
     if runtime.share(catalogue.fingerprint) != catalogue.fingerprint:
         raise DatasetError(
-            f"process {runtime.rank} sees other pictures, captions or repeats than the first process; wait until "
-            "nothing writes into data.path any more and every machine has the same, then start again",
+            f"process {runtime.rank} sees other images, captions or repeats than the first process; wait until "
+            "nothing writes into data.path any more and all machines have the same data, then start again",
             code="E1209",
         )
 
 
 def cache_folder(recipe: Recipe) -> Path:
-    """Where caches and indexes lie on this machine."""
+    """The folder of caches and indexes on this machine."""
     return carried.local_folder(recipe.data.cache.path)
 
 
 def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
-    """The fingerprints of the parts that stay as they are, in whole, as beside an adapter, or, with `model.freeze` and
-    `model.last_layers`, perhaps in part; and of the file that an adapter begins with."""
+    """The fingerprints of the frozen parts, including those frozen in part (with an adapter, `model.freeze` or
+    `model.last_layers`); and of the file that an adapter starts from."""
     in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
-    begun = recipe.model.adapter.path
-    files_of_adapter = () if begun is None else adapter_files.files_at(begun)
+    start = recipe.model.adapter.path
+    files_of_adapter = () if start is None else adapter_files.files_at(start)
     keys = ("adapter", "adapter 2")
-    own = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
-    own |= {f"word {word}": new_words.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()}
-    return {part: files.fingerprint(part) for part in sorted(frozen)} | own
+    of_files = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
+    of_files |= {f"word {word}": new_words.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()}
+    return {part: files.fingerprint(part) for part in sorted(frozen)} | of_files
 
 
 def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
-    """The caches that the recipe asks for, as they are on disk now."""
+    """The caches of the recipe, as they are on disk now."""
     folder, seed = cache_folder(recipe), recipe.run.seed
     precision = Precision.of(recipe.run)
     names = {dtype: name for name, dtype in DTYPES.items()}
@@ -221,8 +220,8 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
 
 
 def only_texts_of_files(recipe: Recipe) -> bool:
-    """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
-    not even looked at: no caption is dropped, no prompt is drawn."""
+    """Whether every embedding of the run comes from files of another trainer, and no text encoder is needed: no caption
+    is dropped, no preview is generated."""
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
     if recipe.data.clips.images_from == "images":
         stills = catalogues.stills_settings(recipe.data)
@@ -231,7 +230,7 @@ def only_texts_of_files(recipe: Recipe) -> bool:
 
 
 def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:
-    """How a cache gets the parts it needs: frozen, on the device, in the type of frozen parts."""
+    """The loader of the parts that a cache needs: frozen, on the device, in the type of frozen parts."""
     precision = Precision.of(recipe.run)
 
     def load(what: Encodes) -> ModelFamily:
@@ -248,12 +247,12 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
 
 
 def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
-    """What the model takes of a data set that another trainer has encoded; None of other data sets and families."""
+    """What the model reads of a data set encoded by another trainer; None for other data sets and families."""
     return files.encoded_spec() if format_of(recipe.data.format).is_encoded else None
 
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
-    """The parts that training itself computes with: what is cached is not loaded."""
+    """The parts that training computes with: cached parts are not loaded."""
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
     denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
@@ -261,7 +260,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
 
 
 def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
-    """Raises RecipeError E1803 where a batch has fewer samples than there are processes."""
+    """Raises RecipeError E1803 for a batch with fewer samples than processes."""
     if recipe.data.batch_size < processes:
         raise RecipeError(
             f"data.batch_size is {recipe.data.batch_size}, too few for {processes} processes; write "
@@ -271,12 +270,12 @@ def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
 
 
 def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
-    """Raises RecipeError E1292 for clips and a model of pictures, E1464 for sizes that the model cannot take apart.
-    grid: of the model's latents."""
+    """Raises RecipeError E1292 for clips with an image model, E1464 for sizes that the model does not support. grid: of
+    the model's latents."""
     if recipe.data.has_clips and grid.frames == 1:
         raise RecipeError(
-            f"model.family={recipe.model.family} trains pictures, and data.format={recipe.data.format} gives clips; "
-            "take a model of clips, or a data.format of pictures",
+            f"model.family={recipe.model.family} trains images, but data.format={recipe.data.format} contains clips; "
+            "use a video model, or a data.format of images",
             code="E1292",
         )
     for size in buckets.table(recipe.data):
@@ -284,14 +283,14 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
             raise RecipeError(why, code="E1464")
 
 
-def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
-    """How many frames a drawn clip has; 1 is a picture. own: of clips that the model was made for, where it alone is
-    drawn from. Raises RecipeError E1464 for a clip of a model of pictures."""
+def frames_to_generate(recipe: Recipe, grid: Grid, own: int = 1) -> int:
+    """The number of frames of a generated clip; 1 is an image. own: the model's default, for sampling from a model
+    without a run. Raises RecipeError E1464 for a clip of an image model."""
     frames = recipe.sample.clip.frames
     if grid.frames == 1:
         if frames is not None and frames > 1:
             raise RecipeError(
-                f"sample.clip.frames is {frames}, and model.family={recipe.model.family} draws pictures; leave it out",
+                f"sample.clip.frames is {frames}, but model.family={recipe.model.family} generates images; remove it",
                 code="E1464",
             )
         return 1
@@ -301,37 +300,37 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
 def open_model(
     resolved: Resolved, files: ModelFiles, runtime: Runtime, *, parts: Collection[str] | None = None
 ) -> TrainableModel:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. The order of the steps
-    is part of what they do: each says what it comes before or after.
+    """Loads, freezes, casts, wraps and places the model; creates objective, update and loss scale. The order of the
+    steps matters: each comment gives its reason.
 
-    parts: that are loaded; None is those that training itself computes with.
+    parts: to load; None loads those that training computes with.
     """
     recipe = resolved.recipe
     holding.refuse_in_backward(recipe, runtime.world_size)
     precision = Precision.of(recipe.run, resolved.gradient_sums)
-    # 1. Load each part in the type and onto the device where it stays, so that nothing is there twice.
+    # 1. Load each part in its final type and onto its final device, to avoid a second copy.
     family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
-    # 2. Choose what is trained before any cast: new words, and adapters taken out of weights, begin from the file.
-    trained, adapter = what_is_trained(recipe, files, family, values=runtime.has_values)
-    # 3. Cast what is frozen, before blocks are wrapped or sent away.
+    # 2. Choose what is trained before any cast: learned tokens, and adapters from weights, start from the file.
+    trained, adapter = select_trained(recipe, files, family, values=runtime.has_values)
+    # 3. Cast what is frozen, before blocks are wrapped or offloaded.
     cast_frozen(recipe, family, trained, precision)
     optim = optimizer_settings(recipe, family, trained)
-    # 4. Arrange attention, precision, compiling and recompute, before offload and runtime wrap the blocks once more.
+    # 4. Set up attention, precision, compiling and recompute, before offload and runtime wrap the blocks again.
     blocks, recomputed, compiled = _arrange(recipe, family, precision, runtime)
-    # 5. Without masters, cast trained weights before the update takes them: there are no others.
+    # 5. Without masters, cast trained weights before the update takes them.
     if precision.has_no_masters:
         holding.refuse_sharded(runtime)
         cast_trained(recipe, family, trained, precision.weights)
-    # 6. Offload blocks before anything is placed: what the host keeps is never on the device as a whole.
+    # 6. Offload blocks before anything is placed: they never fit on the device all at once.
     offload = _offload(resolved, runtime, family, blocks, trained, precision)
-    # 7. Place the parts. From here on `trained` is what this process moves, perhaps rows only.
+    # 7. Place the parts. From here on `trained` is what this process updates, possibly only rows.
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
-    # 8. Make the update, which copies float32 masters while the weights still have every bit of the file.
+    # 8. Create the update, which copies float32 masters while the weights have the file's full precision.
     update = _open_update(resolved, runtime, trained, optim, adapter, offload, precision)
     # 9. With masters, cast the weights that the passes compute with, after the masters were copied.
     if precision.separate_masters and not runtime.holds_masters:
         cast_trained(recipe, family, trained, precision.weights)
-    # 10. Settle offload and gradient sums, which go by the types that the weights have now.
+    # 10. Set up offload and gradient sums, which depend on the types that the weights have now.
     if offload is not None:
         offload.settle()
     if not runtime.holds_masters and precision.gradients != precision.weights:
@@ -400,12 +399,12 @@ def _arrange(
     )
 
 
-def what_is_trained(
+def select_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
-    """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
-    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise,
-    WeightsError E1220 and E1221 for a distilled model that nobody has asked to train."""
+    """Freezes everything except what the recipe trains: the model's weights, or those of an adapter on it. Returns
+    parameters by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter`
+    raise, WeightsError E1220 and E1221 for a distilled model that the recipe does not allow to train."""
     files.require_trainable()
     words_of_model.add_to(family, recipe.model)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
@@ -418,20 +417,20 @@ def what_is_trained(
 
 
 def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], precision: Precision) -> None:
-    """Frozen parts in the types they stay in, and the model below an adapter."""
+    """Casts frozen parts, and the model below an adapter, to their final types."""
     for name, module in family.parts().items():
         if name not in recipe.model.train or recipe.model.has_adapter:
             cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
 
 
 def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:
-    """`optim` with the parameters that weight decay leaves out. trained: names of parameters."""
+    """`optim` with the parameters excluded from weight decay. trained: names of parameters."""
     optim = weight_decay.of_adapter(recipe.optim) if recipe.model.has_adapter else recipe.optim
     return weight_decay.resolved(optim, family.parts(), list(trained))
 
 
 def cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
-    """Trained parts in a type; of an adapter's, what is trained of them."""
+    """Casts trained parts to a type; with an adapter, only its weights."""
     if recipe.model.has_adapter:
         cast_parameters(trained, dtype)
         return
@@ -453,8 +452,8 @@ def open_trainer(
     world_size: int | None = None,
     update_check: UpdateCheck | None = None,
 ) -> Iterator[Trainer]:
-    """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
-    begins, if not at its first step. world_size: processes that share the batches, if not the runtime's."""
+    """The trainer of a run, a dry run or a benchmark, with its loader, which is closed at the end of the `with` block.
+    progress: where it starts, if not at step 0. world_size: processes that share the batches, if not the runtime's."""
     recipe, progress = resolved.recipe, progress or Progress(last_step=resolved.steps)
     loader = Loader(
         dataset.catalogue,

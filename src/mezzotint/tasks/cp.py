@@ -1,4 +1,4 @@
-"""`mezzotint cp NAME [DESTINATION]`: a shipped recipe as a file of one's own. What lies there stays."""
+"""`mezzotint cp NAME [DESTINATION]`: copies a shipped recipe. Existing files are not overwritten."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from mezzotint.tasks.reading.commands import REPLACE
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Copies a shipped recipe and says where it lies.
+    """Copies a shipped recipe and prints where it is.
 
-    Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
-    StorageError E1701 where the destination cannot be written. Folders that are missing are made.
+    Raises RecipeError: E1012 for a wrong number of words, E1011 for an unknown name, E1014 for an existing file;
+    StorageError E1701 if the destination cannot be written. Missing folders are created.
     """
     line = command_line.parse(arguments, "cp")
     name, *destination = line.plain
-    source = _shipped(name)
+    source = _find_shipped(name)
     target = _target(source, *destination)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{target.parent}: no folder can be made there: {error.strerror}", code="E1701") from None
+        raise StorageError(f"{target.parent}: the folder cannot be created: {error.strerror}", code="E1701") from None
     try:
         durable.write_new(
             target, _text(source), replaces=REPLACE.name in line,
             remedy=f"give another name: mezzotint cp {source.stem} NAME.yaml",
         )  # fmt: skip
     except OSError as error:
-        raise StorageError(f"{target} cannot be written: {error.strerror}; give another place", code="E1701") from None
-    print(f"{target} is yours to change; next: mezzotint check {target}")
+        raise StorageError(f"{target} cannot be written: {error.strerror}; give another path", code="E1701") from None
+    print(f"{target} is written, for you to edit; next: mezzotint check {target}")
     return 0
 
 
-def _shipped(name: str) -> Path:
+def _find_shipped(name: str) -> Path:
     known = shipped_recipes()
     word = name.removesuffix(".yaml").replace("-", "_")
     for stem, path in known.items():
         if stem.replace("-", "_") == word:
             return path
-    hint = did_you_mean(word, known, f"there are {', '.join(known) or 'none'}")
+    hint = did_you_mean(word, known, f"shipped recipes: {', '.join(known) or 'none'}")
     raise RecipeError(f"no recipe {name} ships with Mezzotint; {hint}", code="E1011")
 
 
 def _text(source: Path) -> str:
-    """The recipe; its schema comment, relative to where it ships, is made to lead to the same file from anywhere."""
+    """The recipe, with the path in its schema comment made absolute."""
     text = source.read_text(encoding="utf-8")
     first, newline, rest = text.partition("\n")
     target = first.removeprefix(SCHEMA_COMMENT)

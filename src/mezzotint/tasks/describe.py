@@ -1,5 +1,5 @@
-"""One account of a run: what it trains, on what, how. `check` prints it, `train` prints it before step 1 and records it
-in the history of the run folder, and from there `logs/report.txt` and the local page show it."""
+"""The description of a run: what it trains, on what data, and how. `check` prints it; `train` prints it before step 1
+and records it in the history of the run folder, which `logs/report.txt` and the local page read."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Line = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is described. Where the model, the data or the length is None, it could not be read, and its lines are left
-    out. recipe: settled. launch: its number of processes and machines counts. model: as it is trained, or on the meta
-    device. steps: of the whole run. checkpoint_bytes: of one checkpoint. lost: captions that the text encoder
+    """What to describe. If the model, the data or the length is None, it could not be read, and its lines are omitted.
+    recipe: with all choices made. launch: for the number of processes and machines. model: as it is trained, or on the
+    meta device. steps: of the whole run. checkpoint_bytes: of one checkpoint. lost: captions that the text encoder
     truncates."""
 
     recipe: Recipe
@@ -69,7 +69,7 @@ def _lines(subject: Subject) -> Iterator[Line]:
 
 
 def notes(subject: Subject) -> list[str]:
-    """What will run as described and may not be meant, in sentences: of the model, the settings and the data."""
+    """Sentences about what will run as described but may not be intended, in model, settings and data."""
     recipe, model, dataset = subject.recipe, subject.model, subject.dataset
     sentences: list[str] = []
     if model is not None:
@@ -136,10 +136,10 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
         sets={name: len(one.rows) for name, one in dataset.sets.items()},
     )  # fmt: skip
-    return f"{samples}{_images_beside_clips(recipe, dataset)}; from {', '.join(map(str, recipe.data.path))}{flips}"
+    return f"{samples}{_joined_images(recipe, dataset)}; from {', '.join(map(str, recipe.data.path))}{flips}"
 
 
-def _images_beside_clips(recipe: Recipe, dataset: Dataset) -> str:
+def _joined_images(recipe: Recipe, dataset: Dataset) -> str:
     clips, images = recipe.data.clips, dataset.catalogue.stills
     if not clips.images:
         return ""
@@ -154,7 +154,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 
 def bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
-    """How many samples fall into each bucket that has one, by the bucket's number in the table."""
+    """The number of samples in each bucket with samples, by the bucket's index in the table."""
     return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
 
 
@@ -216,7 +216,7 @@ def _update_line(recipe: Recipe, steps: int) -> str:
 
 
 def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
-    """Optimizer, effective peak learning rate and schedule of a part, or of those without settings of their own
+    """Optimizer, effective peak learning rate and schedule of a part, or of all parts without separate settings
     ("")."""
     o = recipe.optim
     rule = o.part_optimizer.get(part, o.optimizer)

@@ -1,5 +1,5 @@
-"""The notes of `mezzotint.tasks.describe`: what a recipe asks for and may not mean, and values that follow from several
-settings. Nothing here is an error, and nothing is changed."""
+"""The notes of `mezzotint.tasks.describe`: settings that may not be intended, and values that follow from several
+settings. They are not errors, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ _KNOWS = re.compile(r"^In short: ([^.]+)\.", re.MULTILINE)
 
 
 def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets: int | None) -> list[str]:
-    """Settings without effect here, or that do something else than they seem to; usually none.
+    """Settings without effect, or with a surprising one; usually none.
 
-    recipe: with its paths resolved. prediction: of the model, None where it could not be read. device: "cpu" or "cuda".
-    buckets: how many hold pictures, None where the data could not be read.
+    recipe: with its paths resolved. prediction: of the model, None if it could not be read. device: "cpu" or "cuda".
+    buckets: how many have images, None if the data could not be read.
     """
     sentences = [
-        f"data.path names {folder} {'twice' if count == 2 else f'{count} times'}: an epoch visits each of its pictures "
-        "as often; data.repeats says that better"
+        f"data.path names {folder} {'twice' if count == 2 else f'{count} times'}: an epoch visits each of its images "
+        "as often; use data.repeats instead"
         for folder, count in Counter(path.resolve() for path in recipe.data.path).items()
         if count > 1
     ]
     if recipe.objective.zero_terminal_snr and prediction == "epsilon":
         sentences.append(
-            "objective.zero_terminal_snr with a model that predicts epsilon: the last timestep is pure noise, and the "
-            "noise in it teaches nothing; such a schedule is for v-prediction"
+            "objective.zero_terminal_snr with a model that predicts epsilon: the last timestep is pure noise, from "
+            "which an epsilon model learns nothing; use this schedule with v-prediction"
         )
     if recipe.run.compile and device == "cpu":
-        many = f"each of the {buckets} buckets" if buckets is not None and buckets > 1 else "every size of picture"
+        many = f"each of the {buckets} buckets" if buckets is not None and buckets > 1 else "every image size"
         sentences.append(
-            f"run.compile on a CPU: {many} is compiled anew when it is first met, which may take minutes; it pays in "
-            "long runs over few buckets"
+            f"run.compile on a CPU: {many} is compiled when it first occurs, which may take minutes; this pays off "
+            "only in long runs with few buckets"
         )
     if recipe.run.memory_limit is not None and device == "cpu":
         cap = f"run.memory_limit={recipe.run.memory_limit}"
-        sentences.append(f"{cap} caps a GPU's memory, and this run is on the CPU")
+        sentences.append(f"{cap} limits GPU memory, but this run is on the CPU")
     if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
         sentences.append(
-            "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
-            "become zeros"
+            "data.captions.dropped=zeros with data.captions.dropout=0: only captions dropped by an image's own dropout "
+            "probability become zeros"
         )
     if recipe.model.weights == "files":
         sentences += knowledge(recipe.model.path)
@@ -61,31 +61,29 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     processors = len(os.sched_getaffinity(0))
     if recipe.data.workers > max(2, processors):
         sentences.append(
-            f"data.workers={recipe.data.workers}, and this machine lets a run use {counted(processors, 'processor')}: "
-            "more workers than that wait for each other"
+            f"data.workers={recipe.data.workers}, but only {counted(processors, 'processor')} can be used here: "
+            "more workers only wait for each other"
         )
     model = recipe.model
     if model.config is not None and model.weights == "files" and model.path.is_dir():
         sentences.append(
-            f"model.config={model.config} has no effect: model.path is a folder with configurations of its own; "
-            "model.config is for a model in one file, and for model.weights=random"
+            f"model.config={model.config} has no effect: the folder model.path contains its configurations; "
+            "model.config is for a single-file model, and for model.weights=random"
         )
     if recipe.run.half_precision != "autocast" and recipe.run.precision == "fp32":
-        sentences.append(
-            f"run.half_precision={recipe.run.half_precision} is about bf16 and fp16, and run.precision is fp32"
-        )
+        sentences.append(f"run.half_precision={recipe.run.half_precision} has no effect with run.precision=fp32")
     return sentences
 
 
 def knowledge(path: Path) -> list[str]:
-    """What a model that ships knows, from its README; of other models nothing."""
+    """What a shipped model can generate, from its README; empty for other models."""
     readme = path / "README.md"
     if not path.is_relative_to(MODELS) or not readme.is_file():
         return []
     match = _KNOWS.search(readme.read_text("utf-8"))
     if match is None:
         return []
-    return [f"{path.name} knows {' '.join(match[1].split())}; anything else is a grey field until it has learned it"]
+    return [f"{path.name} knows {' '.join(match[1].split())}; anything else becomes a grey field until it is trained"]
 
 
 def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection[str]) -> list[str]:
@@ -104,14 +102,14 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
 
 
 def of_clips(recipe: Recipe, grid: Grid) -> list[str]:
-    """A sentence for each number of frames of which the autoencoder gives back fewer."""
+    """A sentence for each number of frames of which the autoencoder returns fewer."""
     clips, step = recipe.data.clips, grid.frames
     if not recipe.data.has_clips or step == 1:
         return []
     counts = sorted({frames for frames, _, _ in clips.buckets} or {clips.frames})
     return [
-        f"clips of {frames} frames: the autoencoder gives {(frames - 1) // step * step + 1} of them back; {step} k + 1 "
-        f"frames come back whole, such as {(frames - 1) // step * step + 1} or {-(-(frames - 1) // step) * step + 1}"
+        f"clips of {frames} frames: the autoencoder returns {(frames - 1) // step * step + 1} of them; {step} k + 1 "
+        f"frames are complete, such as {(frames - 1) // step * step + 1} or {-(-(frames - 1) // step) * step + 1}"
         for frames in counts
         if (frames - 1) % step
     ]
@@ -140,7 +138,7 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
     rules = {part: o.part_optimizer.get(part, o.optimizer) for part in recipe.model.train}
     for label in dict.fromkeys(rule.label for rule in rules.values() if not rule.has_rate):
         parts = " and ".join(part for part, rule in rules.items() if rule.label == label)
-        sentences.append(f"{label} has no rate: optim.lr and its schedule have no influence on {parts}")
+        sentences.append(f"{label} has no rate: optim.lr and its schedule have no effect on {parts}")
     for part, rule in rules.items():
         path = f"optim.part_lr.{part}" if part in o.part_lr else "optim.lr"
         note = rule.rate_note(o.part_lr.get(part, o.lr), path)
@@ -149,8 +147,8 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
 
 
 def of_launcher(recipe: Recipe, launch: Launch) -> list[str]:
-    """That the precision which the launcher hands over is not the recipe's, and does not count."""
-    handed = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
-    if handed is None or handed == recipe.run.precision:
+    """A note if the launcher sets another precision than the recipe: it is ignored."""
+    precision = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
+    if precision is None or precision == recipe.run.precision:
         return []
-    return [f"the launcher asks for {handed}; run.precision={recipe.run.precision} of the recipe is used"]
+    return [f"the launcher sets {precision}; run.precision={recipe.run.precision} of the recipe is used"]

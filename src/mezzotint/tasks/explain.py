@@ -11,17 +11,18 @@ from mezzotint.tasks.reading import command_line
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the explanation of each word, or what is found for them together where one of them means nothing by
-    itself. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
+    """Prints the explanation of each word, or search results for all words if one of them is unknown by itself. Raises
+    RecipeError: E1012 without a word, E1013 for an unknown one."""
     plain = command_line.parse(arguments, "explain").plain
     is_phrase = len(plain) > 1 and not all(_code(word) or reference.explain_name(word) for word in plain)
-    texts = map(explained, [" ".join(plain)] if is_phrase and search(" ".join(plain)) else plain)
+    texts = map(explain_word, [" ".join(plain)] if is_phrase and search(" ".join(plain)) else plain)
     print("\n\n".join(texts))
     return 0
 
 
-def explained(word: str) -> str:
-    """The text for one word; of a code the digits are enough. Raises RecipeError E1013, with the nearest setting."""
+def explain_word(word: str) -> str:
+    """The explanation of one word; an error code may be given by its digits. Raises RecipeError E1013, with the nearest
+    setting."""
     code = _code(word)
     if not code:
         return reference.explain(word)
@@ -33,6 +34,6 @@ def explained(word: str) -> str:
 
 
 def _code(word: str) -> str:
-    """The error code that a word is, "" for another word."""
+    """A word as an error code, "" if it is none."""
     digits = word.lstrip("Ee")
     return f"E{digits}" if digits.isdecimal() and len(word) - len(digits) < 2 else ""

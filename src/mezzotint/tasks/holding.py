@@ -1,4 +1,4 @@
-"""How the weights of a run's parts are held: in which type, where, and whether all of them at once."""
+"""How the weights of a run's parts are kept: in which type, on which device, and whether all at once."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles
 
 _SPARE = 1.2
-"""Free bytes that are wanted for each of an encoder's: it computes besides."""
+"""Free bytes required for each byte of an encoder, which also needs memory to compute."""
 _BATCH_BETWEEN_LAYERS = 96 << 20
-"""Bytes that a batch of captions holds between layers: states of the largest encoders, and the three that FLUX.2 keeps
-of them besides."""
+"""Bytes of a batch of captions between layers: hidden states of the largest encoders, and the three layers' states that
+FLUX.2 uses."""
 _LAYERS_AT_ONCE = 1 << 30
-"""Bytes of an encoder's layers that are there at once."""
+"""Bytes of an encoder's layers that are loaded at once."""
 
 
 def forms_read(
     recipe: Recipe, needed: Collection[str], device: torch.device, blocks: int | None = None
 ) -> dict[str, WeightForm]:
-    """How stored weights of the parts that training computes with are read: each in the type in which it stays, to
-    where it stays. What is worked out of before a run, shared by processes, or kept on the host, begins on the CPU.
-    blocks: on the device at once, as in `Resolved`."""
+    """How stored weights of the needed parts are read: each in its final type, onto its final device. Parts that are
+    processed before a run, sharded over processes, or kept on the host are read onto the CPU. blocks: on the device at
+    once, as in `Resolved`."""
     precision, model = Precision.of(recipe.run), recipe.model
     forms = dict.fromkeys(needed, precision.form_of_trained) | forms_of_frozen(recipe, needed)
     shared: Collection[str] = ("denoiser",) if blocks is not None else ()
@@ -48,8 +48,8 @@ def forms_read(
 
 
 def offload_of(recipe: Recipe, runtime: Runtime, blocks: int | None) -> Offload | None:
-    """What keeps the denoiser's blocks on the host. blocks: on the device at once, None for all of them.
-    Raises RecipeError E1752 for several processes and no adapter."""
+    """The `Offload` that keeps the denoiser's blocks on the host. blocks: on the device at once, None for all of them.
+    Raises RecipeError E1752 for several processes without an adapter."""
     if blocks is None:
         return None
     refuse_offload(recipe, runtime.world_size, blocks)
@@ -57,10 +57,10 @@ def offload_of(recipe: Recipe, runtime: Runtime, blocks: int | None) -> Offload 
 
 
 def refuse_offload(recipe: Recipe, processes: int, blocks: int | None) -> None:
-    """Raises RecipeError E1752 for blocks on the host that are themselves trained, and several processes."""
+    """Raises RecipeError E1752 for several processes with trained blocks on the host."""
     if processes > 1 and trains_offloaded(recipe, blocks):
         raise RecipeError(
-            "run.offload.blocks without an adapter keeps gradients and the update in the host's memory of one process, "
+            "run.offload.blocks without an adapter keeps gradients and the update in host memory of one process, "
             f"and {processes} processes were started; start one process, train an adapter, or leave run.offload.blocks "
             "out and write run.runtime=fsdp",
             code="E1752",
@@ -68,14 +68,13 @@ def refuse_offload(recipe: Recipe, processes: int, blocks: int | None) -> None:
 
 
 def trains_offloaded(recipe: Recipe, blocks: int | None) -> bool:
-    """Whether the blocks that are kept on the host are themselves trained. blocks: on the device at once, None where
-    none is kept on the host."""
+    """Whether the blocks on the host are trained. blocks: on the device at once, None without offload."""
     return blocks is not None and not recipe.model.has_adapter and "denoiser" in recipe.model.train
 
 
 def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:
-    """How weights are held of those among the parts that stay as they are. Others are read in float32, as are those
-    that `pissa` takes singular vectors out of."""
+    """How the weights of frozen parts are kept. Others are read in float32, as are those that `pissa` computes singular
+    vectors of."""
     model, precision = recipe.model, Precision.of(recipe.run)
     moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
     return {part: precision.form_of(part) for part in parts if part not in moving}
@@ -85,7 +84,7 @@ def freeze(
     family: ModelFamily, recipe: Recipe, precision: Precision, device: torch.device, *, as_trained: Collection[str] = ()
 ) -> None:
     """Makes a model ready to encode or to generate, not to train: parts frozen, on the device, in the types of frozen
-    parts. as_trained: parts that are held in the type of trained weights."""
+    parts. as_trained: parts that are kept in the type of trained weights."""
     for part, module in family.parts().items():
         module.requires_grad_(False).eval()
         if part in as_trained:
@@ -97,14 +96,14 @@ def freeze(
 
 
 def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision) -> None:
-    """The denoisers' attention, and the modules of them that compute in float32."""
+    """Sets up the denoisers' attention, and their modules that compute in float32."""
     for denoiser in family.denoisers:
         attention.set_up(denoiser, recipe.model.attention)
         precision.shelter(denoiser)
 
 
-def at_hand(device: torch.device, cap: str | None) -> int | None:
-    """Bytes that are free; of a GPU no more than `run.memory_limit`."""
+def free_device_memory(device: torch.device, cap: str | None) -> int | None:
+    """Free bytes of memory; for a GPU at most `run.memory_limit`."""
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return free if cap is None else min(free, bytes_of(cap))
@@ -112,9 +111,9 @@ def at_hand(device: torch.device, cap: str | None) -> int | None:
 
 
 def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayersInTurn | None:
-    """What reads a model's text encoders layer by layer, where the recipe says so or where the whole of them is more
-    than the free memory; None where they are read whole."""
-    how, free = recipe.data.cache.encoders, at_hand(device, recipe.run.memory_limit)
+    """Streams a model's text encoders layer by layer, if the recipe sets it or they exceed the free memory; None if
+    they are loaded completely."""
+    how, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
     if how == "whole" or files.settings.weights == "random":
         return None
     if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
@@ -125,43 +124,43 @@ def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) ->
 
 
 def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
-    """Of a model's text encoders as they are held to encode, matrices in few bits counted as the rest."""
+    """Bytes of a model's text encoders while encoding; quantized matrices are counted as the others."""
     try:
         shapes = [files.shapes(part) for part in files.spec.text_parts if part in files.parts]
-    except WeightsError:  # what is nowhere is said where it is needed
+    except WeightsError:  # missing files are reported where they are needed
         return 0
     numbers = sum(math.prod(shape) for part in shapes for shape in part.values())
     return numbers * Precision.of(recipe.run).frozen.itemsize
 
 
 def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int) -> Iterator[str]:
-    """What a reader should know of the host's memory. on_host: bytes of it that `run.offload` takes."""
+    """Notes about host memory. on_host: bytes of it that `run.offload` takes."""
     if recipe.data.cache.text and encoders_in_turn(recipe, files, device) is not None:
         encoders = size(bytes_of_encoders(recipe, files))
         yield f"to fill the cache, text encoders of {encoders} are read layer by layer, about a gigabyte at a time"
     free = free_memory()
     if free is not None and on_host > free:
         yield (
-            f"run.offload.blocks takes {size(on_host)} of the host's memory, and {size(free)} are free: "
-            "the run will not start here"
+            f"run.offload.blocks takes {size(on_host)} of host memory, and {size(free)} are free: "
+            "the run will not start on this machine"
         )
 
 
 def refuse_in_backward(recipe: Recipe, processes: int) -> None:
-    """Raises RecipeError E1830 for several processes, whose gradients are summed, and `optim.in_backward`."""
+    """Raises RecipeError E1830 for `optim.in_backward` with several processes, whose gradients are summed."""
     if recipe.optim.in_backward and processes > 1:
         raise RecipeError(
-            f"optim.in_backward lets each gradient go at once, and {processes} processes sum them; start one "
+            f"optim.in_backward frees each gradient at once, but {processes} processes sum them; start one "
             "process, or leave it out",
             code="E1830",
         )
 
 
 def refuse_sharded(runtime: Runtime) -> None:
-    """Raises RecipeError E1670 for weights that are their own masters, and a runtime that keeps masters."""
+    """Raises RecipeError E1670 for training without masters in a runtime that keeps them."""
     if runtime.holds_masters:
         raise RecipeError(
-            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype is pure, but run.runtime=fsdp keeps float32 masters; write "
             "run.weight_dtype=same, or run.runtime=ddp",
             code="E1670",
         )

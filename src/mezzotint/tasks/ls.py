@@ -44,12 +44,12 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
 
 
 def _dialects() -> dict[str, str]:
-    own = registry.names("dialects", skip_unimported=True)
-    return registry.about("dialects") | {name: foreign.dialect(name).about for name in own}
+    names = registry.names("dialects", skip_unimported=True)
+    return registry.about("dialects") | {name: foreign.dialect(name).about for name in names}
 
 
 def title(path: Path) -> str:
-    """The first comment line of a recipe that says something, the schema line excepted; "" without one."""
+    """The first non-empty comment line of a recipe, except the schema line; "" without one."""
     for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and not line.startswith(SCHEMA_COMMENT) and line.strip("# "):
             return line.strip("# ").strip()
@@ -59,7 +59,7 @@ def title(path: Path) -> str:
 
 
 def _models() -> dict[str, str]:
-    """Those that `model.path` and `model.config` take, and whether their weights ship."""
+    """The shipped models for `model.path` and `model.config`, and whether their weights are included."""
     folders = sorted({path.parent for name in ("config.json", "model_index.json") for path in MODELS.glob(f"*/{name}")})
-    whole, bare = "whole, with its weights", "configurations, without weights"
+    whole, bare = "complete, with weights", "configurations, without weights"
     return {folder.name: whole if any(folder.rglob("*.safetensors")) else bare for folder in folders}

@@ -21,8 +21,8 @@ from mezzotint.tasks.reading import command_line
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A piece of the text that is replaced. start, end: indices of characters. line: from 1. about: what changes, as
-    the command prints it."""
+    """A replacement in the text. start, end: indices of characters. line: from 1. about: what changes, as the command
+    prints it."""
 
     start: int
     end: int
@@ -33,8 +33,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A setting whose new name is in another section. mapping, number: the node that holds it, and its place there.
-    parent: the node that holds that one."""
+    """A setting whose new name is in another section. mapping, number: the node that contains it, and its index in it.
+    parent: the node that contains `mapping`."""
 
     path: str
     path_now: str
@@ -44,13 +44,13 @@ class Moved:
 
     @property
     def line(self) -> int:
-        """Where it stands, from 1."""
+        """Its line, from 1."""
         return int(self.mapping.value[self.number][0].start_mark.line) + 1
 
 
 def run(arguments: Sequence[str]) -> int:
     """Rewrites recipes in place: only renamed names and values change, comments and order stay. Prints each change.
-    Raises RecipeError for a file that is no recipe, StorageError when it cannot be written."""
+    Raises RecipeError for a file that is not a recipe, StorageError if it cannot be written."""
     line = command_line.parse(arguments, "migrate")
     for name in line.plain:
         _migrate_file(Path(name), is_dry="--dry-run" in line)
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _migrate_file(path: Path, *, is_dry: bool) -> None:
     text = yaml_rules.read_file(path, str(path))
-    yaml_rules.load(text, str(path))  # raises RecipeError for what is no recipe, with the line
+    yaml_rules.load(text, str(path))  # raises RecipeError with the line for other files
     changes = [(edit.line, edit.about) for edit in find_edits(text)]
     changes += [(entry.line, f"{entry.path} is {entry.path_now}") for entry in find_moved(text)]
     for line, about in sorted(changes):
@@ -75,8 +75,8 @@ def _migrate_file(path: Path, *, is_dry: bool) -> None:
 
 
 def migrate(text: str) -> str:
-    """The text of a recipe with the names of today. Raises RecipeError E1001 where an old name and its new one are both
-    there, or a value of several lines belongs to another section now."""
+    """The text of a recipe with current names. Raises RecipeError E1001 if it has both an old name and its new one, or
+    a value of several lines now belongs to another section."""
     text = apply_edits(text, list(find_edits(text)))
     while (entry := next(find_moved(text), None)) is not None:
         text = apply_edits(text, list(_move(text, entry)))
@@ -84,24 +84,24 @@ def migrate(text: str) -> str:
 
 
 def find_edits(text: str) -> Iterator[Edit]:
-    """Every renamed setting and value in the text of a recipe, in its order."""
+    """Every renamed setting and value in the text of a recipe, in order."""
     yield from _in_mapping(_compose(text), "")
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """The text with the pieces replaced. edits: in the order of the text."""
+    """The text with the edits applied. edits: in the order of the text."""
     for edit in reversed(edits):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
 def find_moved(text: str) -> Iterator[Moved]:
-    """Every setting that belongs to another section now."""
+    """Every setting that now belongs to another section."""
     yield from _moved_in(_compose(text), "", None)
 
 
 def _compose(text: str) -> yaml.MappingNode:
-    """The mapping of a whole recipe; an empty one for a text that is none."""
+    """The mapping of a whole recipe; empty for a text that is not a mapping."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     return root if isinstance(root, yaml.MappingNode) else yaml.MappingNode("tag:yaml.org,2002:map", [])
 
@@ -121,14 +121,14 @@ def _changes_section(section: str, path_now: str) -> bool:
 
 
 def _move(text: str, entry: Moved) -> Iterator[Edit]:
-    """What takes an entry out of its mapping and puts it into that of its new section, in the order of the text."""
+    """Edits that move an entry into the mapping of its new section, in the order of the text."""
     *sections, name = entry.path_now.split(".")
     target = _compose(text)
     while sections and (inner := _mapping_at(target, sections[0])) is not None:
         target = inner
         del sections[0]
     if not sections and any(key.value == name for key, _ in target.value):
-        raise _beside(entry.line, entry.path, entry.path_now)
+        raise _both_names(entry.line, entry.path, entry.path_now)
     (key, value), mapping = entry.mapping.value[entry.number], entry.mapping
     if value.start_mark.line != key.start_mark.line or value.end_mark.line != key.start_mark.line:
         raise RecipeError(
@@ -140,19 +140,19 @@ def _move(text: str, entry: Moved) -> Iterator[Edit]:
     if target.flow_style:
         for section in reversed(sections):
             written = f"{section}: {{{written}}}"
-        at, put = target.start_mark.index + 1, written + (", " if others else "")
+        at, inserted = target.start_mark.index + 1, written + (", " if others else "")
     else:
         rest = "" if mapping.flow_style else text[value.end_mark.index : _end_of_line(text, value.end_mark.index)]
         first = (key if is_same else target.value[0][0]).start_mark
         lines = [*(f"{section}:" for section in sections), written + rest]
-        put = "".join(f"{' ' * (first.column + 2 * depth)}{line}\n" for depth, line in enumerate(lines))
+        inserted = "".join(f"{' ' * (first.column + 2 * depth)}{line}\n" for depth, line in enumerate(lines))
         at = first.index - first.column
-    edits = [Edit(at, at, put, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
+    edits = [Edit(at, at, inserted, entry.line, ""), _removal(text, entry, leaves_empty=not is_same)]
     yield from sorted(edits, key=lambda edit: (edit.start, edit.end))
 
 
 def _removal(text: str, entry: Moved, *, leaves_empty: bool) -> Edit:
-    """leaves_empty: nothing takes the entry's place in its mapping."""
+    """leaves_empty: the mapping may be empty afterwards."""
     mapping, number = entry.mapping, entry.number
     key, value = mapping.value[number]
     start, end = key.start_mark, value.end_mark.index
@@ -187,7 +187,7 @@ def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
             if name != key.value:
                 yield _edit(key, name, f"{path} is {path_now}")
             if any(other.value == name for other, _ in node.value if other is not key):
-                raise _beside(key.start_mark.line + 1, path, path_now)
+                raise _both_names(key.start_mark.line + 1, path, path_now)
         if isinstance(value, yaml.MappingNode):
             yield from _in_mapping(value, path)
         elif isinstance(value, yaml.ScalarNode):
@@ -201,9 +201,9 @@ def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
                 )
 
 
-def _beside(line: int, path: str, path_now: str) -> RecipeError:
+def _both_names(line: int, path: str, path_now: str) -> RecipeError:
     return RecipeError(
-        f"line {line}: {path} is called {path_now} now, which stands beside it; remove one of them", code="E1001"
+        f"line {line}: {path} is called {path_now} now, and the recipe has both; remove one of them", code="E1001"
     )
 
 

@@ -1,4 +1,4 @@
-"""What a run works out at its start from its recipe and its data set: how long it is, and everything in `Resolved`."""
+"""What a run computes at its start from its recipe and its data set: its length, and everything in `Resolved`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def resolve(
     blocks: int | Literal["auto"] | None = "auto",
     choices: Mapping[str, Any] = MappingProxyType({}),
 ) -> Resolved:
-    """What a run of so many steps works out at its start. sums, blocks: what memory decided where the recipe leaves it
-    open, otherwise as in `recipe.resolved`. choices: made before, such as of an optimizer."""
+    """What a run of so many steps computes at its start. sums, blocks: chosen by memory if the recipe leaves them open,
+    otherwise as in `recipe.resolved`. choices: made before, such as of an optimizer."""
     ema = recipe.optim.ema
     decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
     sums = sums or gradient_sums(recipe)
@@ -35,13 +35,13 @@ def resolve(
 
 
 def rate_factor(recipe: Recipe) -> float:
-    """What every rate is multiplied by: (batch size × accumulation) to the power of `optim.lr_batch_power`."""
+    """The factor of all learning rates: (batch size × accumulation) to the power of `optim.lr_batch_power`."""
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
 def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
-    """The run's length: as written, or worked out from its epochs, and `run.extend` besides. Raises DatasetError E1207
-    when an epoch, of a data set seen whole numbers of times, has no batch."""
+    """The run's length in steps: as written, or computed from its epochs, plus `run.extend`. Raises DatasetError E1207
+    if an epoch, with integer repeats, has no batch."""
     longer, epochs = recipe.run.extend, recipe.run.epochs
     if longer is None:
         return _planned_length(recipe, timeline)
@@ -55,8 +55,8 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
 def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
     if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == (1.0,):
         raise DatasetError(
-            f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} pictures, so that "
-            "no batch is left; write data.remainder=short, or a smaller data.batch_size",
+            f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} images, so "
+            "there is no batch; write data.remainder=short, or a smaller data.batch_size",
             code="E1207",
         )
     if recipe.run.steps is not None:
@@ -67,13 +67,13 @@ def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
 
 
 def _within(recipe: Recipe, timeline: Timeline) -> int:
-    """The steps of the whole epochs that `run.steps` has room for. Raises RecipeError E1881 when it is not one."""
+    """The steps of the whole epochs within `run.steps`. Raises RecipeError E1881 if there is none."""
     most = recipe.run.steps or 0
     steps = most - timeline.locate(most)[1]
     if not steps:
         least = timeline.steps_until(1)
         raise RecipeError(
-            f"run.steps is {most}, and an epoch has {least} steps, so that run.whole_epochs leaves nothing; write "
+            f"run.steps is {most}, and an epoch has {least} steps, so run.whole_epochs leaves no step; write "
             f"run.steps={least} or more, or run.whole_epochs=false",
             code="E1881",
         )

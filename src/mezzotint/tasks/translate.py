@@ -1,7 +1,7 @@
-"""The command `translate`: prints the recipe that a foreign command line amounts to, and a note for each option that is
-not simply carried over. The notes are comments, so that the whole output is a recipe.
+"""The command `translate`: prints the recipe for a foreign command line, and a note for each option that is not simply
+carried over. The notes are comments: the whole output is a recipe.
 
-Reads no weights and no data: what is not there is told by `check` and `train`.
+Reads no weights and no data: `check` and `train` report missing files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mezzotint.tasks.reading import command_line, foreign
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint translate --as NAME [--processes=N] -- …`. Raises RecipeError: E1012 for words it does not know, and
-    as `Dialect.translate`."""
+    """`mezzotint translate --as NAME [--processes=N] -- …`. Raises RecipeError: E1012 for unknown words, and as
+    `Dialect.translate`."""
     line = command_line.parse(arguments, "translate")
     if line.dialect is None:
         raise line.wrong(f"name the dialect; write mezzotint translate {line.command.form}")
@@ -27,8 +27,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def text(translated: Translation, name: str) -> str:
-    """The recipe as YAML, then the notes as comments. Before it the lines that start its processes, where the foreign
-    line starts several."""
+    """The recipe as YAML, then the notes as comments. Before it the command lines that start its processes, if the
+    foreign line starts several."""
     lines = [f"# from a command line of {name}"]
     for server, line in translated.lines:
         lines.append(f"# start it on {server} with" if server else "# start it with")

@@ -38,7 +38,7 @@ def test_a_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None
 
 
 def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> None:
-    with pytest.raises(WeightsError, match="`hf download some/other` puts it there") as caught:
+    with pytest.raises(WeightsError, match="download it with `hf download some/other`") as caught:
         model_of("some/other")
     assert caught.value.code == "E1401"
     assert model_of("checkpoints/mine.ckpt") == Path("checkpoints/mine.ckpt"), "a file, and no id"
@@ -77,7 +77,7 @@ def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
     assert reading.recipe.model.vae == hub / "snapshots" / "beef"
     assert str(reading.recipe.model.path) == "tiny-sdxl"
     line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
-    with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
+    with pytest.raises(WeightsError, match="download it with `hf download some/vae`"):
         arguments.parse(
             ["--as", "diffusers-sdxl", "--", *line, "--pretrained_vae_model_name_or_path=some/vae"], "train"
         )

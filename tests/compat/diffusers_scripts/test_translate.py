@@ -63,7 +63,7 @@ def test_a_refused_line_leaves_with_status_2_and_prints_no_recipe(capsys: pytest
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
-        (["--as", "diffusers-sd"], "E1012", "--as needs the foreign line after --"),
+        (["--as", "diffusers-sd"], "E1012", "--as needs the foreign command line after --"),
         (["--as", "diffuser-sd", "--"], "E1015", "did you mean diffusers-sd?"),
         (["--as", "diffusers-sd", "--json", "--"], "E1012", "mezzotint translate has no option --json"),
         (["--as", "diffusers-sd", "optim.lr=1", "--"], "E1012", "-- THE LINE AS IT IS; got 1 name"),

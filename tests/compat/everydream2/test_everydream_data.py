@@ -115,7 +115,7 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     assert [line for line in report if line["class"] == "noted"] == []
     said = world.out("parts")
     assert "epoch 2: objective.noise_offset is 0.1 from here" in said
-    assert "is not followed in epoch 3" in said
+    assert "is ignored in epoch 3" in said
 
 
 @pytest.mark.usefixtures("unmeasured")

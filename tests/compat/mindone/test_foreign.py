@@ -20,7 +20,7 @@ def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
     assert main(["sample", "--as", "mindone-sdxl", "model.config=tiny-sdxl", "--", *drawing]) == 2
     said = capsys.readouterr().err
     assert "error[E1074]: nope.ckpt is neither a model" in said
-    assert "of this line: nope.ckpt is --weight" in said
+    assert "in this command line: nope.ckpt is --weight" in said
 
 
 def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replace_stands(
@@ -35,7 +35,7 @@ def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replac
         assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
         said = capsys.readouterr().err
         assert "error[E1410]: merged_weight.ckpt: already exists" in said
-        assert "merged_weight.ckpt is --save_path; write --replace before the lone `--`" in said
+        assert "merged_weight.ckpt is --save_path; write --replace before the `--`" in said
 
 
 @pytest.mark.parametrize("more", [(), ("--save_path", "mine")])

@@ -72,7 +72,7 @@ def test_the_document_from_its_cache_to_its_model(
 ) -> None:
     assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
     said = capsys.readouterr().out
-    assert "the line encodes and does not train: mezzotint cache" in said
+    assert "this command line only encodes: mezzotint cache" in said
     assert not (here / "runs").exists(), "only the cache is written"
     assert set().union(*loaded) == {"vae", "text_encoder", "text_encoder_2"}
     loaded.clear()
@@ -96,8 +96,8 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.Capt
     assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "E1110" in said
-    assert "cache_data is a cache of Mezzotint's own" in said
-    assert "of this line: data.path is --data_path" in said
+    assert "cache_data is a cache of Mezzotint and" in said
+    assert "in this command line: data.path is --data_path" in said
     file = Path("runs/unet/weights/unet_2.ckpt")
     laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]
     assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0, "it may also be laid over the base at once"
@@ -178,7 +178,7 @@ def test_what_is_wrong_is_a_sentence(
 
 def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line("--data_path", "nowhere")) == 2
-    assert "of this line: data.path is --data_path" in capsys.readouterr().err
+    assert "in this command line: data.path is --data_path" in capsys.readouterr().err
     drawing = [
         "--weight",
         CKPT,
@@ -192,7 +192,7 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
         "5",
     ]
     assert main(["sample", "--as", "mindone-sdxl", "--", *drawing]) == 2
-    assert "of this line: sample.strength is --strength" in capsys.readouterr().err
+    assert "in this command line: sample.strength is --strength" in capsys.readouterr().err
     assert main(["sample", "--as", "mindone-sdxl", "sample.strength=6", "--", *drawing]) == 2
     assert "of this line" not in capsys.readouterr().err, "it was not the line that said so"
 

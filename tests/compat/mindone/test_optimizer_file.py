@@ -16,7 +16,7 @@ def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(
     settings = {"run__start__step": 2, "run__device_prefetch": 2, "run__export__optimizer_file": "mindone"}
     settings |= {"optim__optimizer__kind": "adam-weight-decay", "data__captions__dropped": "zeros", "data__workers": 1}
     assert world.train("whole", run__steps=6, **settings) == 0
-    assert "\ngoing on after step 2 of 6; Ctrl-C saves and stops" in capsys.readouterr().out
+    assert "\ncontinuing after step 2 of 6; Ctrl-C saves and stops" in capsys.readouterr().out
     assert world.train("parts", run__steps=4, **settings) == 0
     assert world.train("parts", run__steps=6, **settings) == 0
     assert world.end("parts") == world.end("whole")

@@ -130,7 +130,7 @@ def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("unmeasured")
 def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line("--video_data=clips.txt", verb="check")) == 2
-    assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
+    assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
     assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
     said = capsys.readouterr()
     assert "not given: every weight is random" in said.out
@@ -146,7 +146,7 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
         ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
         ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
          "a.json: entry 1: no 'cap'; it has 'path'"),
-        ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so that run.whole_epochs leaves nothing"),
+        ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so run.whole_epochs leaves no step"),
     ],
 )  # fmt: skip
 def test_bad_input_is_a_sentence_with_a_remedy(

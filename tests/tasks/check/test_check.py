@@ -85,7 +85,7 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
     outcome = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
     assert codes(outcome.problems) == []
     assert "3 of val/val" in "\n".join(_check_page.page(outcome, every_setting=False))
-    assert any(note.startswith("3 of the 3 pictures of data.holdout.path val are trained") for note in outcome.notes)
+    assert any(note.startswith("3 of the 3 images of data.holdout.path val are trained") for note in outcome.notes)
     [text] = outcome.caches
     assert text.entries == 7, "six captions and the empty one, each once"
 
@@ -93,7 +93,7 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
 def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick: Path) -> None:
     new = checked("run.seed=-1", "sample.seed=-1")
     assert new.recipe.run.seed == new.recipe.sample.seed >= 0
-    assert f"run.seed is -1: a new run draws its own; here, the seed is {new.recipe.run.seed}, drawn just now" in (
+    assert f"run.seed is -1: a new run draws another; here, the seed is {new.recipe.run.seed}, drawn just now" in (
         new.notes
     )
     folder = RunFolder(quick / "runs" / "run").open()

@@ -17,11 +17,11 @@ def test_each_problem_is_kept_once_and_a_bug_is_not() -> None:
     reading = read_text("schema: 1")
     checked = Checked(reading, reading.recipe, 1)
     for error in (RecipeError("a"), DatasetError("a"), RecipeError("a")):
-        with checked.gathering():
+        with checked.collecting_problems():
             raise error
     assert [type(error) for error in checked.problems] == [RecipeError, DatasetError]
-    with pytest.raises(ZeroDivisionError), checked.gathering():
+    with pytest.raises(ZeroDivisionError), checked.collecting_problems():
         1 / 0  # noqa: B018
     assert checked.fits is None
     peak: Any = SimpleNamespace(peak=10)
-    assert [replace(checked, memory=peak, at_hand=free).fits for free in (None, 9, 10)] == [None, False, True]
+    assert [replace(checked, memory=peak, free_memory=free).fits for free in (None, 9, 10)] == [None, False, True]

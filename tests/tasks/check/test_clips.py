@@ -67,7 +67,7 @@ def test_frames_that_do_not_come_back_are_a_note() -> None:
     recipe = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=19"]).recipe
     (note,) = of_clips(recipe, Grid(channels=4, pixels=8, frames=4))
     assert note == (
-        "clips of 19 frames: the autoencoder gives 17 of them back; 4 k + 1 frames come back whole, such as 17 or 21"
+        "clips of 19 frames: the autoencoder returns 17 of them; 4 k + 1 frames are complete, such as 17 or 21"
     )
     whole = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=17"]).recipe
     assert of_clips(whole, Grid(channels=4, pixels=8, frames=4)) == []
@@ -76,4 +76,4 @@ def test_frames_that_do_not_come_back_are_a_note() -> None:
 def test_clips_and_a_model_of_pictures_do_not_go_together(checked: Callable[..., Checked]) -> None:
     (problem,) = checked().problems
     assert problem.code == "E1292"
-    assert "trains pictures, and data.format=videofolder gives clips" in problem.message
+    assert "trains images, but data.format=videofolder contains clips" in problem.message

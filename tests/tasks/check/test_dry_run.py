@@ -1,4 +1,4 @@
-"""The dry pass of `check`."""
+"""The dry run of `check`."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_auto_takes_as_many_blocks_as_fit() -> None:
 
     whole, two = counted(*ADAPTER), counted(*ADAPTER, "run.offload.blocks=2")
     assert len(two.blocks) > 3
-    assert settled(int(1.06 * whole.peak)) == (None, "run.offload.blocks is auto: all blocks have room on the device")
+    assert settled(int(1.06 * whole.peak)) == (None, "run.offload.blocks is auto: all blocks fit on the device")
     assert settled(None)[0] == settled(1)[0] == 2
     count, said = settled(int(fitting.SPARE * (two.step + 1.5 * max(two.blocks))))
     assert (count, said) == (3, f"run.offload.blocks is auto: 3 of {len(two.blocks)} blocks are on the device at once")

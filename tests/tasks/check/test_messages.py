@@ -24,7 +24,7 @@ Captured = pytest.CaptureFixture[str]
 def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "_memory_at_hand", lambda device, cap: 1000)
+    monkeypatch.setattr(check, "free_device_memory", lambda device, cap: 1000)
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
@@ -36,7 +36,7 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
     assert "would" not in verdict, "the verdict stands last"
-    outcome.at_hand = 10**12
+    outcome.free_memory = 10**12
     last = page.page(outcome)[-1]
     assert last.startswith("fits: a step's peak is ")
     assert last.endswith(" MB of the 1 TB that are free on cpu")
@@ -109,7 +109,7 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
     begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     _, words, _ = begun
-    beside = "\n  or begin a new run beside it: run.folder=FOLDER\n"
+    beside = "\n  or start a new run: run.folder=FOLDER\n"
     errors = []
     for verb in ("check", "train"):
         assert main([verb, *words, "optim.lr=0.5"]) == 2

@@ -47,7 +47,7 @@ def test_a_disk_without_room_is_told_before_the_model_is_loaded(
 def test_memory_that_cannot_hold_the_weights_is_told_before_too(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(room, "at_hand", lambda device, cap: 2_000_000)
+    monkeypatch.setattr(room, "free_device_memory", lambda device, cap: 2_000_000)
     monkeypatch.setattr(assemble, "open_model", lambda *arguments: pytest.fail("the model was loaded"))
     assert world.train("small") == 5
     assert "error[E1751]" in capsys.readouterr().err

@@ -158,4 +158,4 @@ def test_a_seed_of_minus_one_is_drawn_and_said(ask: Ask, tmp_path: Path, monkeyp
     monkeypatch.setattr(_examining, "open_data", lambda recipe: (seeds.append(recipe.run.seed), opened(recipe))[1])
     _, text = ask(tmp_path / "few", "run.seed=-1")
     assert seeds[0] >= 0
-    assert f"run.seed is -1: a new run draws its own; here, the seed is {seeds[0]}, drawn just now" in text
+    assert f"run.seed is -1: a new run draws another; here, the seed is {seeds[0]}, drawn just now" in text

@@ -26,9 +26,7 @@ QUICK = ("model.family=wan", "model.weights=random", "run.device=cpu", "--size=3
     ],
 )
 def test_signs_of_other_programs_in_prompts_are_told_once(prompts: list[str], shown: str) -> None:
-    assert cleaning.sign_notes(prompts) == [
-        f"prompts are taken as plain text, so that nothing is chosen or weighted by {shown}"
-    ]
+    assert cleaning.sign_notes(prompts) == [f"prompts are read as plain text: {shown} has no effect"]
 
 
 @pytest.mark.parametrize("prompt", ["a fox (in snow)", "16:9 {wide}", "(portrait: a fox)", "snake_case"])
@@ -40,7 +38,7 @@ def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: C
     line = ["sample", "mezzotint-mini", "--prompt=a {red|blue} star", "--negative=(x:2)", "--size=16", "--steps=1"]
     assert main(line) == 0
     said = capsys.readouterr().out
-    assert said.count("prompts are taken as plain text") == 1
+    assert said.count("prompts are read as plain text") == 1
     assert "mezzotint-mini knows coloured shapes in their places" in said
 
 

@@ -40,7 +40,7 @@ def test_the_first_frame_is_what_the_autoencoder_takes_it_to_be(tmp_path: Path) 
     path, family = picture(tmp_path / "red.png", (255, 0, 0)), Family.tiny()
     recipe = read_text("schema: 1", overrides=[f"sample.clip.first_frame={path}"]).recipe
     requests = [Request("a", Size(64, 32, 9)), Request("b", Size(32, 32, 9)), Request("c", Size(64, 32, 9))]
-    begun = first_frames.begun(family, lambda: family, requests, recipe)
+    begun = first_frames.with_first_frames(family, lambda: family, requests, recipe)
     red = torch.tensor([1.0, -1.0, -1.0]).view(1, 3, 1, 1).expand(1, 3, 32, 64)
     mean = family.encode_media(red).chunk(2, dim=1)[0][:, :, None]
     assert [tuple(r.first_frame.shape) for r in begun if r.first_frame is not None] == [
@@ -48,5 +48,5 @@ def test_the_first_frame_is_what_the_autoencoder_takes_it_to_be(tmp_path: Path) 
     ]
     assert begun[0].first_frame is not None
     torch.testing.assert_close(begun[0].first_frame, mean)
-    with pytest.raises(RecipeError, match="no frames that come after"):
+    with pytest.raises(RecipeError, match="no following frames"):
         first_frames.refuse(family, [Request("a", Size(64, 32))])

@@ -20,7 +20,7 @@ from mezzotint.training.update import Update
 def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert world.train("proved", verb="prove", run__epochs=2, run__steps=None, run__seed=-1) == 0  # one for both
     said = capfd.readouterr().out
-    assert "are the same to the bit: 8 losses and norms" in said
+    assert "are bitwise identical: 8 losses and norms" in said
     assert "step 1/8" not in said
     assert not (world.root / "proved").exists()
     assert not list(world.root.glob(".*partial"))
@@ -36,8 +36,8 @@ def test_it_is_proved_of_two_processes(
     recipe, *words = world.words("proved", run__runtime=runtime, run__epochs=2, run__steps=None)
     assert main(["prove", recipe, *words, "--processes=2"]) == 0, capfd.readouterr().err
     printed = capfd.readouterr()
-    assert "8 steps of 2 processes in one go" in printed.out
-    assert "are the same to the bit: 8 losses and norms" in printed.out
+    assert "8 steps of 2 processes without interruption" in printed.out
+    assert "are bitwise identical: 8 losses and norms" in printed.out
     assert printed.err == ""
     assert not list(world.root.glob(".*partial"))
 
@@ -77,8 +77,8 @@ def test_one_bit_of_one_tensor_is_seen(tmp_path: Path) -> None:
         content = torch.tensor([1.0, -0.0 if number else 0.0])
         state.write(run.checkpoints, step=8, tensors={"w/a": content}, values={}, recipe_digest="")
     with pytest.raises(CheckpointError, match="the tensor w/a") as caught:
-        prove.compared(*runs)
+        prove.compare_runs(*runs)
     assert caught.value.code == "E1517"
     runs[1].metrics.write_text('{"step": 1, "loss": 0.25, "norm": 1.0, "samples_digest": "x"}\n')
     with pytest.raises(CheckpointError, match="step 1"):
-        prove.compared(*runs)
+        prove.compare_runs(*runs)

@@ -77,7 +77,7 @@ SPOILS: dict[Callable[[Any], Path], str] = {
     take_picture: "data: 03.png is gone",
     spoil_weights: "vae is not the one",
     spoil_checkpoint: "weights.safetensors is damaged",
-    spoil_recipe: "is not what the run wrote",
+    spoil_recipe: "has changed since the run wrote it",
 }
 
 
@@ -136,7 +136,7 @@ def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.Captu
     assert known["data"]["samples"] == 10
     assert 2 < len(known["data"]["shards"]) <= 10
     assert "torch" in known["environment"]["packages"]
-    assert known["environment"]["commit"] == commit.own()
+    assert known["environment"]["commit"] == commit.current_commit()
     assert main(["verify", str(tmp_path)]) == 2
     assert "error[E1515]" in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text(json.dumps({"schema": 9}))
@@ -147,13 +147,13 @@ def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.Captu
 def test_two_runs_are_told_apart(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = ran.root / "run"
     assert main(["diff", str(run), str(run)]) == 0
-    assert "the same to the bit in 1 logged steps" in capsys.readouterr().out
+    assert "bitwise identical in 1 logged steps" in capsys.readouterr().out
     another = shutil.copytree(run, tmp_path / "another")
     known = manifest.read(run)
     known["environment"]["commit"] = "ab12"
     (another / "manifest.json").write_text(json.dumps(known))
     assert main(["diff", str(run), str(another)]) == 0
-    assert f"commit: {commit.own()} → ab12" in capsys.readouterr().out
+    assert f"commit: {commit.current_commit()} → ab12" in capsys.readouterr().out
     model = ran.root / "base" / "exports" / "step-00000001"
     assert ran.wait(ran.fork("other", model__path=model, **SETTINGS | {"optim__lr": 5e-3, "run__seed": 3})) == 0
     assert main(["diff", str(run), str(ran.root / "other"), "--json"]) == 0
@@ -171,5 +171,5 @@ def test_two_runs_are_told_apart(ran: Any, capsys: pytest.CaptureFixture[str], t
     assert main(["diff", str(run), str(ran.root / "other")]) == 0
     page = capsys.readouterr().out
     assert "packages.torch" in page
-    assert "captions, repeats or weights differ; pictures are the same" in page
+    assert "captions, repeats or weights differ; images are the same" in page
     assert "differs from step 1 on" in page

@@ -22,7 +22,7 @@ def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
         reading = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
         assert str(reading.recipe.model.path) == "base"
         assert (Path(reading.recipe.run.folder or "").absolute(), reading.recipe.run.resume) == (run, resume)
-        assert any("is gone on with" in note for note in reading.notes)
+        assert any(note.startswith("resuming ") for note in reading.notes)
     with pytest.raises(CheckpointError, match="wolf"):
         continuing.with_run(read_text("schema: 1", overrides=["model.path='logs/wolf-{stamp}'"]))
     plain = read_text("schema: 1", overrides=["model.path=base"])
@@ -43,7 +43,7 @@ def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_on
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["optim.ema.rule=constant", "optim.ema.start='logs/fox-{stamp}'"]
-    with pytest.raises(CheckpointError, match="no run of this name has exported an average"):
+    with pytest.raises(CheckpointError, match="no run of this name has exported averaged weights"):
         continuing.with_run(read_text("schema: 1", overrides=words))
     run = run_at(tmp_path / "logs", "20260102-090000")
     run_at(tmp_path / "logs", "20260103-090000")

@@ -17,7 +17,7 @@ def test_settings_that_a_message_asks_for_stand_before_the_foreign_line() -> Non
         ("error[E1410]: out is there; add --replace", "--replace"),
         ("error[E1220]: got sample.guidance=3.5", ""),
     ):  # fmt: skip
-        assert their_flags(message, {}) == (f"write {words} before the lone `--`" if words else "")
+        assert their_flags(message, {}) == (f"write {words} before the `--`" if words else "")
 
 
 def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,4 +33,4 @@ def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch
         ("a/b.ckpt has 2 problems\n  given  data.path  E1007", "data.path is --data"),
         ("give --out, or data.path", "--out is --save, data.path is --data"),
     ):
-        assert their_flags(sentence, names) == (f"of this line: {flags}" if flags else "")
+        assert their_flags(sentence, names) == (f"in this command line: {flags}" if flags else "")

@@ -15,26 +15,26 @@ from mezzotint.tasks.reading import stamps
 def test_a_start_makes_a_folder_of_its_own_with_the_time(tmp_path: Path) -> None:
     open_name = tmp_path / "fox-{stamp}"
     run_at(tmp_path, "20260101-120000")
-    assert re.fullmatch(r"fox-\d{8}-\d{6}", stamps.settled(open_name, "never").name)
-    assert stamps.settled(tmp_path / "fox", "latest") == tmp_path / "fox"
+    assert re.fullmatch(r"fox-\d{8}-\d{6}", stamps.choose_folder(open_name, "never").name)
+    assert stamps.choose_folder(tmp_path / "fox", "latest") == tmp_path / "fox"
 
 
 def test_going_on_takes_the_newest_by_its_name_that_has_a_checkpoint(tmp_path: Path) -> None:
     open_name = tmp_path / "fox-{stamp}"
-    assert stamps.settled(open_name, "auto").parent == tmp_path
+    assert stamps.choose_folder(open_name, "auto").parent == tmp_path
     newest = run_at(tmp_path, "20260102-090000")
     run_at(tmp_path, "20260101-120000", step=900)
     run_at(tmp_path, "20260103-090000", step=None)
     run_at(tmp_path, "20260104-090000", name="foxes")
     (tmp_path / "fox-20260105").mkdir()
     for resume in ("auto", "latest"):
-        assert stamps.settled(open_name, resume) == newest
+        assert stamps.choose_folder(open_name, resume) == newest
 
 
 def test_nothing_to_go_on_with_is_said_with_what_is_there(tmp_path: Path) -> None:
     run_at(tmp_path, "20260103-090000", step=None)
-    with pytest.raises(CheckpointError, match=r"those that are there \(fox-20260103-090000\) have none") as caught:
-        stamps.settled(tmp_path / "fox-{stamp}", "latest")
+    with pytest.raises(CheckpointError, match=r"existing ones \(fox-20260103-090000\) have none") as caught:
+        stamps.choose_folder(tmp_path / "fox-{stamp}", "latest")
     assert caught.value.code == "E1507"
-    with pytest.raises(CheckpointError, match="none is there"):
-        stamps.settled(tmp_path / "elsewhere" / "fox-{stamp}", "latest")
+    with pytest.raises(CheckpointError, match="no such folder exists"):
+        stamps.choose_folder(tmp_path / "elsewhere" / "fox-{stamp}", "latest")

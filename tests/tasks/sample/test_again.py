@@ -23,12 +23,12 @@ def test_the_two_models_that_were_drawn_from_last_stay_open(monkeypatch: pytest.
         name: ModelSource(with_values(recipe, {"model.path": tmp_path / name}), name, is_model=True) for name in "abc"
     }
     drawer = again.Drawer()
-    first = drawer._opened(sources["a"], None, ())
-    assert drawer._opened(sources["b"], None, ()) is not first
-    assert drawer._opened(sources["a"], None, ()) is first
-    drawer._opened(sources["c"], None, ())
-    assert drawer._opened(sources["a"], None, ()) is first, "it was drawn from after b"
+    first = drawer._open_or_reuse(sources["a"], None, ())
+    assert drawer._open_or_reuse(sources["b"], None, ()) is not first
+    assert drawer._open_or_reuse(sources["a"], None, ()) is first
+    drawer._open_or_reuse(sources["c"], None, ())
+    assert drawer._open_or_reuse(sources["a"], None, ()) is first, "it was drawn from after b"
     assert opened == ["a", "b", "c"]
-    drawer._opened(sources["b"], None, ())
-    drawer._opened(sources["b"], "raw", ())
+    drawer._open_or_reuse(sources["b"], None, ())
+    drawer._open_or_reuse(sources["b"], "raw", ())
     assert opened == ["a", "b", "c", "b", "b"], "other weights are another model"

@@ -34,7 +34,7 @@ def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureF
     }  # fmt: skip
     assert len(bytes.fromhex(fingerprint)) == 32
     said = capsys.readouterr().out
-    assert f"1 picture in {out}; contact sheet: {out / 'contact.png'}" in said
+    assert f"1 image in {out}; contact sheet: {out / 'contact.png'}" in said
     assert (out / "contact.png").is_file()
 
 
@@ -88,7 +88,7 @@ def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
     out = tmp_path / "out"
     assert main(["sample", str(FOLDER), "--prompt", "a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
     assert sorted(drawn(out)) == ["000-0-seed0.png", "001-0-seed0.png"]
-    assert f"interrupted: 2 of 3 pictures in {out}; contact sheet: {out / 'contact.png'}" in capsys.readouterr().out
+    assert f"interrupted: 2 of 3 images in {out}; contact sheet: {out / 'contact.png'}" in capsys.readouterr().out
     with Image.open(out / "contact.png") as sheet:
         assert sheet.height > 2 * 160, "two rows"
 
@@ -99,6 +99,6 @@ def test_memory_that_does_not_suffice_is_named(
     def full(*_: Any, **__: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
-    monkeypatch.setattr("mezzotint.tasks.sample._drawing.drawn", full)
+    monkeypatch.setattr("mezzotint.tasks.sample._drawing.generate_images", full)
     assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
     assert "write --batch=1" in capsys.readouterr().err

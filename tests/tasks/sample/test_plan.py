@@ -90,7 +90,7 @@ def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_text("fine\na fox --w 64 --h 60\n")
     lines = {
-        "--size=65x64": "a picture of 65x64 cannot be drawn: its sides must be multiples of 8; 64x64 is near",
+        "--size=65x64": "an image of 65x64 cannot be generated: its sides must be multiples of 8; 64x64 is near",
         "--solver=eular": "did you mean euler?",
         f"--out={tmp_path}": f"{tmp_path / 'contact.png'}: already exists",
         f"--file={file}": f"{file} line 2: --h is 60; write a multiple of 8 of at least 8",

@@ -106,14 +106,14 @@ def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ([], "E1012", "nothing is named to draw from"),
-        (["a", "b"], "E1012", "'b' stands beside 'a'"),
+        ([], "E1012", "no model is given"),
+        (["a", "b"], "E1012", "got two models, 'a' and 'b'"),
         (["a", "--promt=x"], "E1012", "mezzotint sample has no option --promt; did you mean --prompt?"),
         (["a", "--prompt"], "E1012", "--prompt needs a value"),
         (["a", "--size=5by4"], "E1012", "512 for a square, or sdxl-1.46, got '5by4'"),
         (["a", "--seed=1,x"], "E1012", "--seed is a whole number, got 'x'"),
         (["a", "--seed=1", "--seed=2"], "E1012", "--seed is given twice"),
-        (["a", "--weights=old"], "E1012", "--weights is raw, or ema for the average, got 'old'"),
+        (["a", "--weights=old"], "E1012", "--weights is raw, or ema for averaged weights, got 'old'"),
         (["nosuch", "--prompt=x"], "E1074", "nosuch is neither a model, nor a run folder, nor a recipe"),
         ([str(FOLDER.parent), "--prompt=x"], "E1074", "neither a model"),
         ([str(FOLDER)], "E1072", "write --prompt="),

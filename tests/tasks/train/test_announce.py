@@ -62,9 +62,9 @@ def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) ->
 def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[Path, list[str], str]) -> None:
     root, _, said = begun
     first, second = [row for row in said.splitlines() if row.startswith(("  model        ", "  or "))]
-    assert first.endswith("step-00000001-ema (the average of the weights, usually the better one)")
+    assert first.endswith("step-00000001-ema (averaged weights, usually the better ones)")
     assert second.endswith("step-00000001 (the weights of the last step)")
-    assert said.splitlines()[-1] == "to draw: mezzotint sample run --prompt='…'"
+    assert said.splitlines()[-1] == "generate images with: mezzotint sample run --prompt='…'"
     assert "steps         1, the last in epoch 1\n" in (root / "run" / "logs" / "report.txt").read_text()
 
 
@@ -82,7 +82,7 @@ def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[
 )
 def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[str], more: str) -> None:
     reading = read_text("schema: 1", overrides=settings)
-    line = announce.further(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
+    line = announce.extension_line(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
     assert line.endswith(f"'run.extend={more}'")
     longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.extend
     assert longer is not None

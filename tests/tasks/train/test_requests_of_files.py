@@ -33,7 +33,7 @@ def test_a_run_draws_saves_and_stops_when_a_file_says_so_and_ends_with_the_same_
     assert sorted(path.name for path in folder.samples.glob("step-*")) == ["step-00000000", "step-00000002"]
     assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["step-00000003", "step-00000004"]
     assert folder.events()[-1] | {"time": ""} == {"event": "stopped", "signal": 15, "step": 4, "time": ""}
-    assert "a file asks for it: draw" in folder.log.read_text()
+    assert "requested by a file: draw" in folder.log.read_text()
     assert list(folder.requests.iterdir()) == []
     monkeypatch.undo()
     (folder.requests / "stop").touch()  # asked of an attempt that has ended
@@ -45,7 +45,7 @@ def test_a_run_draws_saves_and_stops_when_a_file_says_so_and_ends_with_the_same_
 def test_pictures_of_a_run_that_draws_none_are_told_of(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Requests, "take", lambda self: ["draw"])
     assert world.train("none", run__steps=1, run__preview__every=None) == 0
-    assert "this run draws none" in (world.root / "none" / "run.log").read_text()
+    assert "this run has none" in (world.root / "none" / "run.log").read_text()
 
 
 def test_where_settings_were_given_is_written_and_kept_on_the_way(world: Any) -> None:

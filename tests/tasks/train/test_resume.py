@@ -113,8 +113,8 @@ def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_be
         assert world.train("run", verb=verb, **settings | {"optim__lr": 2e-3}) == 2
         page, said = capsys.readouterr()
         assert "not bit-exact from there" not in page, "nothing goes on from there"
-        assert "train goes on from there" not in page
-        assert "or begin a new run beside it: run.name=fox-2\n" in said, verb
+        assert "train resumes from it" not in page
+        assert "or start a new run: run.name=fox-2\n" in said, verb
         assert "E1510" in said, verb
         assert "E1513" in said, verb
     assert world.train("run", **settings | {"run__name": "fox-2", "optim__lr": 2e-3}) == 0

@@ -42,7 +42,7 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     capsys.readouterr()
     assert world.train("back", **SETTINGS) == 0
     said = capsys.readouterr().out
-    assert "back to the checkpoint of step 4 (1 of 3); the batches up to step 7 are left out" in said
+    assert "rolled back to the checkpoint of step 4 (1 of 3); the batches up to step 7 are skipped" in said
     assert events(world.root / "back")[0] | {"time": ""} == {
         "event": "rolled-back", "time": "", "to": 4, "at": 7, "number": 1, "rate": 1.0,
     }  # fmt: skip

@@ -17,7 +17,7 @@ def test_a_new_run_never_writes_over_a_recipe_that_is_not_its_own(tmp_path: Path
     folder = RunFolder(tmp_path).open()
     run_files.refuse_foreign_recipe(folder)
     folder.recipe.write_text("# mine\nschema: 1\n")
-    with pytest.raises(RecipeError, match=r"recipe\.yaml: lies there already") as caught:
+    with pytest.raises(RecipeError, match=r"recipe\.yaml: exists, and no run has written it") as caught:
         run_files.refuse_foreign_recipe(folder)
     assert caught.value.code == "E1162"
     folder.record("started", step=0)  # a run's own, which its owner may have edited

@@ -1,4 +1,4 @@
-"""What a check has seen of a recipe: filled by `check.py`, shown by `page.py`."""
+"""The results of a check: filled in by `check.py`, printed by `page.py`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from mezzotint.weights.model_files import ModelFiles
 
 @dataclass(slots=True)
 class Checked:
-    """What is not known is None or empty, and `problems` says why. description: see `describe`. lost: captions that the
-    text encoder truncates. notes: sentences about what will run and may not be
-    meant. names: where pictures are batched by name, how each name fills its buckets (`batch_report.HEAD`). at_hand:
-    bytes of memory free on the device, None where nobody tells. ways: in which a run that does not fit would."""
+    """What is not known is None or empty, and `problems` contains the reason. description: see `describe`. lost:
+    captions that the text encoder truncates. notes: sentences about what will run but may not be intended. names: where
+    images are batched by name, how each name fills its buckets (`batch_report.HEAD`). free_memory: free bytes on the
+    device, None if unknown. ways: settings with which a run that does not fit would fit."""
 
     reading: Reading
     recipe: Recipe
@@ -47,7 +47,7 @@ class Checked:
     caches: tuple[CacheNeed, ...] = ()
     disk: Disk | None = None
     dry: DryRun | None = None
-    at_hand: int | None = None
+    free_memory: int | None = None
     ways: Sequence[Way] = ()
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
@@ -55,11 +55,11 @@ class Checked:
 
     @property
     def fits(self) -> bool | None:
-        """Whether a step's peak is no more than what is free; None where one of them is not known."""
-        return None if self.memory is None or self.at_hand is None else self.memory.peak <= self.at_hand
+        """Whether a step's peak is at most the free memory; None if either is not known."""
+        return None if self.memory is None or self.free_memory is None else self.memory.peak <= self.free_memory
 
     def largest_batches(self) -> dict[Size, int]:
-        """The samples of the largest batch of each bucket that has one, over all processes."""
+        """The samples of the largest batch of each bucket that has batches, over all processes."""
         return estimates.largest_batches(self.buckets)
 
     def model_files(self) -> ModelFiles:
@@ -69,14 +69,14 @@ class Checked:
         return self._opened
 
     @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """An error of the reader's world within is kept, each once, and the check goes on."""
+    def collecting_problems(self) -> Iterator[None]:
+        """Context in which a MezzotintError is added to the problems, and the check continues."""
         try:
             yield
         except MezzotintError as error:
-            self.keep(error)
+            self.add_problem(error)
 
-    def keep(self, error: MezzotintError) -> None:
-        """Adds a problem that is not among the others yet."""
-        if (error.code, error.message) not in [(known.code, known.message) for known in self.problems]:
+    def add_problem(self, error: MezzotintError) -> None:
+        """Adds a problem, unless it is already listed."""
+        if (error.code, error.message) not in [(each.code, each.message) for each in self.problems]:
             self.problems.append(error)

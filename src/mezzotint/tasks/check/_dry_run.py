@@ -1,5 +1,5 @@
-"""The dry pass of `check`: two real steps with real batches, to say how long the run would take. Nothing of the run is
-touched: what a cache would hold is made in a folder that goes again, and the trained weights are thrown away."""
+"""The dry run of `check`: two real steps with real batches, to estimate how long the run would take. The run's files
+are not touched: caches are written to a temporary folder, and the trained weights are discarded."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DryRun:
 
     @property
     def seconds_a_step(self) -> float:
-        """The last step's: the first one warms up."""
+        """Seconds of the last step; the first one includes warm-up."""
         return self.seconds[-1]
 
     @property
@@ -49,48 +49,49 @@ class DryRun:
 
 
 def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1) -> DryRun:
-    """Runs the first two steps (one, where the run has one) as the first of so many processes would, alone.
+    """Runs the first two steps (one for a run of one step) as the first of so many processes would, in a single
+    process.
 
     Raises OutOfMemory E1751 when the device is too small, and whatever loading and encoding raise.
     """
-    shortage = assemble.named_shortage("the dry pass ran out of memory", less_memory(recipe))
+    shortage = assemble.named_shortage("the dry run ran out of memory", less_memory(recipe))
     with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, shortage:
         values = {"data.cache.path": Path(folder), "run.runtime": "single", "run.folder": Path(folder, "run")}
-        alone = with_values(recipe, values)
-        with closing(open_runtime(alone.run, Launch())) as runtime:
-            files = assemble.open_files(alone)
-            caches = assemble.open_caches(alone, files)
-            seen = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), alone.data)]
-            cache.fill_rows(alone, files, runtime, seen, caches, say=lambda line: None)
-            resolved = resolve(alone, min(STEPS, steps))
+        single = with_values(recipe, values)
+        with closing(open_runtime(single.run, Launch())) as runtime:
+            files = assemble.open_files(single)
+            caches = assemble.open_caches(single, files)
+            rows = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), single.data)]
+            cache.fill_rows(single, files, runtime, rows, caches, say=lambda line: None)
+            resolved = resolve(single, min(STEPS, steps))
             model = assemble.open_model(resolved, files, runtime)
             opened = assemble.open_trainer(resolved, runtime, dataset, caches, model, world_size=processes)
             with opened as trainer:
-                return _timed(trainer)
+                return _run_timed(trainer)
 
 
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
-    seen = []
+    visited = []
     for step in range(steps):
         number, place = dataset.timeline.locate(step)
         epoch = dataset.timeline.epoch(number)
         for batch in np.flatnonzero(epoch.step_of == place):
-            seen.append(epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]])
-    return np.unique(dataset.rows[np.concatenate(seen)]).astype(np.int32)
+            visited.append(epoch.order[epoch.starts[batch] : epoch.starts[batch + 1]])
+    return np.unique(dataset.rows[np.concatenate(visited)]).astype(np.int32)
 
 
-def _timed(trainer: Trainer) -> DryRun:
+def _run_timed(trainer: Trainer) -> DryRun:
     runtime = trainer.runtime
     if runtime.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(runtime.device)
     seconds: list[float] = []
     report: StepReport | None = None
-    began = time.perf_counter()
+    started = time.perf_counter()
     for batches in trainer.batches:
         report = trainer.train_step(batches).result()  # waits for the device
         now = time.perf_counter()
-        seconds.append(now - began)
-        began = now
+        seconds.append(now - started)
+        started = now
     assert report is not None
     peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else 0
     return DryRun(tuple(seconds), report.samples, peak, str(runtime.device))

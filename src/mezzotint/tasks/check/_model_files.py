@@ -1,4 +1,4 @@
-"""What lies in a model's folder, told from configurations and headers: components, their files, their parameters."""
+"""The contents of a model's folder, read from configurations and headers: components, their files, their parameters."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from mezzotint.weights.single_file.standalone import ExpectedPart, open_vae
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A folder of the model. part: the part of the family that it holds, "" for others. file: of its weights, "" when
-    it has none. bytes: of all its files. parameters: numbers in its weights, by the header. types: of these numbers as
-    the file names them."""
+    """A folder of the model. part: the part of the family that it contains, "" for none. file: the file of its weights,
+    "" without weights. bytes: size of all its files. parameters: number of its weights, by the header. types: their
+    types, as the file names them."""
 
     name: str
     part: str
@@ -45,20 +45,20 @@ class Component:
 def components(
     settings: ModelSettings, parts: Mapping[str, nn.Module], opened: Callable[[], ModelFiles] | None = None
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model's folder, sorted, and everything that keeps them from being loaded.
+    """The components of a model's folder, sorted, and the errors that keep them from being loaded.
 
-    settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} when they
-    could not be read. opened: the model's files, where somebody has them. No tensor is loaded. A component that holds
-    no part is listed and never complained about.
+    settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} if they
+    could not be read. opened: opens the model's files, if they are open already. No tensor is loaded. A component that
+    contains no part of the family is listed and not checked.
     """
     try:
         kind: type[ModelFamily] = registry.find("families", settings.family).Family
         opened = opened or partial(kind.files.of, settings)
-        own = None if kind.spec.layout else opened().stored_parts(parts)
+        stored = None if kind.spec.layout else opened().stored_parts(parts)
     except WeightsError as error:
         return (), [error]
-    if own is not None:
-        return _of_parts(own, parts)
+    if stored is not None:
+        return _components_of_parts(stored, parts)
     held, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
     if settings.over and not problems:
         try:
@@ -73,7 +73,7 @@ def _in_folder(
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     problems: list[WeightsError] = []
     if not parts and not (settings.path / "model_index.json").is_file():
-        return (), []  # which is why there are no parts, and has been said
+        return (), []  # the reason why there are no parts, reported before
     try:
         folder = open_folder(settings.described_by)
     except WeightsError as error:
@@ -94,10 +94,10 @@ def _in_folder(
     return tuple(held), problems
 
 
-def _of_parts(
+def _components_of_parts(
     stored: Mapping[str, Stored | None], parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model whose parts lie apart, each by its part's name. bytes: of their tensors."""
+    """The components of a model whose parts are separate files, each by its part's name. bytes: of their tensors."""
     held, problems = [], []
     for part, weights in sorted(stored.items()):
         if weights is None:
@@ -106,15 +106,15 @@ def _of_parts(
         held.append(_stored(part, part, weights.place.name, weights.header()))
         try:
             in_file = {name: info.shape for name, info in weights.header().items()}
-            state.require_shapes(weights.place, _own_shapes(parts[part]), in_file)
+            state.require_shapes(weights.place, _shapes_without_adapter(parts[part]), in_file)
         except WeightsError as error:
             problems.append(error)
     return tuple(held), problems
 
 
-def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Of a network's tensors, by its own names, without an adapter that is put on it, and with matrices whole that are
-    in few bits."""
+def _shapes_without_adapter(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Shapes of a network's tensors by name, without an applied adapter; quantized matrices have their original
+    shape."""
     added = {id(each.parameter) for each in trained(module)}
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) not in added}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | {
@@ -148,10 +148,10 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
 
 
 def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Component:
-    """What `model.vae` names. bytes: of its tensors."""
+    """The component that `model.vae` names. bytes: of its tensors."""
     config, where = folder.config("vae"), folder.root / "vae" / "config.json"
-    own = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
-    other = open_vae(path, own, what=family_spec(settings.family).called)
+    expected = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
+    other = open_vae(path, expected, what=family_spec(settings.family).called)
     component = _stored("vae", "vae", other.place.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
     _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
@@ -170,7 +170,7 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
         if part and settings.weights == "files":
             raise WeightsError(
                 f"{path}: has a configuration and no weights; give the path of a complete model, "
-                "or write model.weights=random to train from nothing",
+                "or set model.weights=random to train from scratch",
                 code="E1407",
             )
         return Component(path.name, part, "", _bytes(path), 0, ())
@@ -180,22 +180,22 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
-        own = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in trained(module))
-        _require_count(weights.path, component.parameters, own)
+        expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in trained(module))
+        _require_count(weights.path, component.parameters, expected)
     return component
 
 
 def _require_count(path: Path, stored: int, described: int) -> None:
     if stored != described:
         raise WeightsError(
-            f"{path}: holds {stored:,} numbers, its config.json describes {described:,}; configuration and weights are "
-            "of different models, or the file is not whole",
+            f"{path}: contains {stored:,} weights, but its config.json describes {described:,}; the two "
+            "belong to different models, or the file is incomplete",
             code="E1405",
         )
 
 
 def _component_of(part: str, module: nn.Module, folder: ModelFolder) -> str:
-    """The folder of a part: that of its name, or the first that model_index.json gives to the part's class."""
+    """The folder of a part: the one with its name, or the first that model_index.json assigns to the part's class."""
     if folder.has(part):
         return part
     names = {kind.__name__ for kind in type(module).__mro__}

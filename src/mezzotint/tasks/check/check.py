@@ -1,7 +1,7 @@
-"""The verb `check`: reads everything and trains nothing. Recipe, files, parameters, batches, memory, disk, and, with
-`--dry`, time. Everything that would keep the run from starting is told together.
+"""The command `check`: reads everything and trains nothing. Recipe, files, parameters, batches, memory, disk, and, with
+`--dry`, time. All problems that would keep the run from starting are reported together.
 
-Nothing is written but the index of the data set, in the cache folder.
+It writes only the index of the data set, in the cache folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, MetaModel, described, memory_of
-from mezzotint.tasks.holding import at_hand as _memory_at_hand
+from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
@@ -51,24 +51,24 @@ from mezzotint.training.checkpoints.background_save import ROOM
 from mezzotint.weights.folder import publishing
 
 _OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")
-"""What is wrong when a path leads nowhere, or to something else: alone it is not shown below a report on half of the
-run."""
+"""Codes of paths that do not exist or contain something else: if nothing else is wrong, the page about half of the run
+is left out."""
 
 
 _PARTS = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "optim", "E17": "disk", "E18": "run"}
-"""Which part of the request a problem concerns, by its code."""
+"""The part of the recipe that a problem concerns, by its code."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint check RECIPE key=value … [--json] [--all] [--deep] [--dry] [--processes=N]`. Returns 0 when the recipe
     can run, 5 when it does not fit into memory.
 
-    Raises the one problem that there is, or a RecipeError with all of them when they are several.
+    Raises the only problem, or a RecipeError with all of several.
     """
     reading, line = parse_with(arguments, "check")
     launch = Launch.read()
     if launch.rank:
-        return 0  # the first process looks for all
+        return 0  # the first process checks for all
     processes = line.whole("--processes", 1) or launch.world_size
     words = line.written(leaving=[switch.name for switch in line.command.options])
     checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, words=words)
@@ -77,18 +77,18 @@ def run(arguments: Sequence[str]) -> int:
     elif not checked.problems or any(error.code not in _OF_PATHS for error in checked.problems):
         print("\n".join(page.page(checked, every_setting="--all" in line)))
     sys.stdout.flush()  # before the problems, which go to stderr
-    _raise(checked)
+    _raise_problems(checked)
     return OutOfMemory.exit_status if checked.fits is False else 0
 
 
 def check(
     reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, words: Sequence[str] = ()
 ) -> Checked:
-    """Looks at everything. Problems are in the answer; none of them is raised. deep: pictures are decoded, whatever
-    data.verify says. words: what stands behind other verbs to do the same."""
+    """Checks everything. Problems are in the result; none is raised. deep: decode images, regardless of data.verify.
+    words: those after another command with the same recipe, for printed command lines."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
-    with checked.gathering():
+    with checked.collecting_problems():
         checked.device = device_for(checked.recipe.run, Launch())
     recorded = _recorded_run(checked)
     of_run = recorded.recipe if recorded else None
@@ -98,7 +98,7 @@ def check(
     _look_at_settings(checked)
     kept = recorded.gradient_sums(checked.recipe) if recorded else None
     outline = _look_at_model(checked, kept)
-    with checked.gathering():
+    with checked.collecting_problems():
         text_files.require(checked.recipe, words)
     _look_at_data(checked, outline, deep=deep)
     outline = outline if kept else _choose_sums(checked, outline)
@@ -108,7 +108,7 @@ def check(
         _look_at_memory(checked, outline)
     _look_at_writing(checked)
     if checked.dataset is not None:
-        with checked.gathering():  # reads the file of prompts
+        with checked.collecting_problems():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
     folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
@@ -116,14 +116,14 @@ def check(
     if checked.memory is not None:
         _look_at_disk(checked, checked.memory, folder)
     if dry and not checked.problems and checked.dataset is not None and checked.length is not None:
-        with checked.gathering():
+        with checked.collecting_problems():
             checked.dry = dry_run(checked.recipe, checked.dataset, checked.length.steps, processes=processes)
     return checked
 
 
 def _recorded_run(checked: Checked) -> resume.Recorded | None:
-    """Of the checkpoint that a run would resume from here, None for a new run. Problems of the checkpoint come
-    later."""
+    """What the checkpoint records that the run would resume from, None for a new run. Problems of the checkpoint are
+    reported later."""
     with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
         folder = RunFolder(folder_of(checked.reading, checked.recipe))
         return resume.recorded(checked.recipe.run.resume, folder)
@@ -132,24 +132,24 @@ def _recorded_run(checked: Checked) -> resume.Recorded | None:
 
 def _look_at_settings(checked: Checked) -> None:
     recipe = checked.recipe
-    with checked.gathering():
+    with checked.collecting_problems():
         assemble.refuse_empty_shares(recipe, checked.processes)
-    with checked.gathering():
+    with checked.collecting_problems():
         holding.refuse_in_backward(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
-            what = f"the learning rate of {part} is 0, so that it cannot move"
-            remedy = "set optim.lr or optim.part_lr above 0, or take it out of model.train"
-            checked.keep(RecipeError(f"{what}; {remedy}", code="E1602"))
-    checked.at_hand = _memory_at_hand(checked.device, recipe.run.memory_limit)
+            what = f"the learning rate of {part} is 0, so it cannot change"
+            remedy = "set optim.lr or optim.part_lr above 0, or remove it from model.train"
+            checked.add_problem(RecipeError(f"{what}; {remedy}", code="E1602"))
+    checked.free_memory = free_device_memory(checked.device, recipe.run.memory_limit)
 
 
 def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
     """The model by its configurations; None where it cannot be described or does not fit the recipe. sums: see
     `MetaModel`."""
     outline, fits, recipe = None, False, checked.recipe
-    with checked.gathering():
+    with checked.collecting_problems():
         outline = MetaModel(recipe, checked.device.type, sums)
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
@@ -159,7 +159,7 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(recipe.model, parts, checked.model_files)
     for problem in problems:
-        checked.keep(problem)
+        checked.add_problem(problem)
     start = ema_start.settings_of(recipe)
     if start is not None and outline is not None:
         _look_at_ema_start(checked, outline, start)
@@ -167,20 +167,20 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
 
 
 def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
-    """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
-    with checked.gathering():
+    """Checks by its configurations that the EMA can start from the model that `optim.ema.start` names."""
+    with checked.collecting_problems():
         family = described(type(outline.family), start)[1]
         shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
         ema_start.refuse_another(start.path, ema_start.named(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
-            checked.keep(problem)
+            checked.add_problem(problem)
 
 
 def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
     recipe, note = class_pictures.as_checked(checked.recipe)
     recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
-    with checked.gathering():
+    with checked.collecting_problems():
         runtime = Runtime(checked.device, Launch(), recipe.run)
         dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
         steps = length_in_steps(recipe, dataset.timeline)
@@ -194,26 +194,30 @@ def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) ->
             denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
-        with checked.gathering():
+        with checked.collecting_problems():
             captions = checked.recipe.data.captions
             checked.lost = long_captions.lost_words(outline.family, checked.dataset.catalogue, captions)
 
 
 def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
-    """The model with the type of its gradients' sums, which memory decides where the recipe leaves it open."""
+    """The model with the type of its gradient sums, chosen by memory where the recipe leaves it open."""
     if outline is None or checked.dataset is None or not sums_are_open(checked.recipe):
         return outline
     sums: GradientSums = "same"
-    with checked.gathering():
+    with checked.collecting_problems():
         sums, sentence = room.choose_gradient_sums(
-            checked.recipe, checked.largest_batches(), outline.device, processes=checked.processes, free=checked.at_hand
+            checked.recipe,
+            checked.largest_batches(),
+            outline.device,
+            processes=checked.processes,
+            free=checked.free_memory,
         )
         checked.notes.append(sentence)
     return MetaModel(checked.recipe, outline.device, sums)
 
 
 def _describe(checked: Checked, outline: MetaModel | None) -> None:
-    """The account of the run that `train` prints, too, and the notes that belong to it."""
+    """The description of the run that `train` prints, too, and its notes."""
     launch = Launch.read()
     if launch.world_size != checked.processes:
         launch = replace(launch, world_size=checked.processes, local_size=checked.processes)
@@ -232,7 +236,7 @@ def _describe(checked: Checked, outline: MetaModel | None) -> None:
 
 
 def _advise(checked: Checked, outline: MetaModel | None) -> None:
-    """What is usually done otherwise, and how large a file gets that is asked for."""
+    """Notes on unusual settings, and on the size of the schedule file."""
     recipe, dataset, length = checked.recipe, checked.dataset, checked.length
     prediction = outline.prediction if outline is not None else None
     steps = length.steps if length is not None else None
@@ -248,12 +252,12 @@ def _advise(checked: Checked, outline: MetaModel | None) -> None:
 
 
 def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
-    batches, processes, free = checked.largest_batches(), checked.processes, checked.at_hand
-    with checked.gathering():
+    batches, processes, free = checked.largest_batches(), checked.processes, checked.free_memory
+    with checked.collecting_problems():
         if checked.recipe.run.offload.blocks == "auto":
             outline.blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
             checked.notes.append(sentence)
-        with checked.gathering():
+        with checked.collecting_problems():
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
         if checked.fits is False and free is not None:
@@ -263,45 +267,45 @@ def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(
-                "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
+                "activations are counted as with torch's attention: those of xformers cannot be estimated"
             )
         copy, free = checked.memory.copy, free_memory()
         if copy and free is not None:
             free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
             if free < ROOM * copy:
                 checked.notes.append(
-                    f"a copy for a checkpoint takes {size(copy)}, and {size(free)} of the host's memory are "
+                    f"a copy for a checkpoint takes {size(copy)}, and {size(free)} of host memory are "
                     "free for it: training waits while one is written, as with run.save.asynchronous=false"
                 )
 
 
 def _look_at_writing(checked: Checked) -> None:
     run = checked.recipe.run
-    with checked.gathering():
+    with checked.collecting_problems():
         exports.require_possible(checked.recipe)
-    with checked.gathering():
+    with checked.collecting_problems():
         if run.wandb.mode != "off":
             wandb_log.package(run.wandb)
-    with checked.gathering():
+    with checked.collecting_problems():
         if run.export.folder is not None:
             publishing.refuse_others(run.export.folder)
 
 
 def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str]) -> None:
-    """Whether `train` would start here or go on, without hashing a checkpoint."""
+    """Whether `train` would start or resume, without hashing a checkpoint."""
     recipe, how = checked.recipe, checked.recipe.run.resume
-    with checked.gathering():
+    with checked.collecting_problems():
         folder.refuse_links()
-        there = state.listed(folder.checkpoints)
-        start = there[0] if there and how != "never" else None
-        if how not in ("auto", "latest") or (how == "latest" and not there):
+        existing = state.listed(folder.checkpoints)
+        start = existing[0] if existing and how != "never" else None
+        if how not in ("auto", "latest") or (how == "latest" and not existing):
             start = resume.choose(how, folder, f"mezzotint train {checked.reading.name}").checkpoint
         if start is not None:
             _compare(checked, start, lambda allowed: announce.allowing(recipe, allowed, words, Launch()))
 
 
 def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
-    """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change. line: see
+    """Compares the recipe with that of a checkpoint. Raises RecipeError with every refused change. line: see
     `resume.with_line`."""
     refuse_older_checkpoint(checkpoint)
     recorded = _recorded(checkpoint)
@@ -318,12 +322,12 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
         problems += data_changed(allowed)
     if problems:
         raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
-    checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
+    checked.notes.append(f"the run folder has {checkpoint.name}: train resumes from it")
     checked.notes += [f"not bit-exact from there: {one}" for one in inexact]
 
 
 def _recorded(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself: `recipe` and `identity`, as JSON. Raises CheckpointError E1501."""
+    """What a checkpoint records: `recipe` and `identity`, as JSON. Raises CheckpointError E1501."""
     try:
         values: dict[str, Any] = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
         dict(values["recipe"]["optim"])
@@ -335,11 +339,11 @@ def _recorded(checkpoint: Path) -> dict[str, Any]:
 def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
     recipe, length = checked.recipe, checked.length
     if checked.dataset is not None:
-        with checked.gathering():
+        with checked.collecting_problems():
             captions = previews.captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, checked.model_files())
             checked.caches = estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
-    with checked.gathering():
+    with checked.collecting_problems():
         checked.disk = disk = estimates.disk(
             recipe,
             folder.path,
@@ -353,13 +357,13 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
-                f"all checkpoints and exports of the run take {size(disk.needed)}, {size(disk.free)} are "
-                f"free at {folder.path}: lower run.save.keep, export less often, or make room"
+                f"all checkpoints and exports of the run need {size(disk.needed)}, {size(disk.free)} are "
+                f"free at {folder.path}: lower run.save.keep, export less often, or free disk space"
             )
 
 
-def _raise(checked: Checked) -> None:
-    """One problem is raised as it is; several become one list."""
+def _raise_problems(checked: Checked) -> None:
+    """Raises one problem as it is, several as one list."""
     if len(checked.problems) == 1:
         raise checked.problems[0]
     listed: list[Problem] = []

@@ -1,4 +1,4 @@
-"""What a run will do and need, counted ahead: batches of each bucket, steps, exports, entries of the cache, disk."""
+"""Estimates of what a run will do and need: batches of each bucket, steps, exports, cache entries, disk."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mezzotint.tasks.check.memory import Memory, bytes_of
 from mezzotint.training.precision.policy import DTYPES
 
 LOOKED_UP = 200_000
-"""So many cache entries are looked for one by one; of more, only the number is told."""
+"""Up to so many cache entries are looked up one by one; of more, only the number is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRow:
-    """A bucket in the first epoch. visits: how often its pictures are to be seen. batches: how many it makes. largest:
-    samples of its largest batch. rest: visits that do not fill a batch; short, repeated, left_out: what becomes of
-    them under the remainder policy, as samples of the smaller batch, visits repeated, visits left out."""
+    """A bucket in the first epoch. visits: of its images. batches: their number. largest: samples of its largest batch.
+    rest: visits that do not fill a batch; short, repeated, left_out: how the remainder policy treats them, as samples
+    of the smaller batch, visits repeated, visits left out."""
 
     bucket: Size
     pictures: int
@@ -63,8 +63,8 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
-    """Entries of a kind ("latents", "text") that the run wants. present: how many are there; None when they are too
-    many to look for. missing_bytes: what is to be written."""
+    """Entries of a kind ("latents", "text") that the run needs. present: how many exist; None if there are too many to
+    look up. missing_bytes: still to be written."""
 
     kind: str
     entries: int
@@ -75,9 +75,9 @@ class CacheNeed:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What the run writes. checkpoint, export: bytes of one. kept: checkpoints that stay. there: checkpoints that lie
-    in the run folder already. exports: how many the run makes; None when wall time decides. free: bytes at the run
-    folder and at the cache folder; the same bytes when one_disk. cache: bytes still to be written."""
+    """What the run writes. checkpoint, export: bytes of one. kept: checkpoints that are kept. there: checkpoints
+    already in the run folder. exports: how many the run writes; None if wall time decides. free, free_cache: bytes at
+    the run folder and at the cache folder; the same bytes if one_disk. cache: bytes still to be written."""
 
     folder: Path
     cache_folder: Path
@@ -93,23 +93,23 @@ class Disk:
 
     @property
     def checkpoints(self) -> int:
-        """Bytes of all kept checkpoints, and of the one that is written before an old one goes."""
+        """Bytes of all kept checkpoints, and of the one that is written before an old one is deleted."""
         return (self.kept + 1) * self.checkpoint
 
     @property
     def needed(self) -> int:
-        """Bytes at the run folder for everything that the run will have written and kept."""
+        """Bytes at the run folder for everything that the run writes and keeps."""
         exports = self.export * (1 if self.exports is None else self.exports)
         return max(0, self.kept + 1 - self.there) * self.checkpoint + exports + (self.cache if self.one_disk else 0)
 
     @property
     def least(self) -> int:
-        """Bytes at the run folder without which it cannot save twice: the second is written beside the first."""
+        """The least bytes at the run folder for two checkpoints: the second is written before the first is deleted."""
         return max(1, 2 - self.there) * self.checkpoint + (self.cache if self.one_disk else 0)
 
 
 def bucket_rows(dataset: Dataset, recipe: Recipe) -> tuple[BucketRow, ...]:
-    """The buckets that hold pictures, from tall to wide, as the first epoch deals with them."""
+    """The buckets with images, from tall to wide, as the first epoch uses them."""
     settings, columns, epoch = recipe.data, dataset.timeline.columns, dataset.timeline.epoch(0)
     table = buckets.table(settings)
     count = partial(np.bincount, minlength=len(table))
@@ -142,31 +142,31 @@ def length(timeline: Timeline, steps: int) -> Length:
 
 
 def times_due(intervals: Sequence[Every], length: Length | None) -> int | None:
-    """How often something is due in a run, its end not counted; None when wall time decides, or the length is not
-    known. What two intervals want of one step counts once."""
+    """How often something is due in a run, without its end; None if wall time decides, or the length is not known. A
+    step that two intervals share counts once."""
     if length is None or any(every.unit == "minutes" for every in intervals):
         return None
     an_epoch = max(1, length.steps_an_epoch)
     gaps = {int(every.count) * (1 if every.unit == "steps" else an_epoch) for every in intervals}
-    several = (some for count in range(1, len(gaps) + 1) for some in combinations(gaps, count))
+    subsets = (subset for count in range(1, len(gaps) + 1) for subset in combinations(gaps, count))
     last = max(0, length.steps - 1)
-    return sum((last // math.lcm(*some)) * (1 if len(some) % 2 else -1) for some in several)  # each due step once
+    return sum((last // math.lcm(*subset)) * (1 if len(subset) % 2 else -1) for subset in subsets)  # each due step once
 
 
 def cache_needs(
     recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, extra_captions: Sequence[str]
 ) -> tuple[CacheNeed, ...]:
-    """What the caches that the recipe asks for will hold, pictures that are only measured included."""
-    seen = [(catalogue, rows) for catalogue, rows, _ in in_use(recipe, dataset)]
+    """What the caches of the recipe will contain, including images that are only measured."""
+    used = [(catalogue, rows) for catalogue, rows, _ in in_use(recipe, dataset)]
     needs = []
     if caches.latents is not None:
         latents = caches.latents
-        parts = [part for catalogue, rows in seen for part in _latents(recipe, latents, memory, catalogue, rows)]
+        parts = [part for catalogue, rows in used for part in _latents(recipe, latents, memory, catalogue, rows)]
         needs.append(_need("latents", parts))
     if caches.text is not None:
         row_bytes = bytes_of(memory.text_numbers, recipe.data.cache.dtype)
         addresses = np.concatenate(
-            [text_entries(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
+            [text_entries(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in used]
         )
         addresses = np.unique(addresses, axis=0)
         stored = caches.text.rows()
@@ -176,7 +176,7 @@ def cache_needs(
 
 
 def _need(kind: str, parts: Sequence[tuple[int, int | None, int]]) -> CacheNeed:
-    """parts: of entries of one size: how many, how many of them are there, bytes of one."""
+    """parts: for entries of one size: how many, how many of them exist, bytes of one."""
     present = [there for _, there, _ in parts if there is not None]
     return CacheNeed(
         kind,
@@ -209,8 +209,8 @@ def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
 
 
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
-    """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there; and of
-    the single file beside the folder, in its own type, or of the file of what is trained alone."""
+    """Bytes of one export: trained (or random) parts in the export's type, all others as stored; plus the single file
+    next to the folder, in its type, or the file with only the trained parts."""
     export = recipe.run.export
     numbers = {part.name: part.parameters for part in memory.parts}
     of_folder = DTYPES[export.dtype].itemsize
@@ -223,13 +223,13 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     if export.parts == "trained":
         return trained_file
     is_random = recipe.model.weights == "random"
-    anew = {name for name in numbers if is_random or name in recipe.model.train}
-    rewritten = sum(numbers[name] for name in anew) * of_folder
-    size = sum(component.bytes for component in files if component.part not in anew) + rewritten
+    rewritten_parts = {name for name in numbers if is_random or name in recipe.model.train}
+    rewritten = sum(numbers[name] for name in rewritten_parts) * of_folder
+    size = sum(component.bytes for component in files if component.part not in rewritten_parts) + rewritten
     if export.trained_file is not None:
         size += trained_file
     if export.single_file and export.single_file_dtype is None:
-        size += sum(c.bytes for c in files if c.part in numbers and c.part not in anew) + rewritten
+        size += sum(c.bytes for c in files if c.part in numbers and c.part not in rewritten_parts) + rewritten
     elif export.single_file:
         size += sum(numbers.values()) * of_file
     return size
@@ -239,8 +239,7 @@ def disk(
     recipe: Recipe, folder: Path, memory: Memory, *,
     there: int, export: int, exports: int | None, saves: int | None, cache: int,
 ) -> Disk:  # fmt: skip
-    """The disk at hand against what the run writes. exports, saves: how often it does before its end, where that is
-    known."""
+    """The free disk space and what the run writes. exports, saves: how often it does before its end, if known."""
     cache_folder = assemble.cache_folder(recipe)
     return Disk(
         folder=folder,
@@ -261,15 +260,15 @@ def refuse_full_disk(disk: Disk) -> None:
     """Raises StorageError E1710 when two checkpoints do not fit, E1711 when the cache does not."""
     if disk.cache > disk.free_cache:
         raise StorageError(
-            f"{disk.cache_folder}: the cache needs {disk.cache:,} bytes more and {disk.free_cache:,} are free; make "
-            "room, set data.cache.path to another disk, or data.cache.dtype=fp16",
+            f"{disk.cache_folder}: the cache needs {disk.cache:,} bytes more and {disk.free_cache:,} are free; free "
+            "disk space, set data.cache.path to another disk, or data.cache.dtype=fp16",
             code="E1711",
         )
     if disk.least > disk.free:
-        beside = ", the cache on the same disk included," if disk.one_disk and disk.cache else ""
+        with_cache = ", the cache on the same disk included," if disk.one_disk and disk.cache else ""
         raise StorageError(
-            f"{disk.folder}: two checkpoints{beside} need {disk.least:,} bytes and {disk.free:,} are free; make "
-            "room, or set run.folder to another disk",
+            f"{disk.folder}: two checkpoints{with_cache} need {disk.least:,} bytes and {disk.free:,} are free; free "
+            "disk space, or set run.folder to another disk",
             code="E1710",
         )
 

@@ -1,4 +1,4 @@
-"""What makes a run fit into memory: settings in an order in which those that change least come first, each counted."""
+"""Settings with which a run fits into memory, those that change the least first."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
 
 SPARE = 1.05
-"""What has to be free for a byte that is counted."""
+"""Free bytes required for each counted byte."""
 OFFLOAD = "run.offload.blocks"
 _OF_PASSES = ("run.micro_batch", "run.gradient_checkpointing.enabled", "data.batch_size")
 _BASES = ({"run.frozen_dtype": "int8"}, {"run.frozen_dtype": "nf4"})
-"""Smaller forms of an adapter's model."""
+"""Quantized base models of an adapter."""
 _UPDATES = (
     {"optim.clip.scope": "tensor", "optim.in_backward": True},
     {"optim.clip.scope": "tensor", "optim.in_backward": True, "optim.optimizer": {"kind": "adafactor"}},
 )
-"""Smaller updates of a whole model, of batches of one."""
+"""Updates that need less memory, for full fine-tuning with batches of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Settings under which a run fits, by path, and what it takes then."""
+    """Settings with which a run fits, by path, and the memory it needs then."""
 
     settings: Mapping[str, Any]
     memory: Memory
 
     def __str__(self) -> str:
         words = " ".join(f"{path}={_plain(value)}" for path, value in self.settings.items())
-        host = f", and {size(self.memory.on_host)} of the host's" if self.memory.on_host else ""
+        host = f", and {size(self.memory.on_host)} of host memory" if self.memory.on_host else ""
         return f"{words or 'as it is'} ({size(self.memory.step)}{host})"
 
 
@@ -51,12 +51,12 @@ def ways(
     of_card: bool = False,
     sums: GradientSums | None = None,
 ) -> list[Way]:
-    """Up to so many ways in which a run fits into a room of bytes, those that change least first; none where nothing
-    helps. batches: as of `memory_of`. device, sums: as of `MetaModel`. of_card: whether the room is a card's, wherever
-    this is counted; the host's memory is another one then."""
+    """Up to `most` ways in which a run fits into `room` bytes, those that change the least first; empty if nothing
+    helps. batches: as in `memory_of`. device, sums: as in `MetaModel`. of_card: whether `room` is the memory of a
+    graphics card, on whatever machine this is computed; host memory is then separate."""
     chosen: list[Way] = []
-    counting = _Counting(recipe, batches, device, processes, sums)
-    for settings in _tries(recipe, offloads=of_card or device != "cpu"):
+    counting = _MemoryCounter(recipe, batches, device, processes, sums)
+    for settings in _candidates(recipe, offloads=of_card or device != "cpu"):
         memory = counting.of(settings)
         if memory is not None and SPARE * (memory.step if of_card else memory.peak) <= room:
             chosen.append(Way(settings, memory))
@@ -66,8 +66,8 @@ def ways(
 
 
 @dataclass(slots=True)
-class _Counting:
-    """Counts a recipe under other settings; passes that are alike are made once."""
+class _MemoryCounter:
+    """Counts the memory of a recipe with other settings; equal passes are counted once."""
 
     recipe: Recipe
     batches: Mapping[Size, int]
@@ -75,29 +75,29 @@ class _Counting:
     processes: int
     sums: GradientSums | None = None
     _passes: dict[tuple[str, ...], Memory] = field(default_factory=dict)
-    _known: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
+    _cached: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
 
     def of(self, settings: Mapping[str, Any]) -> Memory | None:
-        """None for settings that the recipe cannot have."""
+        """The memory with these settings; None for settings that are invalid with the recipe."""
         plain = {path: value for path, value in settings.items() if path != OFFLOAD}
-        if str(plain) not in self._known:
-            self._known[str(plain)] = self._counted(plain)
-        known = self._known[str(plain)]
+        if str(plain) not in self._cached:
+            self._cached[str(plain)] = self._count(plain)
+        counted = self._cached[str(plain)]
         try:
-            other = _with(self.recipe, settings)
+            other = _with_settings(self.recipe, settings)
         except (MezzotintError, ValueError):
             return None
-        if known is None or OFFLOAD not in settings:
-            return None if known is None else known[1]
-        outline, memory = known
+        if counted is None or OFFLOAD not in settings:
+            return None if counted is None else counted[1]
+        outline, memory = counted
         outline.blocks = blocks_on_device(other)
         return with_offload(outline, memory)
 
-    def _counted(self, settings: Mapping[str, Any]) -> tuple[MetaModel, Memory] | None:
+    def _count(self, settings: Mapping[str, Any]) -> tuple[MetaModel, Memory] | None:
         of_passes = tuple(path for path in settings if path in _OF_PASSES)
         passes = self._passes.get(of_passes)
         try:
-            outline = MetaModel(_with(self.recipe, settings), self.device, self.sums)
+            outline = MetaModel(_with_settings(self.recipe, settings), self.device, self.sums)
         except (MezzotintError, ValueError):
             return None
         sizes = dict.fromkeys(self.batches, 1) if "data.batch_size" in settings else self.batches
@@ -107,21 +107,21 @@ class _Counting:
         return outline, memory
 
 
-def _with(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     for path, value in settings.items():
         recipe = replaced(recipe, path.split("."), value)
     return recipe
 
 
 def _smaller(recipe: Recipe) -> dict[str, Any]:
-    """What makes passes smaller and changes no number, where the recipe has it not."""
+    """Settings that make passes smaller and change no result, if the recipe does not have them."""
     has_one = recipe.data.batch_size == 1 or recipe.run.micro_batch == 1
     of_step = {} if has_one else {"run.micro_batch": 1}
     return of_step | ({} if recipe.run.gradient_checkpointing.enabled else {"run.gradient_checkpointing.enabled": True})
 
 
-def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
-    """Settings to be tried, each on top of the recipe."""
+def _candidates(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
+    """Settings to try, each on top of the recipe."""
     run, small = recipe.run, _smaller(recipe)
     offloads = offloads and run.offload.blocks is None and run.runtime != "fsdp" and not run.compile
     auto = {OFFLOAD: "auto"}
@@ -142,21 +142,21 @@ def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
 def choose_blocks(
     outline: MetaModel, batches: Mapping[Size, int], *, processes: int, free: int | None
 ) -> tuple[int | None, str]:
-    """How many blocks of the denoiser are on the device at once, where `run.offload.blocks` is auto; None for all of
-    them. With a sentence that says so. free: bytes of memory on the device, None where that is not known."""
+    """How many blocks of the denoiser are on the device at once if `run.offload.blocks` is auto, None for all of them;
+    and a sentence about it. free: bytes of memory on the device, None if unknown."""
     if free is None:
-        return 2, f"{OFFLOAD} is auto: 2, for how much memory is free is not known"
+        return 2, f"{OFFLOAD} is auto: 2, because the free memory is not known"
     outline.blocks = None
     memory = memory_of(outline, batches, processes=processes)
     if SPARE * memory.peak <= free:
-        return None, f"{OFFLOAD} is auto: all blocks have room on the device"
+        return None, f"{OFFLOAD} is auto: all blocks fit on the device"
     outline.blocks = 2
     count = at_once(with_offload(outline, memory), free)
     return count, f"{OFFLOAD} is auto: {count} of {len(memory.blocks)} blocks are on the device at once"
 
 
 def at_once(memory: Memory, room: int) -> int:
-    """How many blocks may be on the device at once, two at least. memory: counted with two of them."""
+    """How many blocks may be on the device at once, at least two. memory: counted with two."""
     more = int((room / SPARE - memory.step) // max(memory.blocks))
     return max(2, min(len(memory.blocks), 2 + more))
 

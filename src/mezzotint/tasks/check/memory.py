@@ -1,8 +1,8 @@
-"""How much memory a run takes, worked out from the model's configurations: nothing of its size is ever allocated.
+"""How much memory a run takes, computed from the model's configurations without allocating it.
 
-The model is opened as a run opens it, on the meta device, and then given fake tensors, which have shape, type and
-device and no values. On them the real code runs: the forward pass up to the loss, under the run's autocast, attention
-and recompute. What autograd keeps of that pass is counted, storage by storage.
+The model is opened as in a run, on the meta device, and gets fake tensors, which have shape, type and device but no
+values. The real code runs on them: the forward pass up to the loss, with the run's autocast, attention and recompute.
+What autograd saves of that pass is counted storage by storage.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from mezzotint.weights.model_files import ModelFiles
 
 @dataclass(frozen=True, slots=True)
 class PartMemory:
-    """A part of the model. parameters, trained: how many numbers. bytes: as it lies in memory while training, buffers
-    included. loaded: whether training computes with it (what is cached does not)."""
+    """A part of the model. parameters, trained: number of weights. bytes: in memory during training, including buffers.
+    loaded: whether training computes with it (cached parts are not loaded)."""
 
     name: str
     parameters: int
@@ -56,10 +56,10 @@ class PartMemory:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What a forward pass keeps for the backward pass. samples: of one micro-batch. kept: bytes, casts of weights under
-    autocast included, parameters not. again: bytes of the largest block that is computed again, which the backward pass
-    needs on top; 0 without recompute. with_gradients: the most bytes of both and of gradients at any time of a backward
-    pass that begins without any: gradients come while what is kept goes."""
+    """What a forward pass saves for the backward pass. samples: of one micro-batch. kept: bytes, including casts of
+    weights under autocast, excluding parameters. again: bytes of the largest recomputed block, which the backward pass
+    needs on top; 0 without recompute. with_gradients: the peak of both and gradients in a backward pass that starts
+    without gradients: they are allocated while activations are freed."""
 
     samples: int
     kept: int
@@ -68,17 +68,17 @@ class Activations:
 
     @property
     def bytes(self) -> int:
-        """Both together: what must fit beside the weights."""
+        """Both together: what must fit in addition to the weights."""
         return self.kept + self.again
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
-    smaller weights. ema_is_apart: the average lies in the host's memory. activations: of the buckets that may
-    need most. update: what the update takes on top while it works, when activations are gone. loading: what lies there
-    at most before the first pass. checkpoint: of one. copy: of the host's memory, while one is written and training
-    goes on; 0 where training waits. text_numbers: numbers that a cache keeps of a caption."""
+    """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies of weights
+    in a smaller type. ema_is_apart: the EMA is in host memory. activations: of the buckets that may need most. update:
+    temporary tensors of the optimizer step, when activations are freed. loading: the peak before the first pass.
+    checkpoint: of one. copy: of host memory while a checkpoint is written and training continues; 0 if training waits.
+    text_numbers: values that a cache stores for a caption."""
 
     parts: tuple[PartMemory, ...]
     weights: int
@@ -95,16 +95,16 @@ class Memory:
     grid: Grid
     text_numbers: int
     adapter: str = ""
-    """What is trained in the place of the parts' weights, in words."""
+    """The adapter that is trained instead of the parts' weights, as text."""
     on_host: int = 0
-    """Bytes of the host's memory that `run.offload` takes: of blocks, and of whatever is not on the device."""
+    """Bytes of host memory that `run.offload` takes: blocks, and everything else that is not on the device."""
     update_is_apart: bool = False
-    """Whether masters, gradients, the optimizer's states and the update are the host's."""
+    """Whether masters, gradients, optimizer states and the update are in host memory."""
     blocks: tuple[int, ...] = ()
-    """Bytes of the denoiser's blocks, those of an adapter on them left out."""
+    """Bytes of the denoiser's blocks, without an adapter on them."""
     gradients_stand: bool = True
-    """Whether all gradients lie there while a forward pass keeps its activations: with several micro-batches a step,
-    and with several processes, whose buckets stay. Otherwise they come as activations go."""
+    """Whether all gradients are allocated during the forward pass: with several micro-batches a step, and with several
+    processes, whose buckets stay. Otherwise they are allocated while activations are freed."""
 
     @property
     def worst(self) -> int:
@@ -113,7 +113,7 @@ class Memory:
 
     @property
     def steady(self) -> int:
-        """What lies on the device all the time."""
+        """What is on the device all the time."""
         if self.update_is_apart:
             return self.weights
         average = 0 if self.ema_is_apart else self.ema
@@ -122,7 +122,7 @@ class Memory:
     @property
     def step(self) -> int:
         """A step's peak, of its passes or of its update."""
-        if self.update_is_apart:  # a gradient is there until it is sent
+        if self.update_is_apart:  # a gradient stays until it is sent
             return self.steady + self.worst + max(self.blocks)
         passes = max((a.with_gradients for a in self.activations.values()), default=0)
         if self.gradients_stand:
@@ -131,14 +131,13 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The estimate of the run's peak, a step's or that of loading. Not in it: what kernels need while they run, the
-        batches in flight, frozen encoders at work, previews, libraries' own buffers for exchange between processes, and
-        what the allocator cannot use."""
+        """The estimate of the run's peak, of a step or of loading. Not included: workspaces of kernels, prefetched
+        batches, frozen encoders while they run, previews, communication buffers, and fragmentation."""
         return max(self.step, self.loading)
 
 
 def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
-    """The memory of a run, one of so many processes. batches: the largest batch of each bucket, in samples over all
+    """The memory of one of so many processes of a run. batches: the largest batch of each bucket, in samples over all
     processes."""
     recipe, update = outline.recipe, outline.update
     by_kind = _bytes_by_kind(update.tensors())
@@ -151,7 +150,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     memory = Memory(
         parts=parts,
-        weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
+        weights=sum(part.bytes for part in parts if part.loaded) - moved + _weights_in_use(outline, moved, share),
         masters=by_kind["w"] // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=_bytes_of_gradients(outline) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
@@ -171,8 +170,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         or any(count < of_device[size] for size, count in samples.items()),
     )
     memory = with_offload(outline, memory)
-    # parts are read in the type they are kept in, or as masters and cast; states that come with the first step are not
-    # there yet
+    # parts are read in the type they stay in, or as masters and then cast; states of the first step do not exist yet
     kept = forms_of_frozen(recipe, [part.name for part in parts])
     width = outline.precision.form_of_trained.dtype.itemsize
     sizes = [part.bytes if part.name in kept else width * part.parameters for part in parts if part.loaded]
@@ -183,53 +181,58 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
 
 
 def with_offload(outline: MetaModel, memory: Memory) -> Memory:
-    """The same with `outline.blocks` on the device: what lies there, and what on the host. memory: without."""
-    stays = outline.adapter is not None  # what is trained of an adapter
+    """The same memory with `outline.blocks` on the device and the other blocks on the host. memory: without offload."""
+    stays = outline.adapter is not None  # trained weights of an adapter
     blocks = tuple(
         sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
         for block in outline.family.blocks()
     )
     if outline.blocks is None:
         return replace(memory, blocks=blocks)
-    recipe, here = outline.recipe, min(sum(blocks), outline.blocks * max(blocks))
+    recipe, on_device = outline.recipe, min(sum(blocks), outline.blocks * max(blocks))
     is_apart = trains_offloaded(recipe, outline.blocks)
     own_states = memory.gradients + memory.optimizer + memory.ema if is_apart else 0
     moved = sum(part.bytes for part in memory.parts if part.name in recipe.model.train) if is_apart else 0
     on_host = (memory.masters + moved if is_apart else sum(blocks)) + own_states
     memory = replace(
-        memory, weights=memory.weights - sum(blocks) + here, blocks=blocks, on_host=on_host, update_is_apart=is_apart
+        memory,
+        weights=memory.weights - sum(blocks) + on_device,
+        blocks=blocks,
+        on_host=on_host,
+        update_is_apart=is_apart,
     )
     return replace(memory, loading=min(memory.loading, memory.steady))
 
 
 def _bytes_of_gradients(outline: MetaModel) -> int:
-    """Those that lie there at once. Under ddp they are views of the buckets that travel, and lie there all the time."""
+    """Bytes of gradients allocated at once. Under ddp they are views of the communication buckets, and always
+    allocated."""
     if outline.recipe.run.runtime == "fsdp":
         return sum(_bytes(p) for p in outline.trained.values())
     each = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
-    if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still there
+    if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still allocated
         return max(each) + outline.update.working_bytes()
     return sum(each)
 
 
 def shared_among(recipe: Recipe, processes: int) -> int:
-    """How many processes hold the trained weights together."""
+    """How many processes share the trained weights."""
     if recipe.run.runtime != "fsdp":
         return 1
     return recipe.run.shard.group or processes
 
 
-def _in_use(outline: MetaModel, moved: int, share: int) -> int:
-    """Bytes of the trained parts that the passes compute with. Where processes share them and let them go, two blocks
-    at once: one that computes and the next, on its way."""
+def _weights_in_use(outline: MetaModel, moved: int, share: int) -> int:
+    """Bytes of the trained parts that the passes compute with. With sharded parameters, two blocks at once: the current
+    one and the next, which is being gathered."""
     if share == 1 or not outline.recipe.run.shard.parameters:
         return moved
     blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
 
 
-class _Uncomputed(Runtime):
-    """One process where nothing computes: the model stays on the meta device, without memory for values."""
+class _MetaRuntime(Runtime):
+    """One process without computation: the model stays on the meta device, without memory for values."""
 
     has_values = False
 
@@ -247,15 +250,15 @@ class _Uncomputed(Runtime):
 
 
 class MetaModel:
-    """A model of a recipe as a run opens it (`assemble.open_model`), without memory for its values: to be counted.
+    """The model of a recipe as a run opens it (`assemble.open_model`), without memory for its values, to count them.
     Its trained parameters and their update are on the meta device; for the passes, its parts and the objective are fake
     tensors on `device`. A folder of configurations is enough; weights are not opened. The attention of xformers is
-    counted as torch's own.
+    counted as torch's.
 
-    recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. sums: of gradients, as in
-    `Resolved`; by default as the recipe says. blocks: of the denoiser on the device at once, None for all of them; at
-    first as the recipe says. Raises WeightsError for a model that cannot be described, RecipeError E1021 to E1024 for
-    what cannot be trained so, E1060 and E1062 for an attention kernel that is not to be had."""
+    recipe: located. device: "cpu" or "cuda", for the rules of autocast and attention. sums: of gradients, as in
+    `Resolved`; by default those of the recipe. blocks: of the denoiser on the device at once, None for all of them;
+    initially those of the recipe. Raises WeightsError for a model that cannot be described, RecipeError E1021 to E1024
+    for what cannot be trained this way, E1060 and E1062 for an attention kernel that is not available."""
 
     def __init__(self, recipe: Recipe, device: str = "cpu", sums: GradientSums | None = None) -> None:
         self.recipe, self.device, self.blocks = recipe, device, blocks_on_device(recipe)
@@ -264,12 +267,14 @@ class MetaModel:
         with EmptyOnMeta():
             self.files = family_class(recipe).files.described(recipe.model)
         if not only_texts_of_files(recipe) and not set(self.files.parts) & set(self.files.spec.text_parts):
-            self.files.network(self.files.spec.text_parts[0])  # reports which is nowhere, and where to get it
+            self.files.network(
+                self.files.spec.text_parts[0]
+            )  # raises an error about the missing one, and where to get it
         attention.require_package(recipe.model.attention)
-        # blocks that the host keeps are counted by themselves, and shared weights have gradients of their own type
+        # offloaded blocks are counted separately, and sharded weights have gradients of their type
         sums_of_update: GradientSums = "same" if recipe.run.runtime == "fsdp" else self.sums
         opened = replace(resolve(_without_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
-        model = open_model(opened, self.files, _Uncomputed(recipe), parts=self.files.parts)
+        model = open_model(opened, self.files, _MetaRuntime(recipe), parts=self.files.parts)
         self.model = _with_wrappers_counted(model, recipe)
         self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
         self.update, self.prediction = model.update, model.prediction
@@ -283,16 +288,16 @@ class MetaModel:
             blocks = list(self.family.blocks())
             for block in not_exempt(blocks, recipe.run.gradient_checkpointing):
                 for module in block:
-                    module.forward = self._watched(module.forward)
+                    module.forward = self._with_counting(module.forward)
             recompute_blocks(blocks, recipe.run.gradient_checkpointing)
 
     def activations(self, size: Size, samples: int) -> Activations:
-        """What the forward pass of a micro-batch keeps. size: of its pictures."""
-        counter = SavedBytes(self._own())
+        """What the forward pass of a micro-batch saves. size: of its images."""
+        counter = SavedBytes(self._model_tensors())
         self._again_most = 0
-        moving = (p for p in self._own() if isinstance(p, nn.Parameter) and p.requires_grad)
+        moving = (p for p in self._model_tensors() if isinstance(p, nn.Parameter) and p.requires_grad)
         sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
-        with self._fake, counter.noting(self.family.parts().values(), sizes):
+        with self._fake, counter.recording_use(self.family.parts().values(), sizes):
             noised, text, weight = self._micro_batch(size, samples)
             with counter:
                 loss = self._loss(noised, text, weight)
@@ -302,7 +307,7 @@ class MetaModel:
 
     def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
         """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
-        its pictures."""
+        its images."""
         with self._fake:
             noised, text, weight = self._micro_batch(size, samples)
             with counting:
@@ -311,12 +316,12 @@ class MetaModel:
             parameter.grad = None
 
     def text_numbers(self) -> int:
-        """Numbers of a caption's embedding."""
+        """The number of values in a caption's embedding."""
         with self._fake, torch.no_grad():
-            return layout_of(self._said(1)).numbers
+            return layout_of(self._encode_empty_captions(1)).numbers
 
     def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
-        """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
+        """Noised latents, text of a frozen encoder, weights of samples. Called in fake-tensor mode."""
         grid = self.family.grid
         place = latent_size(size, grid.pixels, grid.frames)
         stills = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
@@ -331,20 +336,21 @@ class MetaModel:
         with attention.attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
             if self.recipe.data.has_clips and self.recipe.data.clips.images:
-                beside = self._frozen_text(len(weight) * self.recipe.data.clips.images)
-                condition = replace(condition, stills=beside)
+                of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
+                condition = replace(condition, stills=of_images)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
-        """None when the text encoder or a new word is trained, so that its own pass counts."""
+        """None if the text encoder or a learned token is trained: its pass is then counted."""
         if self.recipe.model.trained_encoders:
             return None
         with torch.no_grad():
-            return self._said(samples)
+            return self._encode_empty_captions(samples)
 
-    def _said(self, samples: int) -> TextEmbedding:
-        """Of the text encoder; where none lies with the model, as its embeddings in files must be."""
+    def _encode_empty_captions(self, samples: int) -> TextEmbedding:
+        """The embedding by the text encoder; without a text encoder, in the shape that embeddings in files must
+        have."""
         shape = self.files.text_shape()
         if shape is None or "text_encoder" in self.family.parts():
             return self.family.encode_text([""] * samples)
@@ -352,16 +358,16 @@ class MetaModel:
         mask = torch.ones(samples, shape[0], dtype=torch.int64, device=self.device)
         return TextEmbedding(states, mask, lengths=(shape[0],) * samples)
 
-    def _own(self) -> Iterable[Tensor]:
+    def _model_tensors(self) -> Iterable[Tensor]:
         for module in self.family.parts().values():
             yield from module.parameters()
             yield from module.buffers()
 
-    def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Counts what a block alone would keep, within its recompute."""
+    def _with_counting(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Counts what a block saves by itself, within its recompute."""
 
         def run(*inputs: Any, **named: Any) -> Any:
-            counter = SavedBytes(self._own())
+            counter = SavedBytes(self._model_tensors())
             with counter:
                 result = forward(*inputs, **named)
             self._again_most = max(self._again_most, counter.bytes)
@@ -371,8 +377,8 @@ class MetaModel:
 
 
 def _without_wrappers(recipe: Recipe) -> Recipe:
-    """The recipe without what needs values, or is counted from outside: compiled blocks, recomputed ones, which are
-    watched from within, kernels of xformers, and the place of the average, whose bytes are the same anywhere."""
+    """The recipe without what needs values or is counted separately: compiled blocks, recomputed blocks, kernels of
+    xformers, and the device of the EMA, whose size is the same anywhere."""
     values: dict[str, Any] = {
         "run.compile": False,
         "run.gradient_checkpointing.enabled": False,
@@ -384,7 +390,7 @@ def _without_wrappers(recipe: Recipe) -> Recipe:
 
 
 def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableModel:
-    """The same with the numbers of blocks that a run recomputes and of modules that it compiles."""
+    """The same model with the numbers of recomputed blocks and compiled modules of the run."""
     blocks, settings = list(model.family.blocks()), recipe.run.gradient_checkpointing
     recomputed = len(not_exempt(blocks, settings)) if settings.enabled else 0
     return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
@@ -398,8 +404,8 @@ def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFi
 
 
 def _give_fakes(module: nn.Module, device: str) -> None:
-    """Puts a fake tensor in the place of every parameter and buffer; shared ones stay shared."""
-    fakes: dict[int, tuple[Tensor, Any]] = {}  # with the one replaced, whose id must not pass to another meanwhile
+    """Replaces every parameter and buffer with a fake tensor; shared ones stay shared."""
+    fakes: dict[int, tuple[Tensor, Any]] = {}  # with the replaced tensor, to keep its id in use
 
     def fake(tensor: Tensor) -> Any:
         if id(tensor) not in fakes:
@@ -427,7 +433,7 @@ def _part(outline: MetaModel, name: str, trained: Mapping[str, int]) -> PartMemo
 
 
 def largest(samples: Mapping[Size, int]) -> dict[Size, int]:
-    """Of buckets with their samples, those that may need most: none with fewer pixels and samples than another."""
+    """The buckets that may need most memory, with their samples: none with fewer pixels and samples than another."""
     kept: dict[Size, int] = {}
     pixels = {size: size.width * size.height * size.frames for size in samples}
     for size, count in sorted(samples.items(), key=lambda item: (pixels[item[0]], item[1]), reverse=True):
@@ -454,5 +460,5 @@ def _bytes(tensor: Tensor) -> int:
 
 
 def bytes_of(numbers: int, dtype: str) -> int:
-    """Bytes of so many numbers of a recipe's type ("fp32", "fp16", "bf16")."""
+    """Bytes of so many values of a recipe's type ("fp32", "fp16", "bf16")."""
     return numbers * DTYPES[dtype].itemsize

@@ -1,4 +1,4 @@
-"""What `check` prints: a page of text, 100 columns wide, or the same as one JSON document."""
+"""What `check` prints: text, 100 columns wide, or one JSON document."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_COUNTED = (
 
 
 def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
-    """The page, line by line."""
+    """The lines of the page."""
     sections = {
         "recipe": _recipe(checked, every_setting),
         "files": _files(checked),
@@ -52,9 +52,9 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
 
 
 def _verdict(checked: Checked) -> list[str]:
-    if checked.memory is None or checked.at_hand is None:
+    if checked.memory is None or checked.free_memory is None:
         return []
-    peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
+    peak, free = size(checked.memory.peak), f"{size(checked.free_memory)} that are free on {checked.device}"
     if checked.fits:
         return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
     ways = _wrapped("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
@@ -85,18 +85,18 @@ def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
 
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
-    """Every setting by its path, as JSON, in the order of the sections, but for those of a kind not chosen."""
+    """Every setting by its path, as JSON, in the order of the sections, without those of a kind that is not chosen."""
     tree, values = effective(recipe), {}
     for setting in settings():
         *sections, last = setting.path.split(".")
-        here = reduce(getitem, sections, tree)
-        if last in here:
-            values[setting.path] = here[last]
+        section = reduce(getitem, sections, tree)
+        if last in section:
+            values[setting.path] = section[last]
     return values
 
 
 def origin_of_settings(reading: Reading) -> dict[str, str]:
-    """Where each setting that was given comes from: `line 5` or `command line`. A section laid over on the command line
+    """Where each setting that was given comes from: `line 5` or `command line`. A section given on the command line
     counts for those of its settings that are not the default."""
     values, origins = values_of(reading.recipe), {}
     defaults = {setting.path: setting.default for setting in settings()}
@@ -196,7 +196,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         yield "activations", worst.bytes, what
     yield "update", memory.update, _update_words(checked.recipe)
     yield "loading", memory.loading, "peak before the first step: without gradients and activations"
-    free = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
+    free = f"{size(checked.free_memory)} are free" if checked.free_memory is not None else ""
     if memory.copy:
         yield "saving", memory.copy, "host memory while a checkpoint is written, not in the total"
     if memory.activations:
@@ -263,7 +263,7 @@ def _time(checked: Checked) -> Iterator[str]:
 
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
-    """Rows in columns, each as wide as its widest. sides: "<" or ">" for each column."""
+    """Rows in columns, each as wide as its widest cell. sides: "<" or ">" for each column."""
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, wide, strict=True)]
@@ -271,7 +271,7 @@ def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[st
 
 
 def document(checked: Checked) -> dict[str, Any]:
-    """Everything as plain values; what could not be found out is null."""
+    """Everything as plain values; null where a value is not known."""
     memory, length, dry = checked.memory, checked.length, checked.dry
     return {
         "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
@@ -295,7 +295,7 @@ def document(checked: Checked) -> dict[str, Any]:
 
 
 def _files_of(checked: Checked, kind: str) -> list[list[str]]:
-    """[path, reason] of the files that a report names under `kind`, those of pictures beside clips included."""
+    """[path, reason] of the files that a report lists under `kind`, including image batches joined to video batches."""
     if checked.dataset is None:
         return []
     catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.stills]
@@ -306,7 +306,7 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
     names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "copy", "peak", "on_host")
     return {name: getattr(memory, name) for name in names} | {
-        "shadow": memory.ema,  # as documents have called the average from the first
+        "shadow": memory.ema,  # the EMA's name in JSON since the first version
         "shadow_is_apart": memory.ema_is_apart,
         "activations": {
             str(bucket): _plain(kept) | {"bytes": kept.bytes} for bucket, kept in memory.activations.items()
@@ -315,7 +315,7 @@ def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
             dict(way.settings) | {"peak": way.memory.peak, "on_host": way.memory.on_host} for way in checked.ways
         ],
         "not_in_peak": NOT_COUNTED,
-        "at_hand": checked.at_hand,
+        "at_hand": checked.free_memory,
         "processes": checked.processes,
         "device": str(checked.device),
     }

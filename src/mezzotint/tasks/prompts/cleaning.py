@@ -1,4 +1,5 @@
-"""Prompts as captions are shown: what cleans the one cleans the other, and signs of other programs mean nothing."""
+"""Cleaning of prompts, the same as that of captions, and notes on prompt syntax of other programs, which has no
+effect."""
 
 from __future__ import annotations
 
@@ -16,21 +17,22 @@ _SIGNS = re.compile(r"\{[^{}|]*\|[^{}]*\}|\([^()]+:\s*\d*\.?\d+\s*\)|<(?:lora|ly
 
 
 def sign_notes(prompts: Iterable[str]) -> list[str]:
-    """One sentence when prompts hold choices, weights or the like, which are taken as plain text; otherwise none."""
+    """A sentence if prompts contain choices, weights or similar syntax, which is read as plain text; otherwise
+    empty."""
     signs = list(dict.fromkeys(match[0] for prompt in prompts for match in _SIGNS.finditer(prompt)))
     if not signs:
         return []
-    return [f"prompts are taken as plain text, so that nothing is chosen or weighted by {listed(signs, 3)}"]
+    return [f"prompts are read as plain text: {listed(signs, 3)} has no effect"]
 
 
-def cleaned(text: str, captions: CaptionSettings) -> str:
-    """A prompt. Raises RecipeError E1466 as `cleaning.cleaner`."""
+def clean_prompt(text: str, captions: CaptionSettings) -> str:
+    """Cleans a prompt with `data.captions.clean`. Raises RecipeError E1466 as `cleaning.cleaner`."""
     return caption_cleaning.cleaner()(text) if captions.clean else text
 
 
-def shown(line: Line, captions: CaptionSettings) -> Line:
-    """A line of prompts."""
+def clean_line(line: Line, captions: CaptionSettings) -> Line:
+    """Cleans the prompts of a line of a prompt file."""
     if not captions.clean:
         return line
-    negative = None if line.negative is None else cleaned(line.negative, captions)
-    return replace(line, prompt=cleaned(line.prompt, captions), negative=negative)
+    negative = None if line.negative is None else clean_prompt(line.negative, captions)
+    return replace(line, prompt=clean_prompt(line.prompt, captions), negative=negative)

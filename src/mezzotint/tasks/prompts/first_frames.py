@@ -1,4 +1,4 @@
-"""Pictures from outside that drawing begins with: brought to a size, and what clips of a model begin with."""
+"""Images that sampling starts from: resizing, and first-frame conditioning of clips."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 
 
-def begun(
+def with_first_frames(
     family: ModelFamily, encoder: Callable[[], ModelFamily], requests: Sequence[Request], recipe: Recipe
 ) -> list[Request]:
-    """The requests with the first latent frame that `sample.clip.first_frame` gives, as the autoencoder takes it most
-    likely to be. encoder: gives a family with its VAE. Raises RecipeError E1480 for models that take none and for
-    pictures, E1091 for a picture that cannot be read."""
+    """The requests with the first latent frame of `sample.clip.first_frame`, the mean of the autoencoder's
+    distribution. encoder: returns a family with its VAE. Raises RecipeError E1480 for models without first-frame
+    conditioning and for images, E1091 for an image that cannot be read."""
     path = recipe.sample.clip.first_frame
     assert path is not None
     refuse(family, requests)
@@ -38,30 +38,32 @@ def begun(
 
 
 def refuse(family: ModelFamily, requests: Sequence[Request]) -> None:
-    """Raises RecipeError E1480 where no clip can begin with a picture."""
+    """Raises RecipeError E1480 if no clip can start from an image."""
     if not family.takes_first_frame:
-        why = "this model is given one level of noise for a whole clip, so that no first frame can be given"
+        why = "this model has one noise level for a whole clip and does not support first-frame conditioning"
     elif any(request.size.frames < 2 for request in requests):
-        why = "a picture has no frames that come after it; write sample.clip.frames"
+        why = "an image has no following frames; set sample.clip.frames"
     else:
         return
     raise RecipeError(f"sample.clip.first_frame: {why}; leave it out", code="E1480")
 
 
 def pixels_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tensor:
-    """(1, 3, H, W) in [−1, 1]: the picture made to cover the size, and cut in the middle. Raises RecipeError E1091."""
-    own = probed(path, setting)
-    factor = max(size.width / own.width, size.height / own.height)
-    covering = Size(max(size.width, round(own.width * factor)), max(size.height, round(own.height * factor)))
+    """(1, 3, H, W) in [−1, 1]: the image resized to cover the size and center-cropped. Raises RecipeError E1091."""
+    image_size = probe_size(path, setting)
+    factor = max(size.width / image_size.width, size.height / image_size.height)
+    covering = Size(
+        max(size.width, round(image_size.width * factor)), max(size.height, round(image_size.height * factor))
+    )
     corner = (covering.height - size.height) // 2, (covering.width - size.width) // 2
     placed = Placement(size, covering, corner)
     levels = decoding.picture(path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels)
     return torch.from_numpy(levels)[None].float() / 127.5 - 1.0
 
 
-def probed(path: Path, setting: str) -> Size:
-    """A picture's own size. setting: what names it. Raises RecipeError E1091."""
+def probe_size(path: Path, setting: str) -> Size:
+    """The size of an image. setting: the one that names it. Raises RecipeError E1091."""
     try:
         return decoding.probe(path, DataSettings().max_pixels).size
     except DatasetError as error:
-        raise RecipeError(f"{setting}: {error.message}; take another picture", code="E1091") from None
+        raise RecipeError(f"{setting}: {error.message}; use another image", code="E1091") from None

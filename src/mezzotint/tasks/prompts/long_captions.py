@@ -1,8 +1,8 @@
-"""Captions that a text encoder cuts because they are too long: counted by its own tokenizer before a run begins.
+"""Captions that the text encoder truncates: counted with its tokenizer before a run starts.
 
-A token is a byte at least, so most captions need no look; of very many long ones some thousands are looked at, and the
-rest is estimated, which is said. The result is kept in the data set's memo: the same captions and tokenizer load no
-tokenizer again."""
+A token has at least one byte, so short captions are not tokenized. Of very many long ones a sample of some thousands is
+tokenized, the rest is estimated, and the result records that. It is kept in the data set's memo: the same captions and
+tokenizer are not counted again."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _KEPT = 64  # results in one memo
 def token_lengths(
     family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings
 ) -> tuple[tuple[int, ...], int] | None:
-    """Tokens of the first captions of at most 20,000 samples, evenly spread, those of begin and end among them, and how
-    many the text encoder reads. None where the model's tokenizer is not there."""
+    """Token counts of the first captions of at most 20,000 samples, evenly spread, including start and end tokens, and
+    how many tokens the text encoder reads. None without the model's tokenizer."""
     changes = Changes.of(settings)
     rows = np.unique(np.linspace(0, len(catalogue) - 1, min(len(catalogue), _MEASURED)).astype(np.int64))
     counts: list[int] = []
@@ -48,30 +48,30 @@ def token_lengths(
 def lost_words(
     family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings, known_by: str = ""
 ) -> LostWords | None:
-    """Counts over all samples, the first of each wildcard. None where the model's tokenizer is not there: embeddings
-    come from elsewhere then. known_by: what the answer depends on besides the data set and the settings, for it to be
-    remembered."""
+    """Counts truncated captions of all samples, the first of each wildcard. None without the model's tokenizer:
+    embeddings then come from files. known_by: what the result depends on besides the data set and the settings, as the
+    key to store it."""
     changes = Changes.of(settings)
     key = (_VERSION, catalogue.folder.name, catalogue.fingerprint, changes, known_by)
-    lost = _known(catalogue.memo.get_json("lost words", key)) if known_by else None
+    lost = _read_memo(catalogue.memo.get_json("lost words", key)) if known_by else None
     if lost is None:
-        lost = _counted(family, catalogue, changes)
+        lost = _count(family, catalogue, changes)
         if known_by and lost is not None:
             catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_KEPT)
     return lost
 
 
-def _known(content: Any) -> LostWords | None:
+def _read_memo(content: Any) -> LostWords | None:
     try:
         tokens = {int(row): int(count) for row, count in content.pop("tokens").items()}
         return LostWords(tokens, **{name: int(number) for name, number in content.items()})
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None  # none, or none of ours
+        return None  # not stored, or in another format
 
 
-def _counted(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostWords | None:
+def _count(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostWords | None:
     try:
-        rows, numbers = catalogue.long_captions(_room(family))
+        rows, numbers = catalogue.long_captions(_bytes_that_fit(family))
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
         cut = 0
@@ -86,9 +86,9 @@ def _counted(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> Los
     return LostWords(tokens, cut, len(chosen), len(numbers), catalogue.num_captions)
 
 
-def _room(family: ModelFamily) -> int:
-    """Bytes below which a caption always fits: the tokens that the encoder reads, told by what it cuts off a very long
-    text of one-token words."""
+def _bytes_that_fit(family: ModelFamily) -> int:
+    """Bytes below which a caption always fits: the encoder's token limit, computed from what it truncates of very long
+    texts of one-token words."""
     half, whole = family.lost_tokens(["a " * 2000, "a " * 4000])
     each = (whole - half) // 2000
     return 4000 * each - whole if whole else 8000

@@ -1,7 +1,7 @@
-"""What previews draw: the recipe's prompts, captions of the data set, or a prompt file that is read anew each time.
+"""Prompts of previews: those of the recipe, captions of the data set, or a prompt file that is read again each time.
 
-Every process asks alike; the first reads the file and tells the others when the next previews are due. A file that
-cannot be used while a run goes leaves the last good one in force.
+All processes have the same prompts; the first reads the file and shares when the next previews are due. If the file
+becomes invalid during a run, the last valid one stays in use.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
+from mezzotint.tasks.assemble import Caches, Dataset, encoders, frames_to_generate
 from mezzotint.tasks.prompts import cleaning, first_frames
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
 
 _EMPTY = PromptFile(())
-_CAPTIONS = 4  # previews, where the recipe names no prompts
-_LOOKED_AT = 10_000  # samples, for captions that differ
+_CAPTIONS = 4  # previews, if the recipe has no prompts
+_LOOKED_AT = 10_000  # samples, to find distinct captions
 
 
 def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
-    """What previews need from a text cache. Raises RecipeError E1073 for a prompt file that cannot be used."""
+    """The texts that previews need from a text cache. Raises RecipeError E1073 for an invalid prompt file."""
     if recipe.run.preview.every is None:
         return ()
     file = _read(recipe)
@@ -50,20 +50,20 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     texts = [line.prompt for line in lines if not line.random_caption]
     texts += [line.negative for line in lines if line.negative is not None]
     negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
-    return (*texts, cleaning.cleaned(negative, recipe.data.captions))
+    return (*texts, cleaning.clean_prompt(negative, recipe.data.captions))
 
 
 def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) -> None:
     """Raises RecipeError for previews that the model cannot sample: E1070 by solver, E1220 by guidance."""
-    drawn = recipe.sample
-    check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
-    for scale in drawn.guidance:
+    sample = recipe.sample
+    check_solver(sample.solver, objective.schedule, objective.parameterization.solved, sample)
+    for scale in sample.guidance:
         family.refuse_guidance(scale)
 
 
 class PreviewPrompts:
-    """A `PreviewSource`. Made on every process together. Raises RecipeError E1073, on all of them, for a file that
-    cannot be used when the run starts; an empty one stands for the recipe's own prompts."""
+    """A `PreviewSource`, created on all processes together. Raises RecipeError E1073, on all of them, for an invalid
+    file at the start of the run; with an empty file the recipe's prompts are used."""
 
     def __init__(
         self, recipe: Recipe, runtime: Runtime, dataset: Dataset, caches: Caches, model: TrainableModel,
@@ -75,19 +75,19 @@ class PreviewPrompts:
         self._caches = caches
         self._model = model
         self._warn = warn
-        self._said: set[str] = set()
-        self._made: dict[str, TextEmbedding] = {}
-        self._first: dict[Size, Tensor] = {}
+        self._warned: set[str] = set()
+        self._encoded: dict[str, TextEmbedding] = {}
+        self._first_frames: dict[Size, Tensor] = {}
         self._file = _EMPTY
         self.every = recipe.run.preview.every
         self.at_start = True
         refusal = ""
         if runtime.is_first:
             try:
-                self._file = self._usable()
+                self._file = self._read_valid()
             except RecipeError as error:
                 refusal = error.message
-        self._agree(refusal)
+        self._share_file_state(refusal)
 
     def renew(self, step: int) -> None:
         """See `PreviewSource`."""
@@ -95,37 +95,40 @@ class PreviewPrompts:
             return
         if self._runtime.is_first:
             self._file = self._read_again()
-        self._agree("")
+        self._share_file_state("")
 
     def of_step(self, step: int) -> PreviewRequests:
-        """See `PreviewSource`. Embeddings come from the cache where the text encoder is not loaded; for a prompt that
-        was not there when the run started it is loaded once more."""
-        requests, settings = self._asked(step)
-        if self._runtime.shares:  # who shares the weights draws along
-            words = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
-            heard = json.loads(self._runtime.share(json.dumps(words)))
-            requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
-            settings = SampleSettings.model_validate(heard["settings"])
-        return PreviewRequests(self._embedded(self._begun(requests)), settings)
+        """See `PreviewSource`. Embeddings come from the cache if the text encoder is not loaded; it is loaded again for
+        a prompt that is new since the run's start."""
+        requests, settings = self._requests_of_step(step)
+        if self._runtime.shares:  # all processes that share the weights generate together
+            content = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
+            shared = json.loads(self._runtime.share(json.dumps(content)))
+            requests = [Request(**{**r, "size": Size(**r["size"])}) for r in shared["requests"]]
+            settings = SampleSettings.model_validate(shared["settings"])
+        return PreviewRequests(self._with_embeddings(self._with_first_frames(requests)), settings)
 
-    def _begun(self, requests: list[Request]) -> list[Request]:
-        """With the first frame that clips begin with; the autoencoder is loaded for it where it is not there, and let
-        go."""
+    def _with_first_frames(self, requests: list[Request]) -> list[Request]:
+        """The requests with the first frame of clips. If the autoencoder is not loaded, it is loaded only for this."""
         recipe, family = self._recipe, self._model.family
         if recipe.sample.clip.first_frame is None:
             return requests
         first_frames.refuse(family, requests)
-        if {request.size for request in requests} - self._first.keys():
+        if {request.size for request in requests} - self._first_frames.keys():
             has_vae = "vae" in family.parts()
             load = encoders(recipe, self._model.files, self._runtime.device)
-            begun = first_frames.begun(family, lambda: family if has_vae else load("media"), requests, recipe)
-            self._first |= {request.size: request.first_frame for request in begun if request.first_frame is not None}
-        return [replace(request, first_frame=self._first[request.size]) for request in requests]
+            conditioned = first_frames.with_first_frames(
+                family, lambda: family if has_vae else load("media"), requests, recipe
+            )
+            self._first_frames |= {
+                request.size: request.first_frame for request in conditioned if request.first_frame is not None
+            }
+        return [replace(request, first_frame=self._first_frames[request.size]) for request in requests]
 
-    def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
+    def _requests_of_step(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
         settings = with_values(self._recipe.sample, file.settings)
-        negative = cleaning.cleaned(settings.negative_prompt, self._recipe.data.captions)
+        negative = cleaning.clean_prompt(settings.negative_prompt, self._recipe.data.captions)
         every: list[Request] = []
         for index, line in enumerate(_lines(self._recipe, file, self._dataset)):
             request = Request(
@@ -133,30 +136,30 @@ class PreviewPrompts:
                 negative=negative if line.negative is None else line.negative,
                 size=self._size(line, file),
                 seed=settings.seed if line.seed is None else self._seed(line.seed, step, index),
-                index=index if line.seed is None else 0,  # a seed of its own is an address of its own
+                index=index if line.seed is None else 0,  # with its own seed a line needs no index
                 steps=line.steps,
                 solver=line.solver,
             )
             every += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
         return every, settings
 
-    def _agree(self, refusal: str) -> None:
-        """What only the first process knows, on all of them."""
+    def _share_file_state(self, refusal: str) -> None:
+        """Shares the state of the prompt file with all processes."""
         batches = self._file.batches
-        words = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
-        heard = json.loads(self._runtime.share(json.dumps(words)))
-        if heard["refusal"]:
-            raise RecipeError(heard["refusal"], code="E1073")
-        if heard["batches"] is not None:
-            # counted in batches, of which a step may have several
-            steps = math.ceil(heard["batches"] / self._recipe.optim.accumulation)
+        content = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
+        shared = json.loads(self._runtime.share(json.dumps(content)))
+        if shared["refusal"]:
+            raise RecipeError(shared["refusal"], code="E1073")
+        if shared["batches"] is not None:
+            # in batches, of which a step may have several
+            steps = math.ceil(shared["batches"] / self._recipe.optim.accumulation)
             self.every = Every(steps, "steps")
         else:
             self.every = self._recipe.run.preview.every
-        self.at_start = heard["at_start"] is not False
+        self.at_start = shared["at_start"] is not False
 
-    def _usable(self) -> PromptFile:
-        """The file as it lies there, if every picture of it can be drawn. Raises RecipeError."""
+    def _read_valid(self) -> PromptFile:
+        """Reads the file and checks that all its images can be generated. Raises RecipeError."""
         file = _read(self._recipe)
         for line in file.lines:
             self._size(line, file)
@@ -165,23 +168,23 @@ class PreviewPrompts:
         for name in sorted({name for name in solvers if name is not None}):
             check_solver(name, schedule, kind, self._recipe.sample)
         for note in file.notes:
-            self._say(note)
+            self._warn_once(note)
         return file
 
     def _read_again(self) -> PromptFile:
         try:
-            file = self._usable()
+            file = self._read_valid()
             if file.lines or not self._file.lines:
                 return file
-            problem = f"{self._recipe.sample.prompt_file}: has no prompt any more"
+            problem = f"{self._recipe.sample.prompt_file}: no longer has a prompt"
         except RecipeError as error:
             problem = error.message
-        self._say(f"{problem} (the prompts read before are drawn)")
+        self._warn_once(f"{problem} (the prompts read before stay in use)")
         return self._file
 
-    def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
             self._warn(sentence)
 
     def _size(self, line: Line, file: PromptFile) -> Size:
@@ -192,10 +195,10 @@ class PreviewPrompts:
         if width % pixels or height % pixels:
             where = line.where or self._recipe.sample.prompt_file
             raise RecipeError(
-                f"{where}: a picture of {width}x{height} cannot be drawn; its sides must be multiples of {pixels}",
+                f"{where}: an image of {width}x{height} cannot be generated; its sides must be multiples of {pixels}",
                 code="E1073",
             )
-        return Size(width, height, drawn_frames(self._recipe, self._model.family.grid))
+        return Size(width, height, frames_to_generate(self._recipe, self._model.family.grid))
 
     def _seed(self, seed: int, step: int, index: int) -> int:
         if seed != NEW_EACH_TIME:
@@ -209,14 +212,14 @@ class PreviewPrompts:
         chosen = choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
         return unchanged(chosen, Changes.of(self._recipe.data.captions))
 
-    def _embedded(self, requests: Sequence[Request]) -> list[Request]:
+    def _with_embeddings(self, requests: Sequence[Request]) -> list[Request]:
         if self._caches.text is None:
             return list(requests)
-        self._make_absent([text for r in requests for text in (r.prompt, r.negative)])
+        self._encode_missing([text for r in requests for text in (r.prompt, r.negative)])
         return [replace(r, text=self._text(r.prompt), negative_text=self._text(r.negative)) for r in requests]
 
-    def _make_absent(self, texts: Sequence[str]) -> None:
-        """Encodes what the cache lacks; the encoder goes again."""
+    def _encode_missing(self, texts: Sequence[str]) -> None:
+        """Encodes texts missing in the cache; the encoder is loaded only for this."""
         absent = []
         for text in dict.fromkeys(texts):
             try:
@@ -227,11 +230,11 @@ class PreviewPrompts:
             return
         family = encoders(self._recipe, self._model.files, self._runtime.device)("text")
         with torch.no_grad():
-            self._made |= {text: family.encode_text([text]).to("cpu") for text in absent}
+            self._encoded |= {text: family.encode_text([text]).to("cpu") for text in absent}
 
     def _text(self, text: str) -> TextEmbedding:
         assert self._caches.text is not None
-        embedding = self._made[text] if text in self._made else self._caches.text.read([text])
+        embedding = self._encoded[text] if text in self._encoded else self._caches.text.read([text])
         return embedding.to(self._runtime.device)
 
 
@@ -240,18 +243,18 @@ def _read(recipe: Recipe) -> PromptFile:
 
 
 def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:
-    """The prompts of the file, otherwise those of the recipe, otherwise the first four captions that differ; cleaned
-    where captions are."""
+    """The prompts of the file, otherwise those of the recipe, otherwise the first four distinct captions; cleaned if
+    captions are."""
     if file.lines:
-        return tuple(cleaning.shown(line, recipe.data.captions) for line in file.lines)
+        return tuple(cleaning.clean_line(line, recipe.data.captions) for line in file.lines)
     if recipe.sample.prompts:
-        return tuple(cleaning.shown(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
+        return tuple(cleaning.clean_line(Line(prompt), recipe.data.captions) for prompt in recipe.sample.prompts)
     return tuple(_caption_lines(recipe, dataset, in_buckets="size" not in file.settings))
 
 
 def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Iterator[Line]:
-    """The first captions of the data set that differ, each in the size that its picture is trained in, where the recipe
-    asks for no other; of clips in the size that all are drawn in. in_buckets: whether a file asks for none either."""
+    """The first distinct captions of the data set, each in the size that its image is trained in, unless the recipe
+    sets a size; for clips in the size common to all. in_buckets: whether the prompt file sets no size either."""
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Which commit of Mezzotint runs: of the checkout that its modules lie in, or of what pip installed it from."""
+"""The commit of Mezzotint that runs: of the checkout that contains its modules, or of the source that pip installed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SECONDS = 20
 
 
 @cache
-def own() -> str | None:
-    """The commit of this program, 40 hexadecimal digits, with `-dirty` behind it where files of the checkout have been
-    changed since. None where nothing says: a wheel of a release, a checkout without git on the machine."""
+def current_commit() -> str | None:
+    """The commit of this program, 40 hexadecimal digits, with the suffix `-dirty` if files of the checkout have
+    changed. None if unknown: a wheel of a release, a checkout without git on the machine."""
     return of_checkout(Path(mezzotint.__file__).parent) or of_installed("mezzotint")
 
 
 def of_checkout(package: Path) -> str | None:
-    """The commit of the checkout that has the package as `src/NAME`; a repository that only happens to lie around an
-    installed package is another one's."""
+    """The commit of the checkout that has the package as `src/NAME`; a repository around an installed package does not
+    count."""
     top = package.resolve().parents[1]
     if package.resolve().parent.name != "src" or not (top / ".git").exists() or not (top / "pyproject.toml").is_file():
         return None
@@ -48,7 +48,7 @@ def of_checkout(package: Path) -> str | None:
 
 
 def of_installed(name: str) -> str | None:
-    """The commit that pip was told to install, as it notes it in direct_url.json."""
+    """The commit that pip installed, from direct_url.json."""
     with suppress(importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
         text = importlib.metadata.distribution(name).read_text("direct_url.json")
         return str(json.loads(text or "")["vcs_info"]["commit_id"])

@@ -1,4 +1,4 @@
-"""`mezzotint diff A B`: what two runs differ in, and from which step on."""
+"""`mezzotint diff A B`: how two runs differ, and from which step on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = command_line.parse(arguments, "diff")
     first, second = (RunFolder(Path(word).expanduser()) for word in line.plain)
-    differing = compared(first, second)
+    differing = compare_runs(first, second)
     if "--json" in line:
         print(json.dumps(differing, indent=1, ensure_ascii=False))
     else:
@@ -35,8 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def compared(first: RunFolder, second: RunFolder) -> dict[str, Any]:
-    """What differs, by kind: settings, data, weights, versions, determinism; and the first step whose loss does."""
+def compare_runs(first: RunFolder, second: RunFolder) -> dict[str, Any]:
+    """What differs, by kind: settings, data, weights, versions, determinism; and the first step whose loss differs."""
     one, other = manifest.read(first.path), manifest.read(second.path)
     recipe = read(str(second.recipe)).recipe
     settings = differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
@@ -74,7 +74,7 @@ def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def _first_step(first: RunFolder, second: RunFolder) -> dict[str, Any]:
-    """The first logged step that both have and whose loss differs, to the bit; None where none does."""
+    """The first logged step of both runs whose losses are not bitwise identical; None if there is none."""
     one, other = ({line["step"]: line["loss"] for line in read_metrics(run).steps} for run in (first, second))
     common = sorted(one.keys() & other.keys())
     step = next((step for step in common if one[step] != other[step]), None)
@@ -91,7 +91,7 @@ def _page(differing: dict[str, Any]) -> Iterator[str]:
             yield f"{'data':<12} {_of_data(differing['data'])}"
     loss = differing["loss"]
     if loss["first_step"] is None:
-        yield f"{'loss':<12} the same to the bit in {loss['steps']} logged steps of both"
+        yield f"{'loss':<12} bitwise identical in {loss['steps']} logged steps of both"
     else:
         yield f"{'loss':<12} differs from step {loss['first_step']} on: {loss['losses'][0]} → {loss['losses'][1]}"
 
@@ -100,7 +100,7 @@ def _of_data(data: dict[str, Any]) -> str:
     if not data:
         return "the same"
     if data["captions"]:
-        return "captions, repeats or weights differ; pictures are the same"
+        return "captions, repeats or weights differ; images are the same"
     more = ", …" if data["samples"] > _SAMPLES else ""
     count = "1 sample differs" if data["samples"] == 1 else f"{data['samples']:,} samples differ"
     return f"{count}: {', '.join(data['first'])}{more}"

@@ -1,8 +1,8 @@
-"""What a run was made of, by hashes: `manifest.json` of its folder.
+"""Hashes of a run's inputs: `manifest.json` in its folder.
 
 recipe         of recipe.yaml as it was written
 data           of the whole data set, and of its samples by shard of their keys
-weights        of each part of the model that the run began with, tokenizer and schedule among them
+weights        of each part of the model that the run started from, including tokenizer and schedule
 environment    versions, commit, device, processes and threads, as in environment.json
 determinism    the settings that decide whether the same run gives the same bits
 """
@@ -32,8 +32,8 @@ _MOST_SHARDS = 4096
 def write(
     folder: RunFolder, recipe: Recipe, catalogue: Catalogue, files: ModelFiles, environment: dict[str, Any]
 ) -> None:
-    """Writes it beside the recipe.yaml that lies there. Raises StorageError, and WeightsError for files that have
-    gone."""
+    """Writes manifest.json next to the existing recipe.yaml. Raises StorageError, and WeightsError for missing model
+    files."""
     run = recipe.run
     determinism = {
         "deterministic": run.deterministic, "precision": run.precision, "tf32": run.tf32, "compile": run.compile,
@@ -51,8 +51,8 @@ def write(
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What a run folder's says. Raises CheckpointError E1515 where there is none that can be read, E1521 for one of an
-    older version."""
+    """Reads the manifest of a run folder. Raises CheckpointError E1515 if it is missing or cannot be read, E1521 for
+    one of an older version."""
     refuse_older_run(folder)
     try:
         values = outside.read_json(folder / FILE, limit=outside.LISTED)
@@ -62,21 +62,21 @@ def read(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if not folder.is_dir():
             raise CheckpointError(f"there is no folder {folder}; name the folder of a run", code="E1515") from None
-        reason = "there is none; it is written when a run starts"
+        reason = "it does not exist; it is written when a run starts"
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"it cannot be read ({error})"
     raise CheckpointError(f"{folder / FILE}: {reason}; name the folder of a run", code="E1515")
 
 
 def weights(recipe: Recipe, files: ModelFiles) -> dict[str, str]:
-    """The fingerprint of every part of the model as it lies there, and of what is laid on it."""
-    parts = assemble.from_the_folder(files)
+    """The fingerprint of every part of the model on disk, and of the files applied to it."""
+    parts = assemble.parts_from_folder(files)
     return {part: files.fingerprint(part) for part in sorted(parts)} | assemble.identities(recipe, files, ())
 
 
 def shards(catalogue: Catalogue) -> dict[str, str]:
     """Sixteen hexadecimal digits for each shard of keys: of keys, pictures, captions, repeats and weights. There are as
-    many shards as samples, or 4096: one that differs leads to few samples."""
+    many shards as samples, at most 4096, so a shard that differs leads to few samples."""
     num = len(catalogue)
     count = shard_count(num)
     columns = (
@@ -95,19 +95,19 @@ def shards(catalogue: Catalogue) -> dict[str, str]:
 
 
 def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
-    """`shards`, those of a large data set from its memo where another start has left them there."""
+    """`shards`, for a large data set from its memo if an earlier start stored them."""
     if len(catalogue) < catalogues.MANY:
         return shards(catalogue)
     key = (RUN_SCHEMA, catalogue.fingerprint)
     if isinstance(known := catalogue.memo.get_json("shards", key), dict):
         return known
-    of_now = shards(catalogue)
-    catalogue.memo.put("shards", key, json.dumps(of_now).encode("ascii"), keep=1)
-    return of_now
+    computed = shards(catalogue)
+    catalogue.memo.put("shards", key, json.dumps(computed).encode("ascii"), keep=1)
+    return computed
 
 
 def shard_count(num: int) -> int:
-    """How many shards so many samples have."""
+    """The number of shards for a number of samples."""
     return int(min(_MOST_SHARDS, 1 << max(0, num - 1).bit_length()))
 
 

@@ -1,4 +1,4 @@
-"""`mezzotint verify RUN`: reads again what a run was made of, and names the first thing that is another one now."""
+"""`mezzotint verify RUN`: reads a run's inputs again, and names the first that has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mezzotint.training.checkpoints import state
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint verify RUN`. Returns 0 when everything is as it was.
+    """`mezzotint verify RUN`. Returns 0 if nothing has changed.
 
     Raises CheckpointError: E1515 without a manifest, E1516 naming the first thing that differs; what reading the
     recipe, the model and the data raises.
@@ -36,23 +36,25 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def verify(folder: RunFolder) -> Iterator[str]:
-    """Looks at the recipe, the checkpoints, the weights and the data, and yields a line for each that is as it was.
+    """Checks the recipe, the checkpoints, the weights and the data, and yields a line for each that is unchanged.
     Raises as `run`."""
     known = manifest.read(folder.path)
     if durable.sha256(folder.recipe) != known["recipe"]:
-        raise _differs(f"{folder.recipe}: is not what the run wrote", "take it from a backup, or start the run again")
+        raise _differs(
+            f"{folder.recipe}: has changed since the run wrote it", "restore it from a backup, or start the run again"
+        )
     yield f"recipe       {folder.recipe}"
     checkpoints = state.listed(folder.checkpoints)
     for path in checkpoints:
         reason = state.damage(path)
         if reason is not None:
-            raise _differs(f"{path}: {reason}", "the run goes on from the one before")
-    yield f"checkpoints  {len(checkpoints)} whole"
+            raise _differs(f"{path}: {reason}", "the run resumes from the one before")
+    yield f"checkpoints  {len(checkpoints)} intact"
     recipe = located(read(str(folder.recipe)))
     now = manifest.weights(recipe, assemble.open_files(recipe))
     for part, digest in known["weights"].items():
         if now.get(part) != digest:
-            raise _differs(f"model.path: {part} is not the one that the run began with", "put it back")
+            raise _differs(f"model.path: {part} is not the one that the run started from", "put it back")
     yield f"weights      {', '.join(known['weights'])}"
     with tempfile.TemporaryDirectory(prefix="mezzotint-verify-") as scratch:  # the run's disk may be read-only
         catalogue = catalogues.build(recipe.data, Path(scratch))  # decoded again, not read from the run's index
@@ -65,9 +67,7 @@ def _compare_data(known: dict[str, Any], catalogue: Catalogue, folder: RunFolder
     now = manifest.shards(catalogue) if len(catalogue) else {}
     if len(catalogue) == known["samples"] and now == known["shards"]:
         if catalogue.fingerprint != known["fingerprint"]:
-            raise _differs(
-                "data: what samples have of their own, or the pictures beside clips, differ", "put them back"
-            )
+            raise _differs("data: settings of single samples, or images joined to clips, differ", "put them back")
         return
     count = manifest.shard_count(known["samples"])
     of_same_count = now if manifest.shard_count(len(catalogue)) == count else {}
@@ -86,7 +86,7 @@ def _compare_data(known: dict[str, Any], catalogue: Catalogue, folder: RunFolder
             raise _differs(
                 f"data: captions, repeats or weight of {key}, or of one of its shard, differ", "put them back"
             )
-    raise _differs("data: is another data set", "put it back")
+    raise _differs("data: is a different data set", "put it back")
 
 
 def _of_machine(known: dict[str, Any], recipe: Recipe) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _of_machine(known: dict[str, Any], recipe: Recipe) -> Iterator[str]:
     now = environment(runtime, launch)
     runtime.close()
     changed = [f"{name}: {known[name]} → {now[name]}" for name in known if name in now and known[name] != now[name]]
-    yield f"machine      {'; '.join(changed) or 'as it was'}" + (" (bits may differ)" if changed else "")
+    yield f"machine      {'; '.join(changed) or 'unchanged'}" + (" (results may not be bit-exact)" if changed else "")
 
 
 def _differs(what: str, remedy: str) -> CheckpointError:

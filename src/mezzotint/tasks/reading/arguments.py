@@ -1,5 +1,5 @@
-"""From the words after a command to a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
-another trainer; and from the line of another trainer's tool to the words after our command."""
+"""Turns the words after a command into a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
+another trainer; and translates the command line of another trainer's tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import ALLOW, AS, REPLACE, Command
 
 PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
-"""Packages that are imported for an optimizer's class without being asked."""
+"""Packages that may be imported for an optimizer's class without `--allow-package`."""
 
 
 def parse(arguments: Sequence[str], command: str) -> Reading:
@@ -27,21 +27,21 @@ def parse(arguments: Sequence[str], command: str) -> Reading:
 
 
 def parse_with(arguments: Sequence[str], command: str) -> tuple[Reading, CommandLine]:
-    """What `parse` reads, and the line with the command's options. A foreign line is translated for as many processes
-    as `--processes=N` says, otherwise for those that run. Raises as `parse`."""
+    """The reading of `parse`, and the command line with its options. A foreign command line is translated for the
+    number of processes of `--processes=N`, by default of this launch. Raises as `parse`."""
     line = command_line.parse(arguments, command)
     reading = replace(_read(line), packages=line.packages, replaces=REPLACE.name in line)
-    problems = list(_strange_packages(reading))
+    problems = list(_packages_not_allowed(reading))
     if problems:
         raise RecipeError(reading.name, problems=reading.placed(problems))
     return reading, line
 
 
 def preflight(arguments: Sequence[str], command: Command) -> tuple[list[str], Mapping[str, str]]:
-    """Reads a line before the command's module, and with it torch, is imported: a mistyped recipe is refused at once.
+    """Reads a command line before the command's module, and torch, is imported: a mistyped recipe is refused at once.
 
-    Returns the words for the command, for a line of another trainer's tool those that it amounts to; and, of a foreign
-    line, the flag behind each of our settings and options. Raises as `parse`, and as the dialect.
+    Returns the words for the command, translated for a foreign command line; and the foreign flag that each setting and
+    option comes from. Raises as `parse`, and as the dialect.
     """
     if command.reads_recipe:
         reading, line = parse_with(arguments, command.name)
@@ -52,7 +52,7 @@ def preflight(arguments: Sequence[str], command: Command) -> tuple[list[str], Ma
     return foreign.words(command.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
 
 
-def _strange_packages(reading: Reading) -> Iterator[Problem]:
+def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
     """Classes of packages that the command line has not allowed."""
     optim = reading.recipe.optim
     named = {f"optim.part_optimizer.{part}": rule for part, rule in optim.part_optimizer.items()}
@@ -61,8 +61,8 @@ def _strange_packages(reading: Reading) -> Iterator[Problem]:
             continue
         package = rule.imported_class.partition(".")[0]
         if package not in (*PACKAGES, *reading.packages):
-            what = f"{rule.imported_class} is of the package {package}, which is not imported because a recipe says so"
-            remedy = f"where you trust it, add {ALLOW.name} {package} to the command line"
+            what = f"{rule.imported_class} is in the package {package}, which a recipe alone cannot import"
+            remedy = f"if you trust it, add {ALLOW.name} {package} to the command line"
             yield Problem(f"{where}.class_name", what, remedy, "E1161")
 
 
@@ -74,6 +74,6 @@ def _read(line: CommandLine) -> Reading:
             continuing.with_run(foreign.reading(line.dialect, line.foreign, plain, place)), insist=True
         )
     if not plain or "=" in plain[0]:
-        what = f"{plain[0]!r} stands where the recipe belongs" if plain else "no recipe is given"
+        what = f"{plain[0]!r} is in the place of the recipe" if plain else "no recipe is given"
         raise line.wrong(f"{what}; write mezzotint {name} RECIPE.yaml [key=value …]")
     return hub.with_folders(continuing.with_run(continuing.read_source(plain[0], plain[1:])), insist=False)

@@ -1,8 +1,8 @@
-"""The words behind a command: names and settings, options with their values, and the line of another trainer.
+"""The words after a command: names and settings, options with their values, and the command line of another trainer.
 
 argparse reads the options (`parser.py`), by its usual rules: `--option value` and `--option=value`, no abbreviations.
-Hyphens and underscores are the same, and options and other words may be in any order. After a lone `--` every word
-belongs to the foreign line. The table of commands is `commands.py`.
+Hyphens and underscores are the same, and options and other words may be in any order. After `--` every word belongs to
+the foreign command line. The table of commands is `commands.py`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mezzotint.tasks.reading.parser import read_options
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The words behind a command. plain: names, then settings, each in order. options: with their values, "" for a
-    flag. foreign: what follows `--`."""
+    """The words after a command. plain: names, then settings, each in order. options: with their values, "" for a flag.
+    foreign: what follows `--`."""
 
     command: Command
     plain: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class CommandLine:
         return None if text is None else Path(text).expanduser()
 
     def whole(self, name: str, least: int) -> int | None:
-        """The whole number of an option. Raises RecipeError E1012 for anything else, and below `least`."""
+        """The integer value of an option. Raises RecipeError E1012 for anything else, and below `least`."""
         text = self.get(name)
         if text is None:
             return None
@@ -57,7 +57,7 @@ class CommandLine:
         return int(text)
 
     def number(self, name: str) -> float | None:
-        """The number of an option. Raises RecipeError E1012 for anything else."""
+        """The float value of an option. Raises RecipeError E1012 for anything else."""
         text = self.get(name)
         try:
             value = None if text is None else float(text)
@@ -79,23 +79,22 @@ class CommandLine:
         return tuple(dict.fromkeys(filter(None, names)))
 
     def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
-        """The words as they may be typed, without the options named in `leaving`, the foreign line at the end."""
+        """The words to type, without the options named in `leaving`, the foreign command line at the end."""
         kept = [(option, value) for option, value in self.options if option.name not in leaving]
         dialect = [word for option, value in kept if option is AS for word in (AS.name, value)]
         ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in kept if one is not AS]
         return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
 
     def wrong(self, what: str) -> RecipeError:
-        """What is wrong with the line, to be raised: E1012."""
+        """The error E1012 for this command line."""
         return self.command.wrong(what)
 
 
 def parse(arguments: Sequence[str], name: str) -> CommandLine:
     """Parses the words after a command.
 
-    Raises RecipeError E1012 for an unknown option, with what to write instead; for one without the value it takes, with
-    one that it does not take, or given twice; for `--` without `--as NAME` and the other way round; and for another
-    number of names than the command takes.
+    Raises RecipeError E1012 for an unknown option, with what to write instead; for a missing or unexpected value, or an
+    option given twice; for `--` without `--as NAME` and the other way round; and for a wrong number of names.
     """
     command = next(each for each in COMMANDS if each.name == name)
     end = arguments.index("--") if "--" in arguments else len(arguments)
@@ -106,13 +105,13 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
         plain = [*(name for name in names if not is_setting(name)), *settings]
     line = CommandLine(command, tuple(plain), tuple(parsed.options), tuple(arguments[end + 1 :]))
     if (line.dialect is None) != (end == len(arguments)):
-        what = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign line after --"
+        what = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign command line after --"
         raise line.wrong(f"{what}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
     least, most = command.names
     if not least <= len(plain) <= most and not (line.dialect is not None and command.has_tools):
         write = f"write {f'mezzotint {name} {command.form}'.rstrip()}"
         count = f"got {len(plain)} name{'s' if len(plain) != 1 else ''}"
-        raise line.wrong(f"{write}; {count}" if plain else f"nothing is named; {write}")
+        raise line.wrong(f"{write}; {count}" if plain else f"no name is given; {write}")
     return line
 
 
@@ -131,7 +130,7 @@ def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[
 
 
 def weighted(text: str) -> tuple[Path, float | None]:
-    """`FILE`, or `FILE:0.8` with a strength behind it. A file whose own name ends so comes first."""
+    """`FILE`, or `FILE:0.8` with a strength. An existing file with such a name comes first."""
     name, _, number = text.rpartition(":")
     if not name or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is None or Path(text).expanduser().exists():
         return Path(text).expanduser(), None

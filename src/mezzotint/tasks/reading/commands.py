@@ -1,5 +1,5 @@
-"""The commands of `mezzotint COMMAND …` and their options: the one table that help, the parser and the commands read.
-No pydantic and no torch here, so that `--help` answers at once.
+"""The commands of `mezzotint COMMAND …` and their options: the table for help, parser and commands. It imports neither
+pydantic nor torch, to keep `--help` fast.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _BOARD = (
     Option("--data", "show data of runs even where it is outside of the folders"),
     Option("--read-only", "without actions"),
 )
-_IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is generated anew"
+_IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is generated again"
 _INSTEAD_OF_SAMPLE = {
     "--width": "--size={}xHEIGHT, or --size={} for a square", "--height": "--size=WIDTHx{}, or --size={} for a square",
     "--image": _IMAGE, "--init-image": _IMAGE, "--init-img": _IMAGE, "--img": _IMAGE,
@@ -120,7 +120,7 @@ _INSTEAD_OF_SAMPLE = {
     "--vae": "model.vae={}",
 }
 _INSTEAD_OF_LAST = dict.fromkeys(("--out", "--output", "--to", "-o"), "{} as the last name, without an option")
-"""Of commands whose last name is the destination."""
+"""For commands whose last name is the destination."""
 
 _OF_DIFFUSERS = "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos"
 
@@ -156,7 +156,7 @@ COMMANDS: tuple[Command, ...] = (
     }, options=(AS, _PROCESSES), names=(0, 0)),
     Command("bench", "measure how fast a recipe trains here, and what it costs", "RECIPE [key=value …]", {
         "mezzotint bench recipe.yaml": "images a second, memory, MFU; a plot of loss and step time",
-        "mezzotint bench recipe.yaml --steps=30 --fast": "beside it a row with everything that is faster",
+        "mezzotint bench recipe.yaml --steps=30 --fast": "adds a row with everything that is faster",
         "mezzotint bench recipe.yaml --stand-in=833": "on synthetic images instead of the recipe's",
     }, options=_BENCH, reads_recipe=True),
     Command("prove", "show on this machine that a killed run resumes bit-exactly", "RECIPE [key=value …]", {
@@ -167,13 +167,13 @@ COMMANDS: tuple[Command, ...] = (
         package="tasks.proof"),
     Command("verify", "read the inputs of a run again, and name those that have changed", "RUN", {
         "mezzotint verify runs/mine": "recipe, checkpoints, weights and data against the run's manifest.json",
-        "mezzotint verify runs/mine && mezzotint train runs/mine": "resumes only with the very same inputs",
+        "mezzotint verify runs/mine && mezzotint train runs/mine": "resumes only with unchanged inputs",
         "mezzotint verify .": "the run folder that is the current folder",
     }, names=(1, 1), package="tasks.proof"),
     Command("diff", "compare two runs, and name the first step that differs", "RUN RUN", {
         "mezzotint diff runs/a runs/b": "settings, data, weights, versions, the first step whose loss differs",
         "mezzotint diff runs/a runs/b --json": "the same for programs",
-        "mezzotint diff runs/fox runs/fox-2": "of a run and one that was started beside it",
+        "mezzotint diff runs/fox runs/fox-2": "a run and its fork",
     }, options=(Option("--json", "one JSON document instead of the page"),), names=(2, 2), package="tasks.proof"),
     Command("sample", "generate images or videos from a model, a run or a recipe",
             "MODEL|RUN|RECIPE [--prompt TEXT …] [key=value …]", {
@@ -217,7 +217,7 @@ COMMANDS: tuple[Command, ...] = (
     }, names=(1, MANY), flags_are_names=True),
     Command("schema", "print the JSON Schema of recipes, for editors", "", {
         "mezzotint schema": "prints it",
-        "mezzotint schema > recipe.schema.json": "keeps it beside the recipes",
+        "mezzotint schema > recipe.schema.json": "keeps it next to the recipes",
         "mezzotint schema > docs/recipe.schema.json": "anywhere else, for an editor's settings",
     }, names=(0, 0)),
     Command("ls", "list shipped recipes and models, families, formats, dialects, runtimes, …",

@@ -1,8 +1,8 @@
-"""A run of ours where a recipe or a model is expected: it is gone on with, or forked. No torch here.
+"""A run folder in place of a recipe or a model: the run is resumed, or forked. Does not import torch.
 
-`mezzotint train runs/fox` goes on with the recipe in that folder; with another `run.name` or `run.folder` it begins a
-new run there, from the newest checkpoint of the old one (a fork). A recipe whose `model.path` names a run's folder, or,
-with a stamp, the newest run of a name, goes on with that run, in its own folder and from the model it began with.
+`mezzotint train runs/fox` resumes with the recipe in that folder; with another `run.name` or `run.folder` it starts a
+new run there, from the newest checkpoint of the old one (a fork). A recipe whose `model.path` is a run folder, or, with
+a stamp, the newest run of a name, resumes that run, in its folder and with the model it started from.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from mezzotint.tasks.reading import stamps
 
 
 def read_source(source: str, overrides: Sequence[str]) -> Reading:
-    """Reads a recipe, of a file, by its name, or of a run folder. Raises as `read`, and
-    CheckpointError E1521 for a run of an older version."""
+    """Reads a recipe from a file, by its name, or from a run folder. Raises as `read`, and CheckpointError E1521 for a
+    run of an older version."""
     run = Path(source).expanduser()
     if not is_run(run):
         return read(source, overrides)
     refuse_older_run(run)
-    return _forked(read(run / "recipe.yaml", overrides), run)
+    return _as_fork_if_moved(read(run / "recipe.yaml", overrides), run)
 
 
 def is_run(path: Path) -> bool:
@@ -36,9 +36,9 @@ def is_run(path: Path) -> bool:
 
 
 def folder_of(reading: Reading, recipe: Recipe, base: Path = Path()) -> Path:
-    """The run folder: as written, a stamp in it settled; beside a recipe that lies in a run folder; or runs/NAME.
-    base: the folder that a relative path starts from, by default the current one.
-    Raises CheckpointError E1507 for `run.resume: latest` where no stamp has a run."""
+    """The run folder: as written, with its stamp filled in; the folder of a recipe inside a run folder; or runs/NAME.
+    base: the folder that a relative path starts from, by default the current one. Raises CheckpointError E1507 for
+    `run.resume: latest` if no stamp has a run."""
     if (
         reading.fork is None
         and reading.path is not None
@@ -47,12 +47,11 @@ def folder_of(reading: Reading, recipe: Recipe, base: Path = Path()) -> Path:
     ):
         return reading.path.parent
     folder = base / (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
-    return stamps.settled(folder, recipe.run.resume)
+    return stamps.choose_folder(folder, recipe.run.resume)
 
 
-def _forked(reading: Reading, run: Path) -> Reading:
-    """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
-    run."""
+def _as_fork_if_moved(reading: Reading, run: Path) -> Reading:
+    """The reading of a run's recipe, as a fork of that run if the command line names another folder."""
     typed = {path for path, where in reading.origin.items() if where == COMMAND_LINE}
     settings = reading.recipe.run
     if "run.folder" in typed and settings.folder is not None:
@@ -63,29 +62,29 @@ def _forked(reading: Reading, run: Path) -> Reading:
         return reading
     if folder.absolute().resolve() == run.absolute().resolve():
         return reading
-    begun = any(folder.glob("checkpoints/step-*/manifest.json"))
-    values = {"run.folder": folder, "run.resume": "auto" if begun else str(run.absolute())}
+    is_started = any(folder.glob("checkpoints/step-*/manifest.json"))
+    values = {"run.folder": folder, "run.resume": "auto" if is_started else str(run.absolute())}
     start = "its newest checkpoint"
     if "run.resume" in typed:  # such as an earlier checkpoint of that run
         values, start = {"run.folder": folder}, settings.resume
     recipe = with_values(reading.recipe, values)
-    note = f"{folder} is a fork of {run}: it begins from {start}, and {run} stays as it is"
-    return replace(reading, recipe=recipe, fork=run, notes=reading.notes if begun else (*reading.notes, note))
+    note = f"{folder} is a fork of {run}: it starts from {start}, and {run} is not changed"
+    return replace(reading, recipe=recipe, fork=run, notes=reading.notes if is_started else (*reading.notes, note))
 
 
 def with_run(reading: Reading) -> Reading:
-    """The reading with everything settled that stands for a run or for what a run has left.
+    """The reading with every path resolved that refers to a run or to an export of a run.
 
-    Raises CheckpointError E1507 where a stamp stands for no run, RecipeError for a run whose recipe cannot be read.
+    Raises CheckpointError E1507 if a stamp matches no run, RecipeError for a run whose recipe cannot be read.
     """
-    reading = _average(reading)
+    reading = _resolve_ema_start(reading)
     model = reading.recipe.model
-    beside = reading.path.parent if reading.path else None
-    path = locate(model.path, beside)
+    base = reading.path.parent if reading.path else None
+    path = locate(model.path, base)
     if stamps.is_open(model.path):
         newest = stamps.newest(model.path.expanduser())
         if newest is None:
-            raise stamps.nothing_to_go_on_with(model.path)
+            raise stamps.no_run_to_resume(model.path)
         return _of_run(reading, newest, "latest")
     if is_run(path):
         return _of_run(reading, path, "auto")
@@ -93,59 +92,63 @@ def with_run(reading: Reading) -> Reading:
 
 
 def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
-    """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
-    how many steps a foreign line takes it up."""
+    """Resumes a run: its folder, and the model that it started from. The run's recipe provides the steps before a
+    foreign start."""
     refuse_older_run(run)
     recipe = read(run / "recipe.yaml").recipe
-    began = recipe.model
-    again = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
-    values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": began.over}
-    values["model.vae"] = reading.recipe.model.vae or began.vae
-    again = replace(again, recipe=with_values(again.recipe, values))
-    return _without_live(_with_schedules(again, recipe), recipe)
+    first_model = recipe.model
+    resumed = _with_model(
+        reading, first_model.path, first_model.config, f"resuming {run}; its model is {first_model.path}"
+    )
+    values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": first_model.over}
+    values["model.vae"] = reading.recipe.model.vae or first_model.vae
+    resumed = replace(resumed, recipe=with_values(resumed.recipe, values))
+    return _without_live(_with_schedules(resumed, recipe), recipe)
 
 
-def _without_live(reading: Reading, began: Recipe) -> Reading:
-    """What a file says that is read anew at each epoch acts from the next one on; for the rest the run is the one that
-    began, whatever the file has come to say since."""
-    if reading.recipe.run.live.path is None or began.run.live.path is None:
+def _without_live(reading: Reading, first_recipe: Recipe) -> Reading:
+    """The reading with the live settings that the run started with: later values of the file take effect at the next
+    epoch."""
+    if reading.recipe.run.live.path is None or first_recipe.run.live.path is None:
         return reading
     written = {path for path in LIVE if " in " in reading.origin.get(path, "")}
-    values = {path: value for path, value in live_values(began).items() if path in written}
+    values = {path: value for path, value in live_values(first_recipe).items() if path in written}
     return replace(reading, recipe=with_live(reading.recipe, values))
 
 
-def _with_schedules(reading: Reading, began: Recipe) -> Reading:
-    """A foreign line that says nothing of schedules leaves the parts those that its run began with: what the
-    dialect takes for a part by default may have changed since."""
+def _with_schedules(reading: Reading, first_recipe: Recipe) -> Reading:
+    """Without schedules in a foreign command line, the parts keep those that the run started with: the dialect's
+    defaults may have changed since."""
     optim = reading.recipe.optim
     is_default = reading.origin.get("optim.schedule.kind", "").startswith("default of")
-    mine = {part: one for part, one in began.optim.part_schedule.items() if part in reading.recipe.model.train}
-    if optim.part_schedule or not is_default or optim.schedule != began.optim.schedule:
+    mine = {part: one for part, one in first_recipe.optim.part_schedule.items() if part in reading.recipe.model.train}
+    if optim.part_schedule or not is_default or optim.schedule != first_recipe.optim.schedule:
         return reading
     return replace(reading, recipe=with_values(reading.recipe, {"optim.part_schedule": mine}))
 
 
-def _average(reading: Reading) -> Reading:
-    """`optim.ema.start` with a stamp: the newest average that a run of that name has exported."""
+def _resolve_ema_start(reading: Reading) -> Reading:
+    """Resolves `optim.ema.start` with a stamp to the newest exported EMA of a run of that name."""
     optim = reading.recipe.optim
     start = optim.ema.start
     if start is None or not stamps.is_open(start):
         return reading
-    exports = [path for run in reversed(stamps.stamped(start.expanduser())) for path in _averages(run)]
+    exports = [path for run in reversed(stamps.list_runs(start.expanduser())) for path in _exported_emas(run)]
     if not exports:
         raise CheckpointError(
-            f"{stamps.starred(start)}: no run of this name has exported an average; name a model instead",
+            f"{stamps.starred(start)}: no run of this name has exported averaged weights; name a model instead",
             code="E1507",
         )
     recipe = with_values(reading.recipe, {"optim.ema.start": exports[0]})
-    return replace(reading, recipe=recipe, notes=(*reading.notes, f"the average starts from {exports[0]}"))
+    return replace(reading, recipe=recipe, notes=(*reading.notes, f"the EMA starts from {exports[0]}"))
 
 
-def _averages(run: Path) -> list[Path]:
-    """The exported averages of a run, the furthest first, by the numbers in their names."""
-    there = [path for path in (run / "exports").glob("*[-_]ema") if (path / "model_index.json").is_file()]
-    return sorted(there, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)][-2:], reverse=True)
+def _exported_emas(run: Path) -> list[Path]:
+    """The exported EMA folders of a run, the latest first, by the numbers in their names."""
+    folders = [path for path in (run / "exports").glob("*[-_]ema") if (path / "model_index.json").is_file()]
+    return sorted(
+        folders, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)][-2:], reverse=True
+    )
 
 
 def _with_model(reading: Reading, path: Path, config: Path | None, note: str) -> Reading:

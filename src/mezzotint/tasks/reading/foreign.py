@@ -1,5 +1,5 @@
-"""What stands behind `--as NAME -- …`: a foreign command line as a reading, like that of a recipe file. The translation
-goes through the same YAML that `mezzotint translate` prints, so that both doors lead to the same recipe. No torch here.
+"""`--as NAME -- …`: a foreign command line as a reading, like that of a recipe file. The translation goes through the
+YAML that `mezzotint translate` prints, so both give the same recipe. Does not import torch.
 """
 
 from __future__ import annotations
@@ -35,52 +35,53 @@ def dialect(name: str) -> Translator:
 
 
 def launched(launch: Launch, processes: int | None = None) -> Launched:
-    """What a dialect has to know of a launch. processes: another number of them, for looking ahead."""
+    """What a dialect needs to know about a launch. processes: another number of processes, for commands that only
+    inspect."""
     launcher = "accelerate" if launch.launcher == "none" and launch.mixed_precision else launch.launcher
     return Launched(processes or launch.world_size, launch.mixed_precision, launcher)
 
 
 def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
-    """Translates a foreign line, and proves that its recipe reads; one that starts several processes as if they were
-    there. Raises RecipeError in the words of the line."""
+    """Translates a foreign command line, and checks that its recipe is valid; a line that starts several processes as
+    if they were running. Raises RecipeError with the names of the foreign line."""
     translated = dialect(name).translate(arguments, place, ahead=True)
     _read(name, translated, ())
     return translated
 
 
 def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """What stands behind a verb of ours to do what a foreign line says, and the flags of that line by our switches,
-    settings and names of files; the notes are printed. ours: words and switches that are laid over it. Raises
-    RecipeError in the words of the line."""
+    """The words after our command that do the same as a foreign command line, and the foreign flags by our options,
+    settings and file names. Prints the notes. ours: words and options that override it. Raises RecipeError with the
+    names of the foreign line."""
     theirs, notes, flags = dialect(name).words(verb, arguments)
-    laid = {word.partition("=")[0].removesuffix("+") for word in ours}
-    theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in laid)]
+    overridden = {word.partition("=")[0].removesuffix("+") for word in ours}
+    theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in overridden)]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *theirs, *ours])}", flush=True)
-    return [*theirs, *ours], {mine: flag for mine, flag in flags.items() if mine not in laid}
+    return [*theirs, *ours], {mine: flag for mine, flag in flags.items() if mine not in overridden}
 
 
 def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
-    """The flags behind the switches, settings and files of ours that a sentence names, and what to write before the
-    lone `--`: `of this line: data.path is --data_path`, "" where there is nothing to say. origin: by switch, setting
-    or file, the flag it comes from."""
+    """The foreign flags of the options, settings and files that a sentence names, and what to write before `--`: `in
+    this command line: data.path is --data_path`, "" if it names none. origin: the flag that each option, setting or
+    file comes from."""
     places: dict[str, int] = {}
     for ours, words in origin.items():
         flag = words.removeprefix("default of ")
-        at = _named(ours).search(sentence)
+        at = _mention_of(ours).search(sentence)
         if at and _is_flag(flag) and flag not in sentence:
             places[f"{ours} is {flag}"] = at.start()
     to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
     for advice in _ADVICE.findall(sentence):
         to_write += [word for word in advice.split() if "=" in word]
-    before = f"write {' '.join(to_write)} before the lone `--`" if to_write else ""
-    flags = f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
+    before = f"write {' '.join(to_write)} before the `--`" if to_write else ""
+    flags = f"in this command line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
     return "; ".join(filter(None, (flags, before)))
 
 
 _ADVICE = re.compile(r"\b(?:set|write) ((?:(?:(?:and|or) )?[a-z_0-9]+(?:\.\w+)+=[^\s;,]*[^\s;,.] ?)+)")
-"""The settings that a sentence advises."""
+"""The settings that a sentence suggests."""
 
 
 def _is_flag(origin: str) -> bool:
@@ -88,17 +89,17 @@ def _is_flag(origin: str) -> bool:
     return origin.startswith("--") or " in " in origin
 
 
-def _named(ours: str) -> re.Pattern[str]:
-    """Where a sentence names a switch, a setting or a file. A file's name that is a word like others, such as `model`,
-    counts at the beginning alone, and none counts as the heading of a list of problems."""
+def _mention_of(ours: str) -> re.Pattern[str]:
+    """Matches an option, a setting or a file in a sentence. A file name that is also a common word, such as `model`,
+    matches only at the beginning, and none matches as the heading of a list of problems."""
     name = os.path.normpath(ours)
     before = r"(?<![\w./-])" if re.search(r"[./-]", name) else r"^(?:error\[\w+\]: )?"
     return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w| has \d+ problem)")
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
-    """A foreign line, with `key=value` laid over it, as a recipe. Each value's origin is its flag. Raises RecipeError
-    in the words of the line."""
+    """A foreign command line, overridden by `key=value`, as a reading. Each value's origin is its flag. Raises
+    RecipeError with the names of the foreign line."""
     translated = dialect(name).translate(arguments, place)
     read = _read(name, translated, overrides)
     typed = {path: words for path, words in read.origin.items() if words == COMMAND_LINE}
@@ -109,7 +110,7 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
 
 
 def _with_fixed(recipe: Recipe, typed: tuple[str, ...]) -> Recipe:
-    """The recipe with what was laid over the line kept from a file that is read while the run goes."""
+    """The recipe with settings from our command line fixed against a file of live settings."""
     live = recipe.run.live
     if live.path is None or not typed:
         return recipe
@@ -120,12 +121,12 @@ def _read(name: str, translated: Translation, overrides: Sequence[str]) -> Readi
     try:
         return read_text(as_yaml(translated.settings, translated.origin), f"--as {name}", overrides)
     except RecipeError as error:
-        problems = [_in_their_words(problem, translated.origin) for problem in error.problems]
+        problems = [_with_foreign_names(problem, translated.origin) for problem in error.problems]
         raise RecipeError(f"the line of {name}", code=error.code, problems=problems) from error
 
 
-def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
-    """A problem of the recipe as one of the flag that it comes from. What the command line laid over it stays."""
+def _with_foreign_names(problem: Problem, origin: Mapping[str, str]) -> Problem:
+    """A problem of the recipe as one of the flag that it comes from. Problems of our own settings stay as they are."""
     if problem.line is None:
         return problem
     words = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting

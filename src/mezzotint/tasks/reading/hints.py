@@ -17,20 +17,20 @@ _SHORT = {
     "steps": "run.steps", "epoch": "run.epochs", "device": "run.device",
     "prompt": "sample.prompts",
 }  # fmt: skip
-"""Short names that people try, and the settings."""
+"""Short names that people try, and their settings."""
 
 
 def unknown_option(flag: str, value: str | None, names: Sequence[str], command: Command) -> RecipeError:
-    """The error E1012 for an option that a command does not have. value: what follows it, None without. names: the
-    other words of the line."""
-    hint = f"`mezzotint {command.name} --help` lists what it takes"
+    """The error E1012 for an option that a command does not have. value: what follows it, None without one. names: the
+    other words of the command line."""
+    hint = f"`mezzotint {command.name} --help` lists its options"
     known = [option.name for option in command.all_options()]
     if not command.reads_recipe:
         instead = command.instead.get(flag.replace("_", "-").lower())
         write = instead and "write " + instead.replace("{}", shlex.quote(value) if value else "VALUE")
         hint = write or did_you_mean(flag, known, hint)
     elif flag == "--resume":
-        hint = "a run resumes by itself where it stopped; write the recipe or the folder of the run without it"
+        hint = "a run resumes where it stopped; give only the recipe or the folder of the run"
     elif not names:
         hint = f"write mezzotint {command.name} RECIPE.yaml, or mezzotint {command.name} --as NAME -- THE LINE AS IT IS"
         hint = f"no recipe is given; {hint} for the line of another trainer (`mezzotint ls dialects`)"
@@ -41,7 +41,7 @@ def unknown_option(flag: str, value: str | None, names: Sequence[str], command: 
 
 
 def _setting(flag: str, value: str | None) -> str:
-    """The setting that is meant, with its value; "" for none."""
+    """The setting that is probably meant, with its value; "" for none."""
     setting = _SHORT.get(flag.lstrip("-")) or nearest(flag.lstrip("-"))
     if setting is None:
         return ""

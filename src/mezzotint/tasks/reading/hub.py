@@ -1,5 +1,5 @@
 """A model by its hub id, `OWNER/NAME` or `OWNER/NAME@REVISION`, from the local cache of the Hugging Face hub. Nothing
-is fetched: a run does what is asked with what is there."""
+is downloaded."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+)
 
 
 def with_folders(reading: Reading, *, insist: bool) -> Reading:
-    """The reading with the folders of hub ids as its `model.path` and `model.vae`; a path that exists stays, its
-    revision left off.
+    """The reading with the folders of hub ids as its `model.path` and `model.vae`; a path that exists stays, without
+    its revision.
 
-    insist: raises WeightsError E1401 for an id that is neither a folder nor in the cache; otherwise it stays, too.
+    insist: raise WeightsError E1401 for an id that is neither a folder nor in the cache; otherwise it stays, too.
     """
-    beside = reading.path.parent if reading.path else None
+    base = reading.path.parent if reading.path else None
     model, notes = reading.recipe.model, list(reading.notes)
     folders: dict[str, Path] = {}
     for field, path in (("path", model.path), ("vae", model.vae)):
-        folder = None if path is None else _folder_of(path, beside, insist=insist)
+        folder = None if path is None else _folder_of(path, base, insist=insist)
         if folder is not None:
             folders[field] = folder
             notes.append(f"{str(path).partition('@')[0]} is {folder}")
@@ -40,26 +40,27 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
 
 
 def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
-    """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
-    is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # no id, though it has a slash
+    """The folder of a hub id; None for other paths, for a path that exists as written, and for what is not in the
+    cache."""
+    is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # not an id, though it has a slash
     match = None if is_file_name else _ID.fullmatch(str(path))
     if match is None or locate(path, beside, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"
-    here = locate(Path(name), beside)
-    folder = here if here.exists() else cached(name, match["revision"] or "main")
+    local = locate(Path(name), beside)
+    folder = local if local.exists() else cached(name, match["revision"] or "main")
     if folder is None and insist:
         revision = f" at revision {match['revision']}" if match["revision"] else ""
         raise WeightsError(
-            f"{name} is no folder here, and the local cache of the hub ({cache_root()}) does not have it{revision}; "
-            f"`hf download {name}` puts it there, or give a folder",
+            f"{name} is not a local folder, and the local cache of the hub ({cache_root()}) lacks it{revision}; "
+            f"download it with `hf download {name}`, or give a folder",
             code="E1401",
         )
     return folder
 
 
 def cached(name: str, revision: str) -> Path | None:
-    """The folder in which the cache keeps a revision (a branch, a tag, a commit) of a model, or None."""
+    """The cache folder of a revision (a branch, a tag, a commit) of a model, or None."""
     root = cache_root() / f"models--{name.replace('/', '--')}"
     reference = root / "refs" / revision
     commit = outside.read_text(reference).strip() if reference.is_file() else revision
@@ -68,7 +69,7 @@ def cached(name: str, revision: str) -> Path | None:
 
 
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the hub's own programs keep what they have fetched."""
+    """The cache folder of the hub's programs."""
     variables = os.environ if environ is None else environ
     if variables.get("HF_HUB_CACHE"):
         return Path(variables["HF_HUB_CACHE"]).expanduser()

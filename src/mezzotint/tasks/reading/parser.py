@@ -1,5 +1,5 @@
-"""What a command is, what an option is, and the argparse parser that they define. No pydantic and no torch here, so
-that `--help` answers at once."""
+"""Commands, options, and the argparse parser that they define. It imports neither pydantic nor torch, to keep `--help`
+fast."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SETTING = re.compile(r"[a-z_]+(\.[A-Za-z0-9_-]+)+\+?=")
 class Option(NamedTuple):
     """An option of a command. form: how it is written, `--dtype=fp16`, or `--json` for a flag. meaning: one line of
     help. choices: the values it takes; empty takes any. aliases: its names in other programs. setting: the recipe's
-    setting that it stands for. repeats: it may be given several times. gathers: several values may follow it.
-    may_be_empty: `--negative=` is a value."""
+    setting that it sets. repeats: it may be given several times. gathers: several values may follow it. may_be_empty:
+    `--negative=` is a value."""
 
     form: str
     meaning: str
@@ -49,29 +49,29 @@ class Option(NamedTuple):
 
     @property
     def help(self) -> str:
-        """The setting it stands for and its meaning."""
+        """The setting that it sets and its meaning."""
         return ", ".join(filter(None, (self.setting, self.meaning)))
 
 
 AS = Option("--as=NAME", "the dialect of the line after `--`; `mezzotint ls dialects` lists them")
-"""Of commands that take the line of another trainer."""
+"""For commands that accept the command line of another trainer."""
 
 ALLOW = Option(
     "--allow-package=NAME", "a package besides torch, bitsandbytes and pytorch_optimizer that may be imported for an "
     "optimizer's class", repeats=True,
 )  # fmt: skip
-"""Of every command that reads a recipe. Importing a package runs its code, so a recipe cannot allow it."""
+"""For every command that reads a recipe. Importing a package runs its code, so a recipe cannot allow it."""
 
 REPLACE = Option("--replace", "replace what exists at the destination; without it nothing is overwritten")
-"""Of every command that writes where its user says."""
+"""For every command that writes to a path of the user's choice."""
 
 
 class Command(NamedTuple):
     """A command. about: one line. form: what follows its name. examples: three command lines and their meaning.
-    options: its own. reads_recipe: whether RECIPE key=value comes first, or the line of another trainer after `--as`.
-    has_tools: whether it takes the lines of other trainers' tools. names: the least and the largest number of names.
-    flags_are_names: words that begin with hyphens are names as well. instead: what to write in place of an option that
-    it does not have; {} is the value. package: where its module is."""
+    options: of this command only. reads_recipe: whether RECIPE key=value comes first, or the line of another trainer
+    after `--as`. has_tools: whether it accepts command lines of other trainers' tools. names: the least and the largest
+    number of names. flags_are_names: words that begin with hyphens are names as well. instead: what to write in place
+    of an option that it does not have; {} is the value. package: where its module is."""
 
     name: str
     about: str
@@ -87,23 +87,23 @@ class Command(NamedTuple):
 
     @property
     def module(self) -> str:
-        """What is imported when it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        """The module that it runs, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
         if self.package != "tasks":
             return f"mezzotint.{self.package}.{self.name.replace('-', '_')}"
         has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
         return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
 
     def all_options(self) -> tuple[Option, ...]:
-        """Its own options and those that commands of its kind share."""
+        """All its options, including those shared by commands of its kind."""
         lines = (AS,) if self.reads_recipe or self.has_tools else ()
         return (*self.options, *lines, *((ALLOW,) if self.reads_recipe else ()))
 
     def option(self, name: str) -> Option | None:
-        """Its option of a name or alias, written with hyphens or underscores; None for an unknown one."""
+        """Its option by a name or alias, written with hyphens or underscores; None for an unknown one."""
         return next((each for each in self.all_options() if name in each.spellings), None)
 
     def wrong(self, what: str) -> RecipeError:
-        """The error for a line that cannot be understood: E1012."""
+        """The error E1012 for a command line that cannot be understood."""
         return RecipeError(f"mezzotint {self.name}: {what}", code="E1012")
 
 
@@ -132,16 +132,16 @@ class _Collect(Action):
 
 
 def is_setting(word: str) -> bool:
-    """Whether a word sets a path of the recipe, `key=value`, and is no name."""
+    """Whether a word is a setting, `key=value`, and not a name."""
     return _SETTING.match(word) is not None
 
 
 def read_options(command: Command, words: Sequence[str], into: Namespace) -> list[str]:
-    """Reads the options of a line into the lists `options` and `settings` of a namespace, and returns the other words,
-    unknown options among them. Raises RecipeError E1012."""
+    """Reads the options of a command line into the lists `options` and `settings` of a namespace, and returns the other
+    words, unknown options among them. Raises RecipeError E1012."""
     try:
         return parser_of(command).parse_known_args(words, into)[1]
-    except ArgumentError as error:  # argparse has two complaints: a value that is missing, and one for a flag
+    except ArgumentError as error:  # argparse reports two errors: a missing value, and a value for a flag
         option = command.option((error.argument_name or "").partition("/")[0])
         if option is None:
             raise command.wrong(str(error)) from None
@@ -150,8 +150,8 @@ def read_options(command: Command, words: Sequence[str], into: Namespace) -> lis
 
 
 def parser_of(command: Command) -> ArgumentParser:
-    """The parser of a command's options, which prints its help. Names and settings are the words that it leaves over,
-    so that they may be anywhere on the line."""
+    """The parser of a command's options, which prints its help. Names and settings are the remaining words and may be
+    anywhere on the command line."""
     line = f"mezzotint {command.name} --as NAME -- THE LINE AS IT IS."
     about = [command.about]
     if command.reads_recipe:

@@ -1,5 +1,5 @@
-"""What a recipe leaves open and a run settles at its start: seeds of -1, and optimizers that depend on the device. A
-run that resumes keeps its own."""
+"""What a recipe leaves open and a run chooses at its start: seeds of -1, and optimizers that depend on the device. A
+resumed run keeps its choices."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mezzotint.settings.recipe import Recipe
 
 @dataclass(frozen=True, slots=True)
 class SettledRecipe:
-    """recipe: with nothing left open that does not depend on the data set or on memory. sentences: about each choice,
-    for the user. kinds: optimizers that were chosen, by setting."""
+    """recipe: with everything chosen that does not depend on the data set or on memory. sentences: about each choice,
+    for the user. kinds: chosen optimizers, by setting."""
 
     recipe: Recipe
     sentences: tuple[str, ...]
@@ -35,8 +35,9 @@ def settle(
     """Chooses what a recipe leaves open: seeds and optimizers.
 
     device: the kind that the run computes on, as in `torch.device.type`. recorded: the recipe of the checkpoint that
-    the run resumes from, as JSON. origin: where the recipe's settings were written. share: gives all processes what
-    the first one says. is_run: whether a run begins; otherwise seeds are of this look alone."""
+    the run resumes from, as JSON. origin: where the recipe's settings were written. share: broadcasts the first
+    process's text to all processes. is_run: whether a run starts; otherwise the chosen seeds are used only by this
+    command."""
     seeds, about_seeds = _seeds(recipe, recorded, share, is_run=is_run)
     optimizers, about_optimizers, kinds = _optimizers(recipe, device, recorded, origin)
     return SettledRecipe(with_values(recipe, seeds | optimizers), (*about_seeds, *about_optimizers), kinds)
@@ -45,7 +46,7 @@ def settle(
 def settle_seeds(
     recipe: Recipe, recorded: Mapping[str, Any] | None = None, share: Callable[[str], str] = str
 ) -> tuple[Recipe, list[str]]:
-    """`settle` of the seeds alone, for commands that look at a run; with a sentence for each."""
+    """`settle` for the seeds only, for commands that inspect a run; with a sentence for each."""
     seeds, sentences = _seeds(recipe, recorded, share, is_run=False)
     return with_values(recipe, seeds), sentences
 
@@ -53,11 +54,11 @@ def settle_seeds(
 def _seeds(
     recipe: Recipe, recorded: Mapping[str, Any] | None, share: Callable[[str], str], *, is_run: bool
 ) -> tuple[dict[str, int], list[str]]:
-    """Each seed of -1 as that of the checkpoint, or a new one, by setting. Where both are new they are the same: the
-    command lines of other trainers have one seed for both."""
+    """Each seed of -1 as that of the checkpoint, or a new one, by setting. If both are new they are equal: the command
+    lines of other trainers have one seed for both."""
     sentences: list[str] = []
     seeds: dict[str, int] = {}
-    whose = "this run's" if is_run or recorded else "a new run draws its own; here, the"
+    whose = "this run's" if is_run or recorded else "a new run draws another; here, the"
     how = "kept" if recorded else "drawn just now"
     if recipe.run.seed == -1:
         seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
@@ -76,7 +77,7 @@ def _seeds(
 def _optimizers(
     recipe: Recipe, device: str, recorded: Mapping[str, Any] | None, origin: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str], dict[str, str]]:
-    """Settings with one optimizer wherever the recipe leaves that open, a sentence and the kind of each."""
+    """The optimizer settings with every open choice made, and a sentence and the kind of each."""
     before = recorded["optim"] if recorded else {}
     by_part = {"": recipe.optim.optimizer, **recipe.optim.part_optimizer}
     chosen = {part: one.settled(device, _kind(before, part)) for part, one in by_part.items()}

@@ -1,4 +1,4 @@
 """The command `sample`.
 
-From outside: the command, `sample.run`, and `again`, the line that draws a picture once more.
+From outside: the command, `sample.run`, and `again`, which keeps models open between command lines.
 """

@@ -1,7 +1,7 @@
-"""The command line of `sample`: what to draw from, what to draw, and how.
+"""The command line of `sample`: which model, which images, and how.
 
-Every switch that says how pictures are drawn is a setting of the recipe's section `sample` under a shorter name, so
-that it is read, checked and explained as any other. Reading imports no torch: a mistyped line is answered at once.
+Every option for how images are generated is a setting of the recipe's section `sample` under a shorter name, and is
+read, checked and explained as any other. Parsing does not import torch: a mistyped command line is refused at once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from mezzotint.tasks.reading.commands import REPLACE
 
 _MOST_SEEDS = 1000
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".mp4")
-"""What a folder for pictures is hardly called on purpose."""
+"""Endings that a folder for images is unlikely to have."""
 
 Weights = Literal["raw", "ema"]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleArgs:
-    """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
-    included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
-    weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
-    names, after those that are there. adapters: files that are laid into the model, with their strengths. replaces:
-    what lies where something is written."""
+    """A command line. place: the model, run or recipe, as written. overrides: `key=value`, including those of prompt
+    files and options, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the
+    recipe's. weights, out: None if not given. notes: sentences about the files. numbered: images are named by numbers,
+    after existing ones. adapters: files that are applied to the model, with their strengths. replaces: existing files
+    are overwritten."""
 
     place: str
     overrides: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
     line = command_line.parse(arguments, "sample")
     places = [word for word in line.plain if not command_line.is_setting(word)]
     if len(places) != 1:
-        what = f"{places[1]!r} stands beside {places[0]!r}" if places else "nothing is named to draw from"
+        what = f"got two models, {places[0]!r} and {places[1]!r}" if places else "no model is given"
         raise line.wrong(f"{what}; write mezzotint sample MODEL --prompt='a red fox'")
     prompts: list[Line] = []
     files: list[PromptFile] = []
@@ -73,8 +73,8 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         if text is not None:
             several = switch.name == "--guidance" and "," in text
             overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
-    brought = dict(_embedding(line, text) for text in line.all("--embedding"))
-    overrides += [f"model.tokens.files={json.dumps(brought, ensure_ascii=False)}"] if brought else []
+    embeddings = dict(_embedding(line, text) for text in line.all("--embedding"))
+    overrides += [f"model.tokens.files={json.dumps(embeddings, ensure_ascii=False)}"] if embeddings else []
     return SampleArgs(
         place=places[0],
         overrides=tuple(overrides),
@@ -93,13 +93,14 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
 
 
 def read_file(path: Path) -> PromptFile:
-    """The prompts of a file. Raises RecipeError E1073 naming file and line, also for what only a data set can fill."""
+    """The prompts of a file. Raises RecipeError E1073 naming file and line, also for random captions, which need a data
+    set."""
     file = prompt_file.read(path)
     if not file.lines:
         raise RecipeError(f"{path}: has no prompt; write one a line", code="E1073")
     if any(line.random_caption and not line.prompt for line in file.lines):
         raise RecipeError(
-            f"{path}: random_caption draws from a data set, during training alone; add a prompt beside it", code="E1073"
+            f"{path}: random_caption takes captions of a data set, only during training; add a prompt", code="E1073"
         )
     return file
 
@@ -108,7 +109,7 @@ def _folder(line: CommandLine) -> Path | None:
     out = line.path("--out")
     if out is not None and out.suffix.lower() in _ENDINGS and not out.is_dir():
         raise line.wrong(
-            f"--out is the folder for pictures and contact sheet, got {out}; write --out={out.with_suffix('')}"
+            f"--out is the folder for images and contact sheet, got {out}; write --out={out.with_suffix('')}"
         )
     return out
 
@@ -137,7 +138,7 @@ def _seeds(line: CommandLine, text: str) -> Sequence[int]:
         return (_whole(line, "--seed", text),)
     first, last = int(ends[1]), int(ends[2])
     if not 0 <= last - first < _MOST_SEEDS:
-        raise line.wrong(f"--seed={first}-{last} is no range that rises by less than {_MOST_SEEDS}")
+        raise line.wrong(f"--seed={first}-{last} must be a rising range of at most {_MOST_SEEDS} seeds")
     return range(first, last + 1)
 
 
@@ -150,7 +151,7 @@ def _whole(line: CommandLine, name: str, text: str) -> int:
 def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
     path, strength = command_line.weighted(text)
     if not path.exists():
-        raise line.wrong(f"--adapter: {path} is not there; write --adapter=FILE, or FILE:0.8 with a strength")
+        raise line.wrong(f"--adapter: {path} does not exist; write --adapter=FILE, or FILE:0.8 with a strength")
     return path, 1.0 if strength is None else strength
 
 
@@ -158,7 +159,7 @@ def _embedding(line: CommandLine, text: str) -> tuple[str, str]:
     word, equals, name = text.partition("=")
     path = Path(name).expanduser()
     if not (word and equals and path.exists()):
-        raise line.wrong(f"--embedding: {text!r} is not a word and a file that is there; write '<toy>=FILE'")
+        raise line.wrong(f"--embedding: {text!r} is not a token and an existing file; write '<toy>=FILE'")
     return word, str(path.resolve())
 
 
@@ -167,4 +168,4 @@ def _weights(line: CommandLine) -> Weights | None:
         case None | "raw" | "ema":
             return text
         case _:
-            raise line.wrong(f"--weights is raw, or ema for the average, got {text!r}")
+            raise line.wrong(f"--weights is raw, or ema for averaged weights, got {text!r}")

@@ -1,4 +1,4 @@
-"""Drawing for the verb `sample`: requests from a command line, pictures into a folder, a contact sheet."""
+"""Image generation of the command `sample`: requests from a command line, images into a folder, a contact sheet."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from mezzotint.tasks.sample._plan import (
     refuse_sides,
     refuse_taken,
 )
-from mezzotint.tasks.sample._stages import drawn, size_of
+from mezzotint.tasks.sample._stages import generate_images, size_of
 from mezzotint.weights.files import new_words
 
-_TILE = 384  # pixels of a picture's longer side on a contact sheet
-_ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
+_TILE = 384  # pixels of an image's longer side on a contact sheet
+_ROWS, _COLUMNS = 24, 8  # of a contact sheet; more images need more sheets
 
 Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One picture. line: what its line says of itself. row, column: its place on the contact sheet. name: its
-    file's."""
+    """One image to generate. line: its prompt and the options of its line. row, column: its place on the contact sheet.
+    name: of its file."""
 
     request: Request
     line: Line
@@ -61,13 +61,12 @@ class Drawing:
 
 
 Opener = Callable[[ModelSource, Weights | None, Sequence[tuple[Path, float]]], SampledModel]
-"""How a model is made ready to draw."""
+"""Opens a model for sampling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A model ready to generate, and what it is to generate. name: of the model or run. recipe: whose section `sample`
-    holds."""
+    """An open model and the images to generate. name: of the model or run. recipe: its section `sample` applies."""
 
     name: str
     recipe: Recipe
@@ -76,47 +75,47 @@ class Session:
 
 
 def open_session(
-    args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model
+    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
 ) -> Session:  # fmt: skip
-    """Plans the images and opens the model. say: gets sentences on the way. Raises as `plan` and `open_model`."""
+    """Plans the images and opens the model. say: prints progress. Raises as `plan` and `open_model`."""
     source = find(place)
     for sentence in (*args.notes, *source.sentences):
         say(sentence)
-    lines, recipe = _cleaned(*lines_of(args, source.recipe))
+    lines, recipe = _clean_prompts(*lines_of(args, source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    model = opened(source, args.weights, args.adapters)
-    for sentence in (*model.notes, *_words_left_out(args, lines, recipe)):
+    model = opener(source, args.weights, args.adapters)
+    for sentence in (*model.notes, *_missing_embeddings(args, lines, recipe)):
         say(f"note: {sentence}")
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
-    _tell_of_lost_words(model.family, drawings, say)
+    _warn_of_lost_tokens(model.family, drawings, say)
     return Session(source.name, recipe, model, drawings)
 
 
 def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Drawing, Pixels, dict[str, str]]]:
     """Each image or clip, uint8 (H, W, 3) or (F, H, W, 3), with how it was generated, as text by name. Raises
-    OutOfMemory E1751 and as `drawn`."""
+    OutOfMemory E1751 and as `generate_images`."""
     model, settings = session.model, session.recipe.sample
-    start = _begun_with(session.recipe)
-    remedy = "write --batch=1, draw smaller pictures, or set run.precision=bf16"
-    with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
-        pictured = drawn(model, [one.request for one in session.drawings], session.recipe, say)
-        for one, picture in zip(session.drawings, pictured, strict=True):
+    start = _start_image_facts(session.recipe)
+    remedy = "write --batch=1, generate smaller images, or set run.precision=bf16"
+    with assemble.named_shortage(f"{model.device} does not have enough memory", remedy):
+        images = generate_images(model, [one.request for one in session.drawings], session.recipe, say)
+        for one, image in zip(session.drawings, images, strict=True):
             facts = pictures.facts(one.request, settings)
             if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
-                facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
-            yield one, picture.pixels, facts | start | model.facts
+                facts["unconditional"] = "zeros"  # what guidance moved away from, instead of the negative prompt
+            yield one, image.pixels, facts | start | model.facts
 
 
-def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model) -> Iterator[str]:
-    """Generates everything into a folder and yields the lines that report where it is. say: gets sentences on the way.
-    What Ctrl-C ends has a contact sheet of what was generated."""
-    session = open_session(args, place, say, opened)
+def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model) -> Iterator[str]:
+    """Generates all images into a folder and yields lines that report where they are. say: prints progress. After
+    Ctrl-C there is a contact sheet of the images generated so far."""
+    session = open_session(args, place, say, opener)
     recipe, drawings, title = session.recipe, session.drawings, session.name
     out = args.out or durable.free_folder(Path("samples") / title)
     if args.numbered:
-        drawings = _numbered(out, drawings)
+        drawings = _with_numbers(out, drawings)
         session = replace(session, drawings=drawings)
     else:
         refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
@@ -124,59 +123,63 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Ope
         say(sentence)
     tiles: dict[tuple[int, int], Pixels] = {}
     try:
-        _draw_all(out, session, tiles, say, replaces=args.replaces)
+        _generate_all(out, session, tiles, say, replaces=args.replaces)
     except KeyboardInterrupt:
-        there = [one for one in drawings if (one.row, one.column) in tiles]
-        if there:
-            where = _where(out, there, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces)
+        finished = [one for one in drawings if (one.row, one.column) in tiles]
+        if finished:
+            where = _write_sheets_and_report(
+                out, finished, tiles, recipe.sample, title, of=len(drawings), replaces=args.replaces
+            )
             say(f"interrupted: {where}")
         raise
-    yield _where(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
+    yield _write_sheets_and_report(out, drawings, tiles, recipe.sample, title, replaces=args.replaces)
 
 
-def _words_left_out(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
-    """New words of prompts that lie beside an adapter and are not brought."""
+def _missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
+    """Hints about learned tokens in prompts whose file is next to an adapter and not given with `--embedding`."""
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
     known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
         for word, file in new_words.beside(path).items():
             if word not in known and any(word in text for text in texts):
-                bringing = shlex.quote(f"{word}={file}")
-                yield f"{word} in a prompt is a word that was learned beside {path}; add --embedding={bringing}"
+                embedding = shlex.quote(f"{word}={file}")
+                yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
 
 
-def _where(
-    out: Path, drawn: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+def _write_sheets_and_report(
+    out: Path, images: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
     *, of: int | None = None, replaces: bool,
 ) -> str:  # fmt: skip
-    """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
-    there."""
-    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title, replaces=replaces))
-    what = "clip" if drawn[0].request.size.frames > 1 else "picture"
-    number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
+    """Writes the contact sheets and returns where everything is. of: how many images were requested, if not all were
+    generated."""
+    sheets = ", ".join(str(path) for path in _write_sheets(out, images, tiles, settings, title, replaces=replaces))
+    what = "clip" if images[0].request.size.frames > 1 else "image"
+    number = counted(len(images), what) if of is None else f"{len(images)} of {counted(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
 
-def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
+def _clean_prompts(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
     captions, sample = recipe.data.captions, recipe.sample
-    negative = cleaning.cleaned(sample.negative_prompt, captions)
-    cleaned = with_values(recipe, {"sample.negative_prompt": negative})
-    return tuple(cleaning.shown(line, captions) for line in lines), cleaned
+    negative = cleaning.clean_prompt(sample.negative_prompt, captions)
+    clean_prompt = with_values(recipe, {"sample.negative_prompt": negative})
+    return tuple(cleaning.clean_line(line, captions) for line in lines), clean_prompt
 
 
 def _drawings(
     planned: Sequence[PlannedPicture], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Drawing]:  # fmt: skip
-    """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
-    for a size that the model cannot draw."""
+    """All images to generate, sorted by size so that equal sizes share batches. Raises RecipeError E1007 for a size
+    that the model cannot generate."""
     settings = recipe.sample
-    own = model.family.own_size if is_model else None
+    default = model.family.own_size if is_model else None
     if settings.image is not None and settings.size is None:
-        own = size_of(settings.image)
-    usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
+        default = size_of(settings.image)
+    usual = settings.size or (
+        (default.width, default.height) if default else (recipe.data.resolution, recipe.data.resolution)
+    )
     negative = settings.negative_prompt if args.negative is None else args.negative
-    negative = cleaning.cleaned(negative, recipe.data.captions)
-    frames = assemble.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    negative = cleaning.clean_prompt(negative, recipe.data.captions)
+    frames = assemble.frames_to_generate(recipe, model.family.grid, default.frames if default else 1)
     drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)
@@ -193,18 +196,18 @@ def _drawings(
         )
         drawings.append(Drawing(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
 
-    # those of one size, solver and scale after one another, so that they can be drawn together
-    def alike(one: Drawing) -> tuple[int, int, str, float]:
+    # equal size, solver and scale next to each other, to share batches
+    def batch_key(one: Drawing) -> tuple[int, int, str, float]:
         request = one.request
         return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
-    return sorted(drawings, key=alike)
+    return sorted(drawings, key=batch_key)
 
 
-def _draw_all(
+def _generate_all(
     out: Path, session: Session, tiles: dict[tuple[int, int], Pixels], say: Callable[[str], None], *, replaces: bool
 ) -> None:  # fmt: skip
-    """Generates and writes, each image as soon as it is there. tiles: gets small copies by place."""
+    """Generates images and writes each as soon as it is finished. tiles: receives thumbnails by row and column."""
     settings, total = session.recipe.sample, len(session.drawings)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -213,11 +216,11 @@ def _draw_all(
         durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
         tiles[one.row, one.column] = _small(pictures.strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
-            say(f"drawn {number} of {total}")
+            say(f"generated {number} of {total}")
 
 
-def _begun_with(recipe: Recipe) -> dict[str, str]:
-    """The picture that is begun with, as text by name: where it lies, what it holds, how it is brought to size."""
+def _start_image_facts(recipe: Recipe) -> dict[str, str]:
+    """The image that sampling starts from, as text by name: its path, its hash, and how it is resized."""
     settings, data = recipe.sample, recipe.data
     path = settings.image or settings.clip.first_frame
     if path is None:
@@ -236,8 +239,8 @@ def _write_sheets(
     out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
     *, replaces: bool,
 ) -> list[Path]:  # fmt: skip
-    """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
-    it."""
+    """Writes contact.png, and contact-2.png … if one would be too large. Under each image is what its column heading
+    does not contain."""
     prompts = {one.row: one.request.prompt or "(no prompt)" for one in drawings}
     heads = _headings(drawings)
     notes = {(one.row, one.column): _note(one, heads[one.column], drawings, settings) for one in drawings}
@@ -270,11 +273,11 @@ def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
     return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
 
 
-def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
-    """Nine digits for names, in the order of prompts and seeds, behind the highest number that is there: MindONE's
-    form."""
-    there = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
-    first = max(there, default=-1) + 1
+def _with_numbers(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
+    """The images with names of nine digits, in the order of prompts and seeds, after the highest existing number:
+    MindONE's format."""
+    existing = [int(path.stem) for path in out.glob("*") if re.fullmatch(r"\d{9}", path.stem)]
+    first = max(existing, default=-1) + 1
     order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
     number = {place: first + count for count, place in enumerate(order)}
     return [
@@ -283,7 +286,7 @@ def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     ]
 
 
-_SAYS_ITSELF: dict[str, Callable[[Line], bool]] = {
+_SET_BY_LINE: dict[str, Callable[[Line], bool]] = {
     "size": lambda line: (line.width, line.height, line.aspect) != (None, None, None),
     "seed": lambda line: line.seed is not None,
     "guidance": lambda line: bool(line.guidance),
@@ -291,14 +294,14 @@ _SAYS_ITSELF: dict[str, Callable[[Line], bool]] = {
 
 
 def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
-    """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
-    scale; lines that say it of themselves count only where all do."""
+    """For each column with images: the size, seed and, if there are several, guidance scale that its images share;
+    lines that set one themselves count only if all do."""
     headings: dict[int, dict[str, str]] = {}
     for column in sorted({one.column for one in drawings}):
-        here = [one for one in drawings if one.column == column]
+        in_column = [one for one in drawings if one.column == column]
         headings[column] = {}
-        for name in _marks(here[0], drawings):
-            left_open = [one for one in here if not _SAYS_ITSELF[name](one.line)] or here
+        for name in _marks(in_column[0], drawings):
+            left_open = [one for one in in_column if not _SET_BY_LINE[name](one.line)] or in_column
             values = {_marks(one, drawings)[name] for one in left_open}
             if len(values) == 1:
                 headings[column][name] = values.pop()
@@ -324,11 +327,11 @@ def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], se
     return ", ".join(texts)
 
 
-def _tell_of_lost_words(family: ModelFamily, drawings: Sequence[Drawing], say: Callable[[str], None]) -> None:
+def _warn_of_lost_tokens(family: ModelFamily, drawings: Sequence[Drawing], say: Callable[[str], None]) -> None:
     texts = list(dict.fromkeys(text for one in drawings for text in (one.request.prompt, one.request.negative) if text))
     for text, lost in zip(texts, family.lost_tokens(texts), strict=True):
         if lost:
-            say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are not seen")
+            say(f"warning: the last {lost} tokens of {text[:60]!r}… do not fit and are ignored")
 
 
 def _small(pixels: Pixels) -> Pixels:

@@ -1,4 +1,4 @@
-"""What `sample` draws from: a model's files, a run's newest checkpoint, or a recipe, made ready to draw."""
+"""The model of `sample`: a model's files, a run's newest checkpoint, or a recipe, opened for sampling."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from mezzotint.weights.single_file.single_file import family_at
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """What is drawn from, by its files. recipe: located. name: for folders and headings. checkpoint: whose weights
-    take the place of the model's; None draws from the model as it is. sentences: for the reader."""
+    """The model to sample from, by its files. recipe: located. name: for folders and headings. checkpoint: replaces the
+    model's weights; None uses them unchanged. sentences: for the user."""
 
     recipe: Recipe
     name: str
@@ -57,8 +57,8 @@ class ModelSource:
 
 @dataclass(slots=True)
 class SampledModel:
-    """A family ready to draw. facts: what pictures say of it, as text by name. on_step: called after each step. notes:
-    about the files of its adapters."""
+    """A family ready to generate. facts: about the model, written into images, as text by name. on_step: called after
+    each step. notes: about the files of its adapters."""
 
     family: ModelFamily
     objective: Objective
@@ -70,9 +70,9 @@ class SampledModel:
 
 
 def find(place: Place) -> ModelSource:
-    """The model that a place stands for. A recipe stands for its run where that has a checkpoint, otherwise for the
-    model it would begin with. Raises CheckpointError for a run without a checkpoint that can be trusted, and E1160 for
-    one whose folders are links that lead out of it."""
+    """Finds the model of a place. A recipe means its run if that has a checkpoint, otherwise the model that it would
+    start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are links
+    to outside of it."""
     recipe = located(place.reading)
     linked = run_files.linked_folders(place.reading, recipe)
     match place.kind:
@@ -90,7 +90,7 @@ def find(place: Place) -> ModelSource:
             if state.listed(folder.checkpoints):
                 return _of_run(recipe, folder, reading.name)
             name = reading.path.stem if reading.path else reading.name
-            note = "nothing is trained yet: these are pictures of the model it begins with"
+            note = "nothing is trained yet: these are images of the model that it starts from"
             return ModelSource(recipe, name, sentences=(note,))
         case _:
             raise AssertionError(place.kind)
@@ -109,7 +109,7 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
 
 
 def second(recipe: Recipe) -> ModelSource:
-    """The model that `sample.refiner` names, which is drawn from as the first one is."""
+    """The model of `sample.refiner`."""
     path = recipe.sample.refiner.path
     assert path is not None
     settings = ModelSettings(path=path, family=family_at(path) or recipe.model.family, attention=recipe.model.attention)
@@ -128,15 +128,15 @@ def _of_run(recipe: Recipe, folder: RunFolder, name: str) -> ModelSource:
 def open_model(
     source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]] = ()
 ) -> SampledModel:
-    """Loads the model, a checkpoint's weights over it, and adapters into it with their strengths.
+    """Loads the model, replaces its weights with a checkpoint's, and merges adapters with their strengths.
 
-    weights: None takes the average where there is one. Raises what loading raises; CheckpointError E1502 where other
-    parts were trained, E1075 where an average is asked for and none is there.
+    weights: None takes averaged weights if there are any. Raises what loading raises; CheckpointError E1502 if other
+    parts were trained, E1075 if there are no averaged weights.
     """
     recipe = source.recipe
     files = open_files(recipe)
     names = LayerNames.of(files) if adapters else None
-    laid = [(adapter_files.read(path, names), scale) for path, scale in adapters] if names else []
+    to_merge = [(adapter_files.read(path, names), scale) for path, scale in adapters] if names else []
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = family_class(recipe).load(files)
@@ -151,8 +151,8 @@ def open_model(
         identity |= {"checkpoint": facts.pop("sha256")}
     elif weights == "ema":
         raise _no_ema(f"{source.name} is not a run")
-    for part in files.parts if laid else ():
-        merging.merge_into(parts[part], files.spec.folders[part], laid)
+    for part in files.parts if to_merge else ():
+        merging.merge_into(parts[part], files.spec.folders[part], to_merge)
     for path, scale in adapters:
         facts[f"adapter {path.name}"] = f"{scale:g}"
         for file in adapter_files.files_at(path):
@@ -163,7 +163,7 @@ def open_model(
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     of_files = tuple(
-        f"{path}: {note}" for (path, _), (one, _) in zip(adapters, laid, strict=False) for note in one.notes
+        f"{path}: {note}" for (path, _), (one, _) in zip(adapters, to_merge, strict=False) for note in one.notes
     )
     return SampledModel(family, objective.to(device), precision, device, facts, notes=of_files)
 
@@ -171,7 +171,8 @@ def open_model(
 def _overlay(
     family: ModelFamily, checkpoint: Path, weights: Weights | None, recipe: Recipe, files: ModelFiles
 ) -> dict[str, str]:
-    """Puts a checkpoint's weights into the networks. Returns what pictures say of them, and their file's SHA-256."""
+    """Copies a checkpoint's weights into the networks. Returns facts about them for images, and their file's
+    SHA-256."""
     restored = state.read(checkpoint)
     has_ema = any(name.startswith("ema/") for name in restored.tensors)
     if weights == "ema" and not has_ema:
@@ -198,7 +199,8 @@ def _overlay(
 
 
 def _digest(checkpoint: Path, kind: str) -> str:
-    """The SHA-256 of a checkpoint's file of a kind; of several, by several processes, that of theirs in turn."""
+    """The SHA-256 of a checkpoint's file of a kind; for several files, of several processes, the SHA-256 of their
+    hashes."""
     files = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)["files"]
     digests = [files[name]["sha256"] for name in sorted(files) if name.startswith((f"{kind}-", f"{kind}."))]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
@@ -210,7 +212,7 @@ def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -
     if strange or not chosen:
         raise CheckpointError(
             f"{checkpoint}: {len(strange)} of its {len(chosen)} trained tensors are not the model's "
-            f"({', '.join(strange[:3])}); its recipe names another model than it was trained from",
+            f"({', '.join(strange[:3])}); its recipe does not name the model that it was trained from",
             code="E1502",
         )
     with torch.no_grad():

@@ -1,5 +1,5 @@
-"""Which pictures a command line of `sample` asks for, known before any model is: lines and columns of the contact
-sheet, seeds, names of files. What is wrong with them is said at once: nothing here imports torch."""
+"""The images that a command line of `sample` requests, planned before a model is opened: rows and columns of the
+contact sheet, seeds, file names. Errors are reported at once: nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ CONTACT = "contact.png"
 """The contact sheet, or the first of several."""
 
 ELSEWHERE = "give another folder with --out"
-"""What helps where a file is in the way."""
+"""The advice for an existing file."""
 
-_EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of it, or of a multiple
+_EVERY_GRID = 8  # pixels; the image sides of every model are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPicture:
-    """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet.
+    """One image. line: its prompt and the options of its line. row, column: its place on the contact sheet.
     column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
-    beside the seed. stem: its file's name without the ending."""
+    together with the seed. stem: its file name without the suffix."""
 
     line: Line
     row: int
@@ -47,14 +47,14 @@ class PlannedPicture:
     stem: str
 
     def size(self, usual: tuple[int, int]) -> tuple[int, int]:
-        """Width and height, where those that nobody asks anything of have those given."""
+        """Width and height. usual: if neither line nor column sets them."""
         return self.line.size(*(self.column_size or usual))
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is drawn from. path: of the model, the run, or a run's checkpoint; of a recipe it means nothing. reading: of
-    the recipe that is drawn by."""
+    """What to sample from. path: of the model, the run, or a run's checkpoint; unused for a recipe. reading: of the
+    recipe whose settings apply."""
 
     kind: Literal["model", "run", "checkpoint", "recipe"]
     path: Path
@@ -62,15 +62,19 @@ class Place:
 
 
 def place_of(word: str, overrides: Sequence[str]) -> Place:
-    """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
+    """What a word of the command line refers to: a model's folder or file or the name of a shipped one, a run folder, a
     checkpoint in it, or a recipe. Raises RecipeError E1074 for none of these, and as the recipe's reader."""
     path = Path(word).expanduser()
-    if (path / "checkpoints").is_dir():  # first: a run has a manifest of its own
+    if (path / "checkpoints").is_dir():  # first: a run has a manifest, too
         return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     if (path / "manifest.json").is_file():
         return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
     model = locate(path, None, shipped=MODELS)
-    names = ("model_index.json", "config.json", "pytorch_lora_weights.safetensors")  # the last is refused as it opens
+    names = (
+        "model_index.json",
+        "config.json",
+        "pytorch_lora_weights.safetensors",
+    )  # the last is refused when it is opened
     is_model = any((model / name).exists() for name in names)
     if is_model or (model.is_file() and model.suffix.lower() in weights_formats.readable_suffixes()):
         return Place("model", model, read_text("schema: 1", word, overrides))
@@ -84,30 +88,30 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     except RecipeError as error:
         if error.code != "E1011" or outside.said_of(path):
             raise
-        hint = did_you_mean(word, _known(), "`mezzotint ls` lists what ships")
+        hint = did_you_mean(word, _known_names(), "`mezzotint ls` lists what ships")
         hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint
         raise RecipeError(
-            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships); "
+            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and in what ships); "
             f"{hint}",
             code="E1074",
         ) from None
 
 
-def _known() -> list[str]:
-    """Names that can be drawn from here: what ships, and the runs of this folder."""
+def _known_names() -> list[str]:
+    """Known names to sample from: what ships, and the runs of the current folder."""
     shipped = [*(folder.name for folder in MODELS.iterdir()), *shipped_recipes()]
     return [*shipped, *(str(path.parent) for path in Path("runs").glob("*/checkpoints"))]
 
 
 def _recipe_of(run: Path, word: str, overrides: Sequence[str]) -> Reading:
     if not (run / "recipe.yaml").is_file():
-        raise RecipeError(f"{word}: {run / 'recipe.yaml'} is missing, which says what was trained", code="E1074")
+        raise RecipeError(f"{word}: {run / 'recipe.yaml'} is missing, which records what was trained", code="E1074")
     return read(run / "recipe.yaml", overrides)
 
 
 def look(args: SampleArgs) -> Place:
-    """What is drawn from; refuses what can be said to be wrong without the model. Raises RecipeError: as `place_of`,
-    E1007 a size, E1071 pictures that are there already, E1072 nothing to draw, E1073 a prompt file."""
+    """What to sample from, after all checks that need no model. Raises RecipeError: as `place_of`, E1007 a size, E1071
+    existing images, E1072 no prompt, E1073 a prompt file."""
     place = place_of(args.place, args.overrides)
     lines, recipe = lines_of(args, located(place.reading))
     planned = plan(args, lines, recipe.sample, lambda _: None)
@@ -120,8 +124,8 @@ def look(args: SampleArgs) -> Place:
 
 
 def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
-    """The prompts, and the recipe with what a prompt file of its own says for all of them: less than what the command
-    line says. Raises RecipeError E1072 where there is no prompt, E1073."""
+    """The prompts, and the recipe with the settings of its prompt file, which the command line overrides. Raises
+    RecipeError E1072 without a prompt, E1073."""
     lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
     if not args.lines and recipe.sample.prompt_file is not None:
         file = read_file(recipe.sample.prompt_file)
@@ -139,20 +143,22 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
 def plan(
     args: SampleArgs, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
 ) -> list[PlannedPicture]:  # fmt: skip
-    """Every picture once: a line that has a size or seed of its own is not drawn again for each of those asked for. A
-    seed of -1 is a new one, which is said."""
-    seeds = [_settled(seed, "", say) for seed in args.seeds or (settings.seed,)]
-    own = {row: _settled(line.seed, line.prompt, say) for row, line in enumerate(lines) if line.seed is not None}
+    """Every image once: a line with its own size or seed is not repeated for each requested one. A seed of -1 becomes a
+    new seed, which is printed."""
+    seeds = [_resolve_seed(seed, "", say) for seed in args.seeds or (settings.seed,)]
+    line_seeds = {
+        row: _resolve_seed(line.seed, line.prompt, say) for row, line in enumerate(lines) if line.seed is not None
+    }
     kinds = [
-        list(product([own[row]] if row in own else seeds, line.guidance or settings.guidance))
+        list(product([line_seeds[row]] if row in line_seeds else seeds, line.guidance or settings.guidance))
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
     pictures: dict[tuple[object, ...], PlannedPicture] = {}
     for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
-            # a line's own seed is an address of its own, wherever in the file the line stands
-            index = args.index + (row if row not in own else 0)
+            # with its own seed a line's noise does not depend on its position in the file
+            index = args.index + (row if row not in line_seeds else 0)
             for place, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + place
                 stem = f"{row:0{digits}d}-{column}-seed{seed}"
@@ -162,24 +168,24 @@ def plan(
 
 
 def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> None:
-    """Raises RecipeError E1007 for a size that a model cannot draw. multiple: of the sides of its pictures. where: the
-    line of a file that asks for it."""
+    """Raises RecipeError E1007 for a size that a model cannot generate. multiple: of the sides of its images. where:
+    the line of a file that requests it."""
     if width % multiple or height % multiple or min(width, height) < multiple:
         near = "x".join(str(max(multiple, round(side / multiple) * multiple)) for side in (width, height))
         raise RecipeError(
-            f"{where + ': ' if where else ''}a picture of {width}x{height} cannot be drawn: its sides must be "
+            f"{where + ': ' if where else ''}an image of {width}x{height} cannot be generated: its sides must be "
             f"multiples of {multiple}; {near} is near",
             code="E1007",
         )
 
 
 def refuse_taken(out: Path, names: Sequence[str], *, replaces: bool) -> None:
-    """Raises RecipeError E1071 where one of the files, or a contact sheet, is in the folder already."""
+    """Raises RecipeError E1071 if one of the files, or a contact sheet, already exists."""
     for name in (*names, CONTACT):
         durable.refuse_taken(out / name, code="E1071", remedy=ELSEWHERE, replaces=replaces)
 
 
-def _settled(seed: int, prompt: str, say: Callable[[str], None]) -> int:
+def _resolve_seed(seed: int, prompt: str, say: Callable[[str], None]) -> int:
     if seed != NEW_EACH_TIME:
         return seed
     new = secrets.randbelow(2**31)

@@ -1,4 +1,4 @@
-"""Pictures in stages, for the verb `sample`: what they begin with, the model, and a second model for the end."""
+"""The stages of the command `sample`: a start image, the model, and a second model for the last steps."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
-from mezzotint.tasks.prompts.first_frames import pixels_of, probed
+from mezzotint.tasks.prompts.first_frames import pixels_of, probe_size
 from mezzotint.tasks.sample._model import SampledModel, open_model, second
 
-_MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sides
+_MULTIPLE = 64  # pixels; a start image is resized to sides of such multiples
 
 
-def drawn(
+def generate_images(
     model: SampledModel, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]
 ) -> Iterator[GeneratedImage]:
-    """The pictures, in the order of the requests. say: hears what is loaded on the way.
+    """Generates the images, in the order of the requests. say: prints what is loaded.
 
-    Raises RecipeError E1070, E1090 for a second model that does not fit the first, E1091 for a picture to begin with
-    that cannot be used.
+    Raises RecipeError E1070, E1090 for a second model that does not match the first, E1091 for a start image that
+    cannot be used.
     """
     settings, refiner = recipe.sample, recipe.sample.refiner
     if settings.image is not None:
-        requests = _begun(model, requests, recipe)
+        requests = _with_start_image(model, requests, recipe)
     if settings.clip.first_frame is not None:
-        requests = first_frames.begun(model.family, lambda: model.family, requests, recipe)
+        requests = first_frames.with_first_frames(model.family, lambda: model.family, requests, recipe)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)
     if refiner.path is None:
-        yield from _sampled(model, requests, settings, span)
+        yield from _generate_stage(model, requests, settings, span)
         return
     starts: list[Tensor] = []
     for group in batch_requests(requests, settings.batch_size):
@@ -53,7 +53,7 @@ def drawn(
         part.to("cpu")
     say(f"the second model: {refiner.path}")
     other = open_model(second(recipe), None)
-    _require_alike(model.family, other.family, refiner.path)
+    _require_same_latents(model.family, other.family, refiner.path)
     model.facts |= {"refiner.model": other.facts["model"]}
     again = [
         replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
@@ -62,18 +62,17 @@ def drawn(
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
     first = {id(new): old for new, old in zip(again, requests, strict=True)}
-    for picture in _sampled(other, again, plain, span):
+    for picture in _generate_stage(other, again, plain, span):
         yield GeneratedImage(first[id(picture.request)], picture.pixels)
 
 
 def size_of(path: Path) -> Size:
-    """The size in which a picture to begin with is drawn where no other is asked: its own, sides rounded down to
-    multiples of 64. Raises RecipeError E1091."""
-    own = probed(path, "sample.image")
-    return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (own.width, own.height)))
+    """The default size of a start image: its own, sides rounded down to multiples of 64. Raises RecipeError E1091."""
+    image_size = probe_size(path, "sample.image")
+    return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (image_size.width, image_size.height)))
 
 
-def _sampled(
+def _generate_stage(
     model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
 ) -> Iterator[GeneratedImage]:
     for group in batch_requests(requests, settings.batch_size):
@@ -92,29 +91,31 @@ def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleS
         return sample_latents(model.family, known, how)
 
 
-def _begun(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
-    """The requests with latents of the picture, each a draw of its own from what the autoencoder says."""
+def _with_start_image(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> list[Request]:
+    """The requests with latents of the start image, each a separate draw from the autoencoder's distribution."""
     path = recipe.sample.image
     assert path is not None
     moments: dict[Size, Tensor] = {}
     requested = []
     for request in requests:
         if request.size.frames != 1:
-            raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
+            raise RecipeError("sample.image: clips cannot start from an image; leave it out", code="E1091")
         if request.size not in moments:
             pixels = pixels_of(path, request.size, recipe.data, "sample.image")
             moments[request.size] = model.family.encode_media(pixels.to(model.device)).cpu()
-        here = moments[request.size]
+        latent_moments = moments[request.size]
         address = np.array([draws.key(request.seed, "sample-image", request.index)], dtype=np.uint64)
-        eps = normal(torch.from_numpy(address.view(np.int64)), (here.shape[1] // 2, *here.shape[2:]))
-        requested.append(replace(request, start=posterior_sample(here, eps)))
+        eps = normal(
+            torch.from_numpy(address.view(np.int64)), (latent_moments.shape[1] // 2, *latent_moments.shape[2:])
+        )
+        requested.append(replace(request, start=posterior_sample(latent_moments, eps)))
     return requested
 
 
-def _require_alike(family: ModelFamily, other: ModelFamily, path: Path) -> None:
+def _require_same_latents(family: ModelFamily, other: ModelFamily, path: Path) -> None:
     if family.grid != other.grid:
         raise RecipeError(
             f"sample.refiner.path: {path} has latents of {other.grid.channels} channels, one for {other.grid.pixels} "
-            f"pixels, the first model {family.grid.channels} and {family.grid.pixels}; take a refiner of its kind",
+            f"pixels, the first model {family.grid.channels} and {family.grid.pixels}; use a refiner of its kind",
             code="E1090",
         )

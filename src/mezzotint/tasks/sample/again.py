@@ -1,5 +1,5 @@
-"""Lines of `sample` one after another in one process: the models that were drawn from last stay open, and whoever waits
-sees the picture come about. Each line draws what it draws by itself.
+"""Several command lines of `sample` in one process: the last models stay open, and images in progress are shown. Each
+line generates the same as by itself.
 """
 
 from __future__ import annotations
@@ -24,41 +24,40 @@ from mezzotint.tasks.sample._drawing import draw
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
 
 Seen = Callable[[int, int, NDArray[np.uint8] | None], None]
-"""Hears (steps done, steps in all, the picture so far (H, W, 3), or None where it is not looked at)."""
+"""Called with (steps done, total steps, the image so far (H, W, 3), or None without a preview)."""
 
 _KEPT = 2
 _SHARE = 0.2
-"""Looking at pictures on the way takes at most this share of the time."""
+"""Previews of images in progress take at most this share of the time."""
 
 
 class Drawer:
-    """Draws lines; keeps the last two models."""
+    """Runs command lines of `sample`; keeps the last two models."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[object, ...], SampledModel] = OrderedDict()
 
     def draw(self, arguments: Sequence[str], say: Callable[[str], None], seen: Seen) -> None:
-        """Draws what stands behind `mezzotint sample`; sentences go to `say`. Raises as the verb does."""
+        """Runs a command line, the words after `mezzotint sample`; prints with `say`. Raises as the command does."""
         args = parse(arguments)
 
-        def opened(
+        def opener(
             source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]
         ) -> SampledModel:
-            model = self._opened(source, weights, adapters)
+            model = self._open_or_reuse(source, weights, adapters)
             model.on_step = _Watch(model, seen)
             return model
 
-        for line in draw(args, _plan.look(args), say, opened):
+        for line in draw(args, _plan.look(args), say, opener):
             say(line)
 
     def warm(self, model: str) -> None:
-        """Opens a model and draws a step from it for nobody, so that the first line that somebody waits for loads no
-        module and no weight."""
+        """Opens a model and runs one step, so the first command line of the user loads no modules and no weights."""
         with tempfile.TemporaryDirectory() as folder, suppress(MezzotintError, OSError):
             line = [model, "--prompt=a", "--steps=1", f"--out={Path(folder) / 'warm'}"]
             self.draw(line, lambda text: None, lambda done, total, pixels: None)
 
-    def _opened(
+    def _open_or_reuse(
         self, source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]
     ) -> SampledModel:
         files = [source.checkpoint or source.recipe.model.path, *(path for path, _ in adapters)]
@@ -78,15 +77,15 @@ class Drawer:
 class _Watch:
     def __init__(self, model: SampledModel, seen: Seen) -> None:
         self._model, self._seen = model, seen
-        self._began, self._spent = time.monotonic(), 0.0
+        self._started, self._spent = time.monotonic(), 0.0
 
     @torch.no_grad()
     def __call__(self, done: int, total: int, x: Tensor) -> None:
-        begun = time.monotonic()
-        if done == total or self._spent > _SHARE * (begun - self._began) or x.ndim != 4:
+        started = time.monotonic()
+        if done == total or self._spent > _SHARE * (started - self._started) or x.ndim != 4:
             self._seen(done, total, None)
             return
-        # under much noise latents are large in some descents; the eye wants them as wide as clean ones
-        shades = self._model.family.decode_media((x[:1] / x[:1].std().clamp(min=1.0)).float())
-        self._seen(done, total, as_bytes(shades[0]))
-        self._spent += time.monotonic() - begun
+        # noisy latents of some solvers are large: scale them to the range of clean ones for the preview
+        pixels = self._model.family.decode_media((x[:1] / x[:1].std().clamp(min=1.0)).float())
+        self._seen(done, total, as_bytes(pixels[0]))
+        self._spent += time.monotonic() - started

@@ -1,5 +1,5 @@
-"""The verb `sample`: pictures from a model, a run or a recipe, each a PNG that says how it was drawn, and a contact
-sheet of them all."""
+"""The command `sample`: generates images from a model, a run or a recipe, each a PNG with its generation settings, and
+a contact sheet."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mezzotint.tasks.sample._args import Weights as Weights
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint sample MODEL|RUN|RECIPE [--prompt TEXT …] [switches] [key=value …]`. Returns 0.
+    """`mezzotint sample MODEL|RUN|RECIPE [--prompt TEXT …] [options] [key=value …]`. Returns 0.
 
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     args = parse(arguments)
     place = _plan.look(args)
-    # here, not above: torch and the networks take seconds that a mistyped line should not wait for
+    # imported late: torch and the networks take seconds, and a mistyped line fails before
     from mezzotint.tasks.sample._drawing import draw
 
     for line in draw(args, place, say=print):
@@ -43,7 +43,7 @@ def generate_pixels(
     weights: Weights | None,
     say: Callable[[str], None],
 ) -> Iterator[tuple[NDArray[np.uint8], dict[str, str]]]:
-    """What `run` writes, as arrays with their facts: uint8 (H, W, 3) of an image, (F, H, W, 3) of a clip, prompt by
+    """What `run` writes, as arrays with their settings: uint8 (H, W, 3) of an image, (F, H, W, 3) of a clip, prompt by
     prompt and for each prompt seed by seed. See `mezzotint.sample` for the arguments. Raises as `run`."""
     args = SampleArgs(
         place=os.fspath(source),

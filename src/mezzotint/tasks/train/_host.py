@@ -1,4 +1,4 @@
-"""What `train` does for its trainer: checkpoints, exports, live settings, lines for the user and the history."""
+"""What `train` does for its trainer: checkpoints, exports, live settings, messages and the history."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from mezzotint.training.peers import PeerSignals
 
 @dataclass(frozen=True, slots=True)
 class TrainHost(RunHost[Trainer]):
-    """The owner of a run in a folder. digest: of the recipe. recorded: what was chosen at the start, for history and
-    checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
-    the first process. files: those that ask for something. replaces: exports may take the place of others' files."""
+    """The owner of a run in a folder. digest: of the recipe. recorded: choices made at the start, for history and
+    checkpoints. changes: live settings. saves: writes checkpoints. say: prints in the first process. files: requests by
+    files in the run folder. replaces: exports may overwrite files of others."""
 
     resolved: Resolved
     digest: str
@@ -61,15 +61,15 @@ class TrainHost(RunHost[Trainer]):
 
     @property
     def recipe(self) -> Recipe:
-        """As the run settled it."""
+        """With everything chosen that the recipe leaves open."""
         return self.resolved.recipe
 
     def requests(self) -> PeerSignals:
         for name in self.files.take() if self.runtime.is_first else ():
             if name == "draw" and self.changes.now.run.preview.every is None:
-                self.warn("pictures were asked for, and this run draws none (run.preview.every=null)")
+                self.warn("previews were requested, but this run has none (run.preview.every=null)")
             else:
-                self.say(f"a file asks for it: {name}")
+                self.say(f"requested by a file: {name}")
                 self.interrupts.ask(requests.FLAGS[name])
         return self.interrupts.requests()
 
@@ -80,7 +80,7 @@ class TrainHost(RunHost[Trainer]):
         return self.folder.loss() if self.runtime.is_first else ""
 
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
-        is_of_all = self.saves.is_of_all  # which all processes ask together
+        is_of_all = self.saves.is_of_all  # called on all processes together
         if not (self.runtime.is_first or is_of_all):
             return
         values = trainer.state() | {"recipe": effective(self.recipe), "identity": self.identity.values()}
@@ -100,7 +100,7 @@ class TrainHost(RunHost[Trainer]):
         return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})
 
     def choose_best(self, trainer: Trainer) -> None:
-        """Gives the best of the checkpoints that are there its second name, where `run.save.best` says so."""
+        """Gives the best checkpoint its second name, with `run.save.best`."""
         self.saves.choose_best(self._losses(trainer))
 
     def is_saving(self) -> bool:
@@ -116,25 +116,24 @@ class TrainHost(RunHost[Trainer]):
         self.saves.give_up()
 
     def export(self, trainer: Trainer) -> None:
-        """An export in the run. The history knows when it is whole, so that it is not made again."""
+        """Exports during the run. The history records when the export is complete, so it is not repeated."""
         self.write_exports(trainer)
         if self.runtime.is_first:
             self.folder.record("exported", step=trainer.progress.step)
 
     def write_exports(self, trainer: Trainer) -> list[Path]:
-        """The model as a folder: the trained weights, and beside them their average when there is one. All processes
-        come here; the first writes."""
+        """Exports the trained weights, and their EMA when there is one. Called on all processes; the first writes."""
         written, ema = self._export_one(trainer, self.model.update.masters, ""), self.model.update.ema
         if ema is not None:
             written += self._export_one(trainer, ema.weights, "_ema")
         return written
 
     def export_if_owed(self, trainer: Trainer) -> None:
-        """Makes an export that was due at the step gone on from, where the process died before it was whole. The one of
-        the run's end is made anyway."""
+        """Writes an export that was due at the step resumed from, if the process died before it was complete. The
+        export at the run's end is written anyway."""
         is_due = trainer.owes_export and not trainer.progress.is_done
         if self.runtime.share("due" if is_due and not exports.is_made(self.folder, trainer.progress.step) else ""):
-            self.say(f"the export of step {trainer.progress.step:,} was due and is missing: it is made now")
+            self.say(f"the export of step {trainer.progress.step:,} was due and is missing: writing it now")
             try:
                 self.export(trainer)
             except StorageError as error:
@@ -149,12 +148,12 @@ class TrainHost(RunHost[Trainer]):
             try:
                 schedule_file.write(data.timeline.epoch(epoch), data.rows, data.catalogue, self.recipe.data, place)
             except StorageError as error:
-                self.warn(f"{error.message}; training goes on without it")
+                self.warn(f"{error.message}; training continues without it")
         if self.changes.begin(epoch):
             self._apply_live(trainer)
 
     def restore_live(self, trainer: Trainer) -> None:
-        """Gives the settings that a checkpoint says had been replaced to what holds them."""
+        """Applies the live settings recorded in a checkpoint."""
         self.changes.values = dict(trainer.progress.live)
         if self.changes.values:
             self._apply_live(trainer)
@@ -169,20 +168,20 @@ class TrainHost(RunHost[Trainer]):
         trainer.progress.live = dict(self.changes.values)
 
     def broken(self, samples: Sequence[str], so_far: int) -> None:
-        """Says them. Raises DatasetError E1820 where there are more than a start would let pass."""
+        """Warns of damaged samples. Raises DatasetError E1820 for more than a start would accept."""
         for key in samples:
-            self.warn(f"sample {key!r} is damaged, which its header did not show; its place counts nothing")
+            self.warn(f"sample {key!r} is damaged, which its header did not show; it has no weight in the loss")
         share = self.recipe.data.max_skipped
         if so_far > max(ALWAYS_LET_PASS, share * len(self.dataset.rows)):
             raise DatasetError(
-                f"{so_far:,} of {len(self.dataset.rows):,} samples have proved damaged, more than "
-                f"data.max_skipped={share:g} allows; their names are in run.log; mend or remove them, or raise it",
+                f"{so_far:,} of {len(self.dataset.rows):,} samples are damaged, more than "
+                f"data.max_skipped={share:g} allows; run.log names them; repair or remove them, or raise it",
                 code="E1820",
             )
 
     def bad_step(self, report: StepReport) -> None:
-        # each process names its own samples: the one that spoilt the step may be anywhere
-        what = self._spoilt() or ("gradient" if math.isfinite(report.loss) else "loss")
+        # each process records its samples: any of them may have caused the non-finite step
+        what = self._find_nonfinite_weight() or ("gradient" if math.isfinite(report.loss) else "loss")
         try:
             durable.append_line(self.folder.bad_steps, {
                 "step": report.step + 1, "rank": self.runtime.rank, "what": what, "keys": report.keys,
@@ -190,11 +189,11 @@ class TrainHost(RunHost[Trainer]):
             })  # fmt: skip
             where = "its samples are in bad_steps.jsonl"
         except StorageError as error:
-            where = f"its samples could not be written down: {error.message}"
-        self.warn(f"step {report.step + 1} was not finite and moved nothing; {where} (what was spoilt: {what})")
+            where = f"its samples could not be recorded: {error.message}"
+        self.warn(f"step {report.step + 1} was not finite and was not applied; {where} (not finite: {what})")
 
-    def _spoilt(self) -> str:
-        """The first trained weight of this process that is not finite, "" where the numbers of the step alone are."""
+    def _find_nonfinite_weight(self) -> str:
+        """The first trained weight of this process that is not finite, "" if all are finite."""
         masters = self.model.update.masters.items()
         return next((f"weight {name}" for name, master in masters if not torch.isfinite(master).all()), "")
 
@@ -216,8 +215,8 @@ class TrainHost(RunHost[Trainer]):
 def callbacks(
     host: TrainHost, caches: Caches, line: LiveLine, of_user: Sequence[Callback], *, start_step: int
 ) -> list[Callback]:
-    """Every callback of a run, in the same order on every process; which there are, `training/callbacks/` says.
-    of_user: those that a start from Python brings."""
+    """Every callback of a run, in the same order on every process: those of `training/callbacks/` and of_user, given in
+    Python."""
     recipe, runtime, dataset, model = host.recipe, host.runtime, host.dataset, host.model
     measures = held_out.is_measured(recipe, dataset)
     if measures and runtime.is_first:
@@ -243,7 +242,7 @@ def callbacks(
 
 
 def _decoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Latents → pixels: by the family's own VAE, or, in a cached run, by one that is loaded at the first preview."""
+    """Latents → pixels: by the family's VAE, or, in a cached run, by one that is loaded at the first preview."""
     if "vae" in model.family.parts():
         return model.family.decode_media
     family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))

@@ -1,5 +1,5 @@
-"""Settings that may change while a run goes: read at the start of an epoch, agreed over all processes, recorded, and
-repeated by a run that goes on."""
+"""Settings that may change during a run: read at the start of an epoch, shared with all processes, recorded in the
+history, and applied again when the run resumes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from mezzotint.tasks.reading import continuing, foreign, hub, settling
 from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
-_OF_THIS_START = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
-"""Settings that each start may be told otherwise, or works out."""
+_PER_START_SETTINGS = ("run.live.", "run.folder", "run.resume", "run.allow_change", "sample.seed")
+"""Settings that may differ at each start."""
 
 
 @dataclass(slots=True)
 class LiveSettings:
-    """What holds now. recipe: as the run was started, which never changes. require: raises a MezzotintError for values
-    that the model cannot take, told those that hold now. say: of the first process."""
+    """The live settings in force. recipe: as the run was started; it never changes. require: called with the new and
+    the current recipe, raises a MezzotintError for values that the model cannot take. say: prints, in the first
+    process."""
 
     recipe: Recipe
     runtime: Runtime
@@ -41,16 +42,16 @@ class LiveSettings:
     require: Callable[[Recipe, Recipe], None]
     say: Callable[[str], None]
     values: dict[str, Any] = field(default_factory=dict)
-    _said: set[str] = field(default_factory=set)
+    _printed: set[str] = field(default_factory=set)
 
     @property
     def now(self) -> Recipe:
-        """The recipe with what has been replaced in it."""
+        """The recipe with the current live settings."""
         return with_live(self.recipe, self.values)
 
     def begin(self, epoch: int) -> bool:
-        """Before an epoch's first step: the first process reads the file, or repeats what it has read for this epoch
-        in an earlier attempt, and all take it over. Returns whether anything has changed."""
+        """Called before an epoch's first step: the first process reads the file, or takes what it read for this epoch
+        in an earlier attempt, and all processes apply it. Returns whether anything has changed."""
         if self.recipe.run.live.path is None:
             return False
         text = json.dumps(self._decide(epoch)) if self.runtime.is_first else ""
@@ -63,122 +64,125 @@ class LiveSettings:
         for event in self.folder.events():
             if event["event"] == EVENT and event["epoch"] == epoch:
                 values = dict(event["values"])
-                self._tell(epoch, values, {}, "as before")
+                self._announce(epoch, values, {}, "as before")
                 return values
         path = self.recipe.run.live.path
         assert path is not None
         try:
-            reading = self._reading(path)
-            values = self._possible(self._from_file(path, reading), reading)
+            reading = self._read_file(path)
+            values = self._drop_impossible(self._from_file(path, reading), reading)
         except (MezzotintError, OSError, ValueError) as error:
-            self._warn_once(f"warning: {path} is not followed", f" in epoch {epoch + 1}: {error}")
+            self._print_once(f"warning: {path} is ignored", f" in epoch {epoch + 1}: {error}")
             values = self.values
         else:
-            self._tell(epoch, values, reading.origin, f"by {path}")
-            self._pass_on(values, reading)
+            self._announce(epoch, values, reading.origin, f"by {path}")
+            self._print_notes(values, reading)
         self.folder.record(EVENT, epoch=epoch, values=values)
         return values
 
     def _from_file(self, path: Path, reading: Reading) -> dict[str, Any]:
-        """The values that the file gives, without those that the command line keeps."""
+        """The values in the file, without those fixed on the command line."""
         paths = [path for path, source in reading.origin.items() if not source.startswith("default of")]
-        others = self._others(reading, paths)
+        others = self._unchangeable(reading, paths)
         if others:
-            self._warn_once(f"warning: {path}: {', '.join(others)} cannot change while a run goes; start another run")
+            self._print_once(f"warning: {path}: {', '.join(others)} cannot change during a run; start another run")
         values = live_values(reading.recipe)
         values = {p: values[p] for p in LIVE if p in paths and p not in self.recipe.run.live.fixed}
-        return dict(self.values) if self._is_of_before(values) else values
+        return dict(self.values) if self._predates_live_zero_snr(values) else values
 
     def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """(setting, what holds now, what would hold) for each that these values change."""
+        """(setting, current value, new value) for each setting that these values change."""
         before, after = live_values(self.now), live_values(with_live(self.recipe, values))
         yield from ((path, before[path], after[path]) for path in LIVE if before[path] != after[path])
 
-    def _is_of_before(self, values: Mapping[str, Any]) -> bool:
-        """Whether a file still says what was followed when zero terminal SNR could not change: a run that was begun
-        then keeps to it."""
+    def _predates_live_zero_snr(self, values: Mapping[str, Any]) -> bool:
+        """Whether the file still has the values of a run that was started when zero terminal SNR could not change
+        during a run: such a run keeps them."""
         if self.recipe.run.live.dialect is None or self.values.keys() & {*SINCE_ZERO}:
             return False
         earlier = {path: value for path, value in values.items() if path not in SINCE_ZERO}
         return bool(self.values) and earlier == self.values
 
-    def _possible(self, values: dict[str, Any], reading: Reading) -> dict[str, Any]:
-        """The values without changes that this run cannot make: what the same key of a foreign file asks for stays as
-        it is, everything else is followed."""
+    def _drop_impossible(self, values: dict[str, Any], reading: Reading) -> dict[str, Any]:
+        """The values without changes that this run cannot make. All settings from the same key of a foreign file then
+        keep their values; all others are applied."""
         before = live_values(self.now)
         for path, _, new in list(self._changed(values)):
             try:
                 self.require(with_live(self.now, {path: new}), self.now)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
-                kept = [one for one in LIVE if one == path or self._is_beside(one, path, reading)]
+                kept = [one for one in LIVE if one == path or self._has_same_origin(one, path, reading)]
                 values |= {one: before[one] for one in kept}
                 stays = ", ".join(f"{one} stays {shown(before[one])}" for one in kept)
-                self._warn_once(f"warning: {self._called(path, reading)} is not followed: {reason}; {stays}")
+                self._print_once(f"warning: {self._name_in_file(path, reading)} is ignored: {reason}; {stays}")
         return values
 
-    def _is_beside(self, path: str, refused: str, reading: Reading) -> bool:
-        """Whether a setting comes from the key that a refused one comes from."""
+    def _has_same_origin(self, path: str, refused: str, reading: Reading) -> bool:
+        """Whether a setting comes from the same key as a rejected one."""
         if self.recipe.run.live.dialect is None:
             return False
         origin = reading.origin.get(refused)
         return (origin is not None and reading.origin.get(path) == origin) or {path, refused} == {*SINCE_ZERO}
 
-    def _reading(self, path: Path) -> Reading:
+    def _read_file(self, path: Path) -> Reading:
         live = self.recipe.run.live
         if live.dialect is None:
             return read(path)
         option = foreign.dialect(live.dialect).config
         if not option:
-            raise RecipeError(f"run.live.dialect: lines of {live.dialect} name no file of settings", code="E1007")
+            raise RecipeError(
+                f"run.live.dialect: command lines of {live.dialect} have no option for a settings file", code="E1007"
+            )
         return foreign.reading(live.dialect, [*live.line, f"--{option}", str(path)], (), Launched())
 
-    def _others(self, reading: Reading, paths: Sequence[str]) -> list[str]:
-        """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
+    def _unchangeable(self, reading: Reading, paths: Sequence[str]) -> list[str]:
+        """Names of settings that differ from those the run was started with and cannot change, as the file names
+        them."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
         recipe = settling.settle(recipe, self.runtime.device.type, mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)
-        others = [p for p in inside if p not in kept and not p.startswith(_OF_THIS_START)]
-        return list(dict.fromkeys(self._called(p, reading) for p in others))
+        others = [p for p in inside if p not in kept and not p.startswith(_PER_START_SETTINGS)]
+        return list(dict.fromkeys(self._name_in_file(p, reading) for p in others))
 
-    def _called(self, path: str, reading: Reading) -> str:
+    def _name_in_file(self, path: str, reading: Reading) -> str:
         return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
-    def _tell(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
+    def _announce(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
         for path, old, new in self._changed(values):
             source = origin.get(path, "")
             by = f"by {source}" if " in " in source else how
             self.say(f"epoch {epoch + 1}: {path} is {shown(new)} from here, {by}; it was {old}")
 
-    def _pass_on(self, values: Mapping[str, Any], reading: Reading) -> None:
-        """What the dialect has to say of the keys that change something."""
+    def _print_notes(self, values: Mapping[str, Any], reading: Reading) -> None:
+        """Prints the dialect's notes about keys that change something."""
         keys = {reading.origin[path] for path, _, _ in self._changed(values) if path in reading.origin}
         for note in reading.notes:
             if any(note.startswith(f"{key}: ") for key in keys):
-                self._warn_once(f"note       {note}")
+                self._print_once(f"note       {note}")
 
-    def _warn_once(self, text: str, more: str = "") -> None:
-        """Says what has not been said yet in this start. more: a rest that names the epoch, and is said along."""
+    def _print_once(self, text: str, more: str = "") -> None:
+        """Prints a text once per start. more: a rest that names the epoch and is not compared."""
         key = text + re.sub(r"^ in epoch \d+", "", more)
-        if key not in self._said:
-            self._said.add(key)
+        if key not in self._printed:
+            self._printed.add(key)
             self.say(text + more)
 
 
 def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:
-    """Whether a model can go on with other live settings than those of now. Raises RecipeError: E1003 a clip skip of
-    captions that come from the cache, E1077 a schedule that it cannot have, E1465 one whose variance it cannot learn,
-    E1070 previews that could not be drawn."""
+    """Checks that a model can continue with other live settings. Raises RecipeError: E1003 clip skip with cached
+    captions, E1077 an impossible schedule, E1465 a schedule whose variance the model cannot learn, E1070 previews that
+    cannot be generated."""
     if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
-        drawn, family = recipe.sample, model.family
+        sample, family = recipe.sample, model.family
         objective = objective_of(recipe.objective, family.schedule, model.prediction)
         if family.learns_variance:
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
+            check_solver(sample.solver, objective.schedule, objective.parameterization.solved, sample)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

@@ -1,5 +1,4 @@
-"""Where the average of a new run starts from when `optim.ema.start` names a model: that model's weights of the parts
-that are trained."""
+"""The start of a new run's EMA when `optim.ema.start` names a model: that model's weights of the trained parts."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from mezzotint.settings.sections.model import ModelSettings
 
 
 def settings_of(recipe: Recipe) -> ModelSettings | None:
-    """The recipe's model with the files of `optim.ema.start`, or None when the average starts from the trained
-    weights. A single file is read by the configurations of the model that is trained: it has to fit them anyway."""
+    """The recipe's model with the files of `optim.ema.start`, or None when the EMA starts from the trained weights. A
+    single file is read with the configurations of the trained model, which it must match."""
     start, model = recipe.optim.ema.start, recipe.model
     if start is None:
         return None
@@ -29,10 +28,10 @@ def settings_of(recipe: Recipe) -> ModelSettings | None:
 def weights(
     recipe: Recipe, kind: type[ModelFamily], trained: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor] | None:
-    """What the average starts from, by the names of `trained`, on the CPU; None without `optim.ema.start`. trained: the
-    shapes.
+    """The weights that the EMA starts from, by the names of `trained`, on the CPU; None without `optim.ema.start`.
+    trained: shapes of the trained weights by name.
 
-    Raises WeightsError E1401 to E1411 for files that cannot be used, E1417 for a model of other names or shapes.
+    Raises WeightsError E1401 to E1411 for files that cannot be used, E1417 for a model with other names or shapes.
     """
     settings = settings_of(recipe)
     if settings is None:
@@ -49,17 +48,17 @@ def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
 
 
 def refuse_another(path: Path, parameters: Mapping[str, Tensor], trained: Mapping[str, tuple[int, ...]]) -> None:
-    """Holds a model's parameters against the shapes of those that are trained. Raises WeightsError E1417."""
+    """Compares a model's parameters with the shapes of the trained ones. Raises WeightsError E1417."""
     missing = [name for name in trained if name not in parameters]
     wrong = [name for name in trained if name in parameters and parameters[name].shape != trained[name]]
     if missing or wrong:
         parts = [
             f"{len(names)} trained weights {word} ({listed(names, 3)})"
-            for names, word in ((missing, "are not in it"), (wrong, "have another shape there"))
+            for names, word in ((missing, "are not in it"), (wrong, "have another shape in it"))
             if names
         ]
         raise WeightsError(
-            f"optim.ema.start: {path} is another model than the one that is trained: {'; '.join(parts)}; name a model "
+            f"optim.ema.start: {path} is not the same model as the trained one: {'; '.join(parts)}; name a model "
             "of the same configuration, or leave optim.ema.start out",
             code="E1417",
         )

@@ -1,5 +1,4 @@
-"""What a run writes for others, and under which name: the model as a folder, as one file besides, or what was trained
-of it alone."""
+"""What a run exports and under which name: the model as a folder, also as a single file, or only the trained parts."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from mezzotint.weights.single_file import known_layouts, modelspec
 
 
 def require_possible(recipe: Recipe) -> None:
-    """Raises RecipeError E1092 for files that the family's models are not written as."""
+    """Raises RecipeError E1092 for export formats that the family does not have."""
     settings, family = recipe.run.export, recipe.model.family
     if not family_spec(family).layout:
         for name, is_set in (
@@ -60,8 +59,8 @@ def require_possible(recipe: Recipe) -> None:
 
 
 def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = False) -> str:
-    """The name of an export as the trainer stands. ema: "_ema" for the average, "" for the trained weights. alone: of
-    the file with the trained parts, beside whole models."""
+    """The name of an export at the trainer's step. ema: "_ema" for averaged weights, "" for the trained ones. alone:
+    name the file with only the trained parts, which is written next to whole models."""
     template, progress = recipe.run.export.name or "step-{step:08}", trainer.progress
     parts = "-".join("unet" if part == "denoiser" else part for part in recipe.model.train)
     if alone and "{what" not in template:
@@ -82,10 +81,10 @@ def write(
     free: Callable[[Path], Path] = lambda path: path,
 ) -> list[Path]:  # fmt: skip
     """Writes weights, trained ones by `part/parameter`, into the folder `place`: the model as a folder called `name`,
-    or the file of what was trained; before it the file of `run.export.trained_file`, called `name_alone`, where that is
-    another one. Of an adapter, a folder called `name` with its files. facts: of the run, for their headers. say: gets
-    sentences about what readers of them misread. free: the place of a file that may lie among others. Returns what was
-    written. Raises what exporting raises, StorageError E1701."""
+    or the file of the trained parts; before it the file of `run.export.trained_file`, called `name_alone`, if that is
+    another file. An adapter becomes a folder called `name` with its files. facts: about the run, for the headers. say:
+    prints what readers of the files misread. free: chooses the path of a file in a folder shared with others. Returns
+    the paths written. Raises what exporting raises, StorageError E1701."""
 
     def parts(stem: str, file_format: str) -> Path:
         target = _file(settings, place, f"{stem}{weights_formats.suffix_of(file_format)}", free)
@@ -100,7 +99,7 @@ def write(
         return [_adapter(model, model.adapter, recipe, settings, place / name, weights, facts, say)]
     if set(recipe.model.train) == {PART}:
         with _new_or_replaced(place / name) as folder:
-            _words(model, recipe, settings, folder, weights)
+            _write_learned_tokens(model, recipe, settings, folder, weights)
         return [place / name]
     if settings.parts == "trained":
         written = [parts(name, settings.file_format)]
@@ -116,16 +115,16 @@ def _file(settings: ExportSettings, place: Path, name: str, free: Callable[[Path
 
 
 def free_place(folder: RunFolder, path: Path, *, replaces: bool, say: Callable[[str], None]) -> Path:
-    """Where a run writes a file outside of its folder: `path` when nothing lies there, or what the run itself has put
-    there, or anything with `replaces`; otherwise the first NAME-2, NAME-3 … of that kind, which is told. The history
-    has it before the file does, so that a kill changes nothing."""
-    durable.sweep(path.parent)  # whatever its name: another one is perhaps exported than when the run was killed
-    own = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
+    """Where a run writes a file outside of its folder: `path` if it does not exist, or the run itself wrote it, or with
+    `replaces`; otherwise the first such NAME-2, NAME-3 …, with a note. The history records the path before the file is
+    written: a kill changes nothing."""
+    durable.sweep(path.parent)  # under any name: the killed export may have had another one
+    written = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
     places = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
-    place = next(one for one in places if replaces or str(one) in own or not os.path.lexists(one))
+    place = next(one for one in places if replaces or str(one) in written or not os.path.lexists(one))
     if place != path:
-        say(f"note: {path} is there already and not of this run; it stays, and the model lies in {place.name}")
-    if str(place) not in own:
+        say(f"note: {path} exists and was not written by this run; it stays, and the model is written to {place.name}")
+    if str(place) not in written:
         folder.record("writes", path=str(place))
     return place
 
@@ -143,7 +142,7 @@ def _folder(
             schedule=model.objective.schedule,
             trained_form=model.objective.parameterization,
         )
-        _words(model, recipe, settings, folder, weights)
+        _write_learned_tokens(model, recipe, settings, folder, weights)
     if settings.single_file:
         suffix = weights_formats.suffix_of(settings.file_format)
         file = _file(settings, target.parent, f"{target.name}{suffix}", free)
@@ -153,7 +152,7 @@ def _folder(
 
 @contextmanager
 def _new_or_replaced(target: Path) -> Iterator[Path]:
-    """Where a folder is to be written: an earlier one goes when the new one is whole."""
+    """Where to write a folder: an earlier one is replaced once the new one is complete."""
     if target.exists():
         with durable.replacing(target) as aside:
             yield aside
@@ -166,28 +165,28 @@ def _adapter(
     model: TrainableModel, trained: TrainedAdapter, recipe: Recipe, settings: ExportSettings, target: Path,
     weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None],
 ) -> Path:  # fmt: skip
-    """An adapter's files in a folder, each whole or not there."""
+    """Writes an adapter's files into a folder, each complete or not at all."""
     on_cpu = {n: tensor.detach().cpu() for n, tensor in weights.items() if not n.startswith(f"{PART}/")}
     adapter = trained.as_file(on_cpu)
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
-    own = recipe.model.adapter
+    chosen = recipe.model.adapter
     triggers = ", ".join(filter(None, dict.fromkeys(recipe.data.captions.trigger)))
-    own = own if own.trigger else with_values(own, {"trigger": triggers})
-    words = header.entries(adapter, own, base, description, {"output_name": recipe.run.name, **facts})
+    chosen = chosen if chosen.trigger else with_values(chosen, {"trigger": triggers})
+    words = header.entries(adapter, chosen, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
     choices: dict[str, list[Layout]] = {"auto": ["diffusers", generating], "both": ["diffusers", "kohya"]}
     layouts: list[Layout] = choices.get(settings.adapter) or [cast(Layout, settings.adapter)]
     if not trained.names.originals and settings.adapter == "auto":
-        layouts = ["diffusers"]  # no other program knows the model
+        layouts = ["diffusers"]  # no other program supports the model
     with _new_or_replaced(target) as folder:
         folder.mkdir(parents=True, exist_ok=True)
 
         def write_layout(layout: Layout) -> None:
             stem = Path(files.DIFFUSERS_NAME).stem if layout == "diffusers" else recipe.run.name
             written = writing.write(
-                adapter, folder / f"{stem}{_noise(trained)}.safetensors", trained.names, layout,
+                adapter, folder / f"{stem}{_noise_suffix(trained)}.safetensors", trained.names, layout,
                 metadata=words, dtype=DTYPES[settings.dtype], seal=seal,
             )  # fmt: skip
             for note in written.notes if len(layouts) == 1 or layout != "diffusers" else ():
@@ -202,22 +201,22 @@ def _adapter(
                 if generating not in layouts:
                     say(f"{error.message.removeprefix(f'{folder}{os.sep}')}; that layout was written instead")
                     write_layout(generating)
-        _words(model, recipe, settings, folder, weights)
+        _write_learned_tokens(model, recipe, settings, folder, weights)
     return target
 
 
-def _noise(trained: TrainedAdapter) -> str:
-    """The ending of the file's name where one of two denoisers is trained."""
+def _noise_suffix(trained: TrainedAdapter) -> str:
+    """The suffix of the file name when one of two denoisers is trained."""
     changed = [component for component in trained.names.denoisers if component in trained.folders.values()]
     if len(trained.names.denoisers) < 2 or len(changed) != 1:
         return ""
     return files.HIGH_NOISE if changed[0] == trained.names.denoisers[0] else files.LOW_NOISE
 
 
-def _words(
+def _write_learned_tokens(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, folder: Path, weights: Mapping[str, Tensor]
 ) -> None:
-    """The files of new words, in a folder that is being written."""
+    """Writes the embeddings of learned tokens into a folder that is being written."""
     words = model.family.rows_of_words(weights) if PART in recipe.model.train else {}
     if words:
         base = {part: model.files.fingerprint(part) for part in model.family.text_parts}
@@ -227,7 +226,7 @@ def _words(
 
 
 def is_made(folder: RunFolder, step: int) -> bool:
-    """Whether the export of a step was written since the run last came to that step from an earlier one."""
+    """Whether the export of a step was written since the run last reached that step from an earlier one."""
     for event in reversed(folder.events()):
         match event.get("event"), event.get("step"):
             case "exported", int(at) if at == step:
@@ -238,7 +237,7 @@ def is_made(folder: RunFolder, step: int) -> bool:
 
 
 def facts(recipe: Recipe, trainer: Trainer) -> dict[str, object]:
-    """What a file says of the run that made it, by kohya's names."""
+    """What an export's header records about its run, by kohya's names."""
     data, optim, progress = recipe.data, recipe.optim, trainer.progress
     return {
         "steps": progress.step,

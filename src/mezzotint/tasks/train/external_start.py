@@ -1,4 +1,4 @@
-"""A new run that begins after another program's steps (`run.start`): where it stands, and the optimizer's state."""
+"""A new run that continues after another program's steps (`run.start`): its progress and the optimizer's state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mezzotint.training.progress import Progress
 
 
 def check(recipe: Recipe, model: TrainableModel, steps: int) -> None:
-    """Before the first step. Raises RecipeError E1076 for a start at the run's end, and for an optimizer's file that
-    could not be written."""
+    """Checks before the first step. Raises RecipeError E1076 for a start at or after the run's end, and for an
+    optimizer file that could not be written."""
     if recipe.run.start.step >= steps:
         raise RecipeError(
             f"run.start.step is {recipe.run.start.step}, and the run ends at step {steps}; raise run.steps, which "
-            "counts the steps before the start, too",
+            "includes the steps before the start",
             code="E1076",
         )
     if recipe.run.export.optimizer_file is not None:
@@ -39,10 +39,10 @@ def progress(recipe: Recipe, timeline: Timeline, steps: int) -> Progress:
 
 
 def restore(recipe: Recipe, model: TrainableModel) -> Iterator[str]:
-    """Restores the optimizer's state of `run.start.optimizer`. Yields sentences on what it does."""
+    """Restores the optimizer's state of `run.start.optimizer`. Yields sentences about what was restored."""
     start = recipe.run.start
     if start.step:
-        yield f"going on from foreign weights after step {start.step}: rates, data and draws are the next step's"
+        yield f"continuing from foreign weights after step {start.step}: rates, data and random draws continue"
     if start.optimizer is not None:
         yield from optimizer_files.reader_of(start.optimizer).restore(start.optimizer, model.update, model.family)
 

@@ -1,4 +1,4 @@
-"""What a run measures besides training: held-out pictures, folders of their own, a share of the trained ones."""
+"""What validation measures: held-out images, separate folders, a share of the trained images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:
     """The trained rows that are measured as well: each with the chance `run.validation.training_fraction`, drawn by
-    (seed, its key); at least one, at most `data.holdout.max_samples` of the smallest draws. None with a share of 0."""
+    (seed, its key); at least one, at most `data.holdout.max_samples` of the smallest draws. Empty with a share of 0."""
     share = recipe.run.validation.training_fraction
     if share == 0 or recipe.run.validation.every is None:
         return np.zeros(0, dtype=np.int32)
@@ -39,14 +39,14 @@ def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:
 
 
 def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
-    """Whether validation has anything to do."""
+    """Whether validation measures anything."""
     if recipe.run.validation.every is None:
         return False
     return bool(len(dataset.held) or dataset.sets or recipe.run.validation.training_fraction)
 
 
 def write_list(folder: RunFolder, dataset: Dataset) -> None:
-    """logs/held_out.txt: the pictures that are measured and not trained, one path a line. Raises StorageError."""
+    """Writes logs/held_out.txt: images that are measured and not trained, one path a line. Raises StorageError."""
     rows = [(dataset.catalogue, dataset.held), *((one.catalogue, one.rows) for one in dataset.sets.values())]
     paths = [os.fsencode(catalogue.path(row)) for catalogue, of_set in rows for row in of_set.tolist()]
     place = folder.logs / "held_out.txt"
@@ -55,12 +55,12 @@ def write_list(folder: RunFolder, dataset: Dataset) -> None:
 
 
 def warn_of_trained(dataset: Dataset, warn: Callable[[str], None]) -> None:
-    """Says which sets hold pictures, told by their content, that are trained as well."""
+    """Warns of validation sets with images that are trained as well, compared by content."""
     trained = {bytes(digest) for digest in dataset.catalogue.digest[dataset.rows]} if dataset.sets else set()
     for name, one in dataset.sets.items():
         count = sum(bytes(digest) in trained for digest in one.catalogue.digest[one.rows])
         if count:
             warn(
-                f"{count} of the {len(one.rows)} pictures of data.holdout.path {name} are trained as well, so "
-                f"val/{name} is not of unseen pictures alone; take them out of data.path"
+                f"{count} of the {len(one.rows)} images of data.holdout.path {name} are trained as well, so "
+                f"val/{name} does not measure only unseen images; remove them from data.path"
             )

@@ -1,4 +1,4 @@
-"""One attempt at a run: what it starts from, its loop, and what it leaves at its end."""
+"""One attempt at a run: its start, its loop, and what it writes at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mezzotint.weights.folder import publishing
 
 @dataclass(frozen=True, slots=True)
 class RunStart:
-    """What every attempt at a run starts from. recipe: located. words: those behind the command. code: callbacks and
+    """What every attempt at a run starts from. recipe: located. words: those after the command. code: callbacks and
     loss function of the user."""
 
     reading: Reading
@@ -41,7 +41,7 @@ class RunStart:
 
     @property
     def command(self) -> str:
-        """The line that resumes the run."""
+        """The command line that resumes the run."""
         if self.code.recorded():
             return "mezzotint.train(recipe, …) in Python, with the same callbacks and loss function"
         return announce.command(self.folder, self.launch, self.reading.packages)
@@ -49,7 +49,7 @@ class RunStart:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One attempt at a run, ready for its next step. `close` lets go of workers and files."""
+    """One attempt at a run, ready for its next step. `close` ends workers and closes files."""
 
     start: RunStart
     resolved: Resolved
@@ -75,25 +75,25 @@ class Job:
         """Ends a run after a signal: the export that `run.export.when_stopped` asks for, the report. Raises Stopped."""
         if self.resolved.recipe.run.export.when_stopped:
             for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():
-                self.say(f"the model as it stands: {path}")
+                self.say(f"the model at this step: {path}")
         number = self.start.runtime.agree(self.start.interrupts.stop_signal) & 0x1F
         self._note_stop(number)
-        self.start.runtime.barrier()  # whoever leaves early is why the launcher ends the others
+        self.start.runtime.barrier()  # a process that leaves early makes the launcher end the others
         raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
 
     def _note_stop(self, signal_number: int) -> None:
-        """The report as it stands, and the history's line. Only these may fail: the checkpoint is written."""
+        """Writes the report and a line of the history. Only these may fail: the checkpoint is already written."""
         if not self.start.runtime.is_first:
             return
         try:
             self.start.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
             report = run_report(self.start.folder)
-            self.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
+            self.say(f"the report so far: {', '.join(str(path) for path in report)}")
         except (StorageError, errors.CheckpointError) as error:
             self.say(f"warning: the report could not be written: {error.message}")
 
     def finish(self) -> None:
-        """The export and the report; made again when an earlier attempt was killed here."""
+        """Writes the export and the report, again if an earlier attempt was killed here."""
         exports = self.host.write_exports(self.trainer)
         if self.start.runtime.is_first:
             if self.resolved.recipe.run.export.folder is not None:
@@ -101,19 +101,19 @@ class Job:
             report: tuple[Path, ...] = ()
             try:
                 report = run_report(self.start.folder) + self._overfit_report()
-            except errors.CheckpointError as error:  # something else has taken the place of a file that it reads
+            except errors.CheckpointError as error:  # a file that it reads was replaced by something else
                 self.say(f"warning: the report could not be written: {error.message}")
             self.start.folder.record("finished", step=self.trainer.progress.step)
-            for line in announce.at_the_end(self.start.folder, self.resolved.recipe, exports, report):
+            for line in announce.closing_lines(self.start.folder, self.resolved.recipe, exports, report):
                 self.say(line)
         self.start.runtime.barrier()
 
     def _overfit_report(self) -> tuple[Path, ...]:
-        """Where pictures are held out."""
+        """Written where images are held out."""
         if not held_out.is_measured(self.resolved.recipe, self.dataset):
             return ()
-        there = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
+        existing = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
         ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
-        if self.trainer.progress.step in ends and all(path.exists() for path in there):
-            return there  # a run that had ended is started again
+        if self.trainer.progress.step in ends and all(path.exists() for path in existing):
+            return existing  # a finished run is started again
         return overfit_report(self.start.folder)

@@ -1,4 +1,4 @@
-"""How a run is prepared: everything between the recipe and the first step, in named steps."""
+"""Preparation of a run: everything between the recipe and the first step, in named steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
 from mezzotint.tasks.check.memory import MetaModel
-from mezzotint.tasks.holding import at_hand
+from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
@@ -58,8 +58,8 @@ from mezzotint.weights.model_files import ModelFiles
 
 
 def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({})) -> Job:
-    """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
-    known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
+    """Everything before the first step; nothing in it changes what a checkpoint contains. damaged: checkpoints known to
+    be damaged, with the reason. Raises DamagedCheckpoint, on every process, for another damaged one."""
     runtime, folder = start.runtime, start.folder
     with ExitStack() as stack:
         live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
@@ -81,7 +81,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         model = start.code.attach_to(assemble.open_model(resolved, files, runtime))
         _refuse_unfit(resolved, dataset, model, runtime)
         host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
-        back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
+        back = _roll_back.find_pending(folder, restored.values["progress"], runtime) if restored else None
         progress = external_start.progress(recipe, dataset.timeline, resolved.steps)
         if restored:
             progress.step = back.at if back else restored.step
@@ -105,12 +105,12 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
 
 
 def _choose_checkpoint(start: RunStart, damaged: Mapping[Path, str], say: Callable[[str], None]) -> Path | None:
-    """The checkpoint that the run resumes from, None for a new run. The first process decides, the others hear: a
-    checkpoint may go bad between two looks."""
+    """The checkpoint that the run resumes from, None for a new run. The first process decides for all: a checkpoint may
+    become damaged between two reads."""
     path: Path | None = None
     if start.runtime.is_first:
-        known = {**_roll_back.behind(start.folder), **damaged}
-        chosen = resume.choose(start.recipe.run.resume, start.folder, start.command, known)
+        unusable = {**_roll_back.rolled_back_checkpoints(start.folder), **damaged}
+        chosen = resume.choose(start.recipe.run.resume, start.folder, start.command, unusable)
         path = chosen.checkpoint
         for sentence in chosen.sentences:
             say(f"warning: {sentence}")
@@ -130,9 +130,9 @@ def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[st
 
 
 def _open_dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
-    """The data set, once the class pictures that it lacks are generated."""
+    """The data set, after the missing class images are generated."""
     class_pictures.draw(recipe, runtime, live.say, live.report)
-    return carrying.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
+    return carrying.open_dataset(recipe, runtime, announce.progress(live, "reading images"))
 
 
 def _resolve(
@@ -140,7 +140,7 @@ def _resolve(
     say: Callable[[str], None],
 ) -> Resolved:  # fmt: skip
     """What depends on the data set and on memory as well: the length, the type of gradient sums, the blocks on the
-    device. The first process decides, the others hear."""
+    device. The first process decides for all."""
     recipe, kind, processes = settled.recipe, runtime.device.type, runtime.world_size
     steps = length_in_steps(recipe, dataset.timeline)
     assemble.refuse_empty_shares(recipe, processes)
@@ -148,7 +148,7 @@ def _resolve(
     blocks = recipe.run.offload.blocks
     decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
-        free = at_hand(runtime.device, recipe.run.memory_limit)
+        free = free_device_memory(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))
         if decides_sums:
             sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
@@ -164,8 +164,8 @@ def _resolve(
 def _compare(
     start: RunStart, resolved: Resolved, checkpoint: Path | None, identity: resume.Identity
 ) -> tuple[state.Restored | None, list[str]]:
-    """What the checkpoint holds but its tensors, and what has changed since, for the history. Raises RecipeError for
-    what may not change."""
+    """The checkpoint's state without tensors, and what has changed since, for the history. Raises RecipeError for what
+    may not change."""
     if checkpoint is None:
         return None, []
     restored = state.read(checkpoint, tensors=False)
@@ -204,18 +204,18 @@ def _refuse_unfit(resolved: Resolved, dataset: assemble.Dataset, model: Trainabl
 
 
 def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
-    """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
-    E1710, OutOfMemory E1751."""
+    """Refuses what `check` would refuse, before the model is loaded: the first process checks for all. Raises
+    StorageError E1710, OutOfMemory E1751."""
     kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
-    heard = ""
+    refusal = ""
     if runtime.is_first:
         try:
             room.require(resolved, files, folder, runtime)
         except (StorageError, OutOfMemory) as error:
-            heard = f"{type(error).__name__} {error.code} {error.message}"
-    heard = runtime.share(heard)
-    if heard:
-        kind, code, message = heard.split(" ", 2)
+            refusal = f"{type(error).__name__} {error.code} {error.message}"
+    refusal = runtime.share(refusal)
+    if refusal:
+        kind, code, message = refusal.split(" ", 2)
         raise kinds[kind](message, code=code)
 
 
@@ -224,7 +224,7 @@ def _identity(
 ) -> resume.Identity:  # fmt: skip
     return resume.Identity(
         data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(resolved.recipe, files, assemble.from_the_folder(files)),
+        parts=assemble.identities(resolved.recipe, files, assemble.parts_from_folder(files)),
         world_size=runtime.world_size,
         device=runtime.device.type,
         torch=torch.__version__,
@@ -234,7 +234,7 @@ def _identity(
 
 
 def _start_fresh(host: TrainHost) -> None:
-    """The average and the optimizer of a new run, where they start from files."""
+    """Loads the EMA and the optimizer state of a new run, where they start from files."""
     recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
     shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
@@ -258,22 +258,22 @@ def _restore(
     if back is not None:
         back.apply(trainer.progress, host.dataset.timeline)
         trainer.owes_export = trainer.owes_export and back.at == back.to
-    is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
+    is_in_run = restored.path.resolve().parent == folder.checkpoints.resolve()
     if host.runtime.is_first:
-        moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
+        moved = resume.set_aside_later(folder, restored.step if is_in_run else restored.step - 1)
         metrics_log.truncate(folder, back.at if back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
-        host.choose_best(trainer)  # a process may have died before it did, and some go by another name now
-    if not is_own:
-        # from here on this folder alone says where the run stands
-        trainer.owes_export = False  # the other run owes it
-    if not is_own or (back is not None and back.at > back.to):
+        host.choose_best(trainer)  # a process may have died before it did, and some were renamed
+    if not is_in_run:
+        # from here on only this folder records the run's progress
+        trainer.owes_export = False  # the other run writes it
+    if not is_in_run or (back is not None and back.at > back.to):
         host.save(trainer)
 
 
 def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
-    """This process's tensors of a checkpoint, of which the first process verifies the whole. Raises DamagedCheckpoint
-    on all of them."""
+    """This process's tensors of a checkpoint; the first process verifies the whole checkpoint. Raises DamagedCheckpoint
+    on all processes."""
     tensors, reason = {}, ""
     try:
         tensors = state.tensors_of(restored.path, runtime.shares, hashes=runtime.is_first)
@@ -288,7 +288,7 @@ def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
 
 
 def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | None, changes: list[str]) -> list[str]:
-    """Writes what the run folder says of this start, and returns what its reader is told."""
+    """Records this start in the run folder, and returns the lines to print."""
     recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
     reading, launch = start.reading, start.launch
     texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
@@ -315,7 +315,7 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
         processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes,
         description=description, notes=notes, **host.recorded,
     )  # fmt: skip
-    longer = announce.further(reading, recipe, start.words, launch)
+    longer = announce.extension_line(reading, recipe, start.words, launch)
     line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
     titled = [*description, *(("note", note) for note in notes)]
     head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"

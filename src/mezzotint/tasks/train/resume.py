@@ -1,5 +1,4 @@
-"""Where a run begins: which checkpoint it goes on from, whether recipe, data and model still are what they were, and
-what the recipe leaves open."""
+"""Where a run starts: which checkpoint it resumes from, and whether recipe, data and model are unchanged."""
 
 from __future__ import annotations
 
@@ -27,14 +26,14 @@ Line = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """checkpoint: what the run goes on from, or None for a new one. sentences: for the reader."""
+    """checkpoint: the one that the run resumes from, None for a new run. sentences: for the user."""
 
     checkpoint: Path | None
     sentences: tuple[str, ...] = ()
 
     @property
     def recorded(self) -> Recorded | None:
-        """What the checkpoint says of its run; None for a new run."""
+        """What the checkpoint records about its run; None for a new run."""
         if self.checkpoint is None:
             return None
         values = _values(self.checkpoint)
@@ -43,20 +42,19 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Of a checkpoint, as JSON. recipe: that it was trained with. choices: as in `Resolved`."""
+    """What a checkpoint records, as JSON. recipe: that it was trained with. choices: as in `Resolved`."""
 
     recipe: dict[str, Any]
     choices: dict[str, Any]
 
     def gradient_sums(self, recipe: Recipe) -> GradientSums | None:
-        """The type of gradient sums that a recipe keeps from its run; None where it says one itself, or there is
-        none."""
+        """The type of gradient sums kept from the run; None where the recipe sets one, or the run recorded none."""
         kept: GradientSums | None = self.choices.get(SUMS)
         return kept if recipe.run.gradient_dtype == "auto" else None
 
 
 def recorded_in(checkpoint: Path | None) -> Recorded | None:
-    """What a checkpoint says of its run; None for a new run."""
+    """What a checkpoint records about its run; None for a new run."""
     return Start(checkpoint).recorded
 
 
@@ -64,8 +62,8 @@ def _values(checkpoint: Path) -> Any:
     return outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
 
 
-def _unfit(checkpoint: Path) -> str | None:
-    """Why a checkpoint whose files are whole cannot be gone on with."""
+def _reason_unusable(checkpoint: Path) -> str | None:
+    """Why a checkpoint with intact files cannot be resumed from; None if it can."""
     try:
         return damage_of(_values(checkpoint))
     except (OSError, ValueError) as error:
@@ -74,45 +72,45 @@ def _unfit(checkpoint: Path) -> str | None:
 
 @contextmanager
 def reading(checkpoint: Path | None) -> Iterator[None]:
-    """Within, what a checkpoint's state.json says is used for the first time. Raises DamagedCheckpoint where a value
-    turns out to be none that any version has written. checkpoint: None for a new run."""
+    """Context for the first use of a checkpoint's state.json. Raises DamagedCheckpoint for a value that no version has
+    written. checkpoint: None for a new run."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if checkpoint is None:
             raise
-        what = f"state.json is whole and wrong ({type(error).__name__}: {error})"
+        what = f"state.json is intact, but its values are wrong ({type(error).__name__}: {error})"
         raise state.DamagedCheckpoint(checkpoint, what) from error
 
 
 def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, str] = MappingProxyType({})) -> Start:
-    """Decides by `run.resume`. Files of tensors are not read for it: they are verified as they are loaded. command: the
-    line that goes on, for messages. damaged: checkpoints that have proved to be, with the reason.
+    """Chooses the checkpoint by `run.resume`. Tensor files are not read: they are verified when they are loaded.
+    command: the command line that resumes, for messages. damaged: checkpoints known to be damaged, with the reason.
 
-    Raises CheckpointError: E1501 the one named is damaged, E1505 `never` where checkpoints are, E1506 all are damaged,
-    E1507 nothing where one was asked for, E1521 an older version wrote it.
+    Raises CheckpointError: E1501 the named checkpoint is damaged, E1505 `never` with existing checkpoints, E1506 all
+    are damaged, E1507 no checkpoint where one is required, E1521 an older version wrote it.
     """
     match resume:
         case "never":
-            if there := state.listed(folder.checkpoints):
-                be = "are" if len(there) > 1 else "is"
+            if existing := state.listed(folder.checkpoints):
+                verb = "exist" if len(existing) > 1 else "exists"
                 raise CheckpointError(
-                    f"{folder.path}: run.resume is never, but here {be} {_names(there)}; go on with `{command} "
+                    f"{folder.path}: run.resume is never, but {_names(existing)} {verb}; resume with `{command} "
                     "run.resume=auto`, or choose another folder (run.name, or run.folder where that is set)",
                     code="E1505",
                 )
             return Start(None)
         case "auto":
-            return _newest(folder.checkpoints, damaged, insist=False)
+            return _choose_newest(folder.checkpoints, damaged, insist=False)
         case "latest":
-            return _newest(folder.checkpoints, damaged, insist=True)
+            return _choose_newest(folder.checkpoints, damaged, insist=True)
         case _:
-            return _at(Path(resume).expanduser(), folder, damaged)
+            return _choose_named(Path(resume).expanduser(), folder, damaged)
 
 
 def recorded(resume: str, folder: RunFolder) -> Recorded | None:
-    """Of the checkpoint that `train` would resume from, for commands that look at a run; None for a new run, and where
-    none can be read, which is said where it is needed."""
+    """What the checkpoint records that `train` would resume from, for commands that inspect a run; None for a new run,
+    and for an unreadable checkpoint, which is reported elsewhere."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
         if resume != "never":
             newest = Start(state.listed(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
@@ -121,36 +119,36 @@ def recorded(resume: str, folder: RunFolder) -> Recorded | None:
     return None
 
 
-def _newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
-    newest = state.newest(checkpoints, hashes=False, damaged=damaged, unfit=_unfit)
-    passed_over = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
+def _choose_newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
+    newest = state.newest(checkpoints, hashes=False, damaged=damaged, unfit=_reason_unusable)
+    skipped = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
-        return Start(newest.path, tuple(f"passed over {one}" for one in passed_over))
-    if passed_over:
+        return Start(newest.path, tuple(f"passed over {one}" for one in skipped))
+    if skipped:
         raise CheckpointError(
-            f"{checkpoints}: no checkpoint can be trusted ({'; '.join(passed_over)}); restore one from a backup, or "
-            "start anew with another run.name",
+            f"{checkpoints}: every checkpoint is damaged ({'; '.join(skipped)}); restore one from a backup, or "
+            "start again with another run.name",
             code="E1506",
         )
     if insist:
         raise CheckpointError(
-            f"{checkpoints}: run.resume is latest, but no checkpoint is here; write run.resume=auto to start",
+            f"{checkpoints}: run.resume is latest, but there is no checkpoint; write run.resume=auto to start",
             code="E1507",
         )
     return Start(None)
 
 
-def _at(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) -> Start:
+def _choose_named(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) -> Start:
     if not path.is_absolute() and not path.exists() and (folder.checkpoints / path).exists():
         path = folder.checkpoints / path
     if (path / "checkpoints").is_dir():
-        return _newest(path / "checkpoints", damaged, insist=True)
+        return _choose_newest(path / "checkpoints", damaged, insist=True)
     if not (path / "manifest.json").is_file():
-        there = state.listed(folder.checkpoints) or state.listed(path.parent)
-        listing = f"here are {_names(there)}" if there else f"none is in {folder.checkpoints} either"
-        raise CheckpointError(f"{path}: is no checkpoint and no run folder; {listing}", code="E1507")
+        existing = state.listed(folder.checkpoints) or state.listed(path.parent)
+        listing = f"choose from {_names(existing)}" if existing else f"{folder.checkpoints} has none either"
+        raise CheckpointError(f"{path}: is neither a checkpoint nor a run folder; {listing}", code="E1507")
     refuse_older_checkpoint(path)
-    reason = damaged.get(path) or state.damage(path, hashes=False) or _unfit(path)
+    reason = damaged.get(path) or state.damage(path, hashes=False) or _reason_unusable(path)
     if reason is not None:
         raise state.DamagedCheckpoint(path, reason)
     return Start(path)
@@ -161,15 +159,15 @@ def _names(paths: list[Path]) -> str:
 
 
 def set_aside_later(folder: RunFolder, step: int) -> list[str]:
-    """Renames checkpoints beyond the step that is gone back to, so that they are not taken for the run's own; returns
-    their new names."""
+    """Renames checkpoints after the step that the run returns to, so they are not taken for the run's; returns their
+    new names."""
     later = [path for path in state.listed(folder.checkpoints) if state.step_of(path) > step]
     return [durable.set_aside(path).name for path in later]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a run is made of besides its recipe: data content, frozen weights, and where it computes."""
+    """What a run depends on besides its recipe: data content, frozen weights, and the hardware."""
 
     data: str
     parts: Mapping[str, str]
@@ -186,14 +184,14 @@ class Identity:
 
 
 def allowances(reading: Reading, recipe: Recipe) -> list[str]:
-    """What may differ from the checkpoint: what `run.allow_change` names; of a fork, everything that it can name but
-    the model."""
+    """What may differ from the checkpoint: what `run.allow_change` names; for a fork, everything that it can name
+    except the model."""
     return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
 
 
 def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Difference]:
-    """Settings that differ from those of a checkpoint's state.json. What the run chose itself, and is written or left
-    open now, has not changed."""
+    """Settings that differ from those of a checkpoint's state.json. What the run chose itself and the recipe now gives
+    or leaves open has not changed."""
     choices, differing = values.get("resolved", {}), differences(values["recipe"], recipe)
     return [one for one in differing if one.path not in choices or one.new not in (choices[one.path], "auto")]
 
@@ -201,9 +199,9 @@ def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Differen
 def compare(
     restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity, line: Line | None = None
 ) -> list[str]:
-    """Holds a checkpoint against what is asked for now. Returns sentences for the history: each means "not bit-exact
-    from here". reading: where the recipe's settings were written. A fork may change what `run.allow_change` can allow,
-    and its data, without saying so there: it is a run of its own. line: see `with_line`.
+    """Compares a checkpoint with the current recipe, data and model. Returns sentences for the history: each means "not
+    bit-exact from here". reading: where the recipe's settings were written. A fork is a new run: it may change its data
+    and what `run.allow_change` can allow without naming them there. line: see `with_line`.
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
@@ -215,14 +213,14 @@ def compare(
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         problems += data_changed(allowed)
-    drawn_anew = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
-    for part, old in before["parts"].items() if not drawn_anew else ():
+    is_reinitialized = recipe.model.weights == "random" and any(one.path == "run.seed" for one in changed)
+    for part, old in before["parts"].items() if not is_reinitialized else ():
         new = identity.parts.get(part)
         if new is not None and new != old:
             sentences.append(f"the weights of the frozen {part} have changed")
             if "model" not in allowed:
                 what = f"the frozen {part} is not the one that the checkpoint was trained with"
-                remedy = "put it back, or write run.allow_change=[model] to go on with this one"
+                remedy = "put it back, or write run.allow_change=[model] to continue with this one"
                 problems.append(Problem("model.path", what, remedy, "E1514"))
     problems += _changed_code(before.get("code", {}), identity.code, allowed, sentences)
     for name in ("world_size", "device", "torch", "threads"):
@@ -236,8 +234,8 @@ def compare(
 def _changed_code(
     before: Mapping[str, str], now: Mapping[str, str], allowed: Sequence[str], sentences: list[str]
 ) -> list[Problem]:
-    """What is wrong with the user's code (E1522): a part that this start lacks, or that has changed without being
-    allowed to. sentences: gets what is not bit-exact."""
+    """Problems with the user's code (E1522): a part that this start lacks, or that has changed without being allowed
+    to. sentences: receives what is not bit-exact."""
     problems = []
     for part in sorted({*before, *now}):
         old, new = before.get(part), now.get(part)
@@ -256,20 +254,20 @@ def _changed_code(
 
 
 def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
-    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own. A fork is one
-    already: what it cannot change, no run can that takes up the other's state."""
-    begin = f"begin a new run beside it: {_beside(recipe, reading)}"
+    """The error for a recipe that cannot resume from a checkpoint; it suggests a new run. A fork is a new run already:
+    what it cannot change, no run from that state can."""
+    remedy = f"start a new run: {_new_run_setting(recipe, reading)}"
     if reading.fork is not None and checkpoint.absolute().is_relative_to(reading.fork.absolute()):
-        begin = f"begin it at step 0, from a copy of {reading.fork / 'recipe.yaml'}: run.folder=FOLDER"
+        remedy = f"start at step 0, from a copy of {reading.fork / 'recipe.yaml'}: run.folder=FOLDER"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
         problems=reading.placed(problems),
-        closing=f"or {begin}",
+        closing=f"or {remedy}",
     )
 
 
-def _beside(recipe: Recipe, reading: Reading) -> str:
-    """The setting for a new run's folder. Of a fork it is that which was typed; its folder was worked out of the
+def _new_run_setting(recipe: Recipe, reading: Reading) -> str:
+    """The setting for a new run's folder: for a fork the one that was typed, because its folder follows from its
     name."""
     is_named = reading.fork is not None and reading.origin.get("run.folder") != COMMAND_LINE
     if recipe.run.folder is not None and not is_named:
@@ -278,8 +276,8 @@ def _beside(recipe: Recipe, reading: Reading) -> str:
 
 
 def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
-    """The problems, where a run of another length is all that cannot be accepted by itself with the whole line that
-    goes on. line: what makes it of the words that `run.allow_change` has to have."""
+    """The problems; if only a changed length stands in the way, with the command line that accepts it. line: makes it
+    from the names that `run.allow_change` needs."""
     words = {"E1510": "", "E1513": "data", "E1514": "model"}
     allowed = [words[one.code] or one.where for one in problems if one.code in words]
     if line is None or len(allowed) < len(problems):

@@ -1,4 +1,5 @@
-"""What a start writes into the run folder for its reader: the effective recipe, the machine, the data's report."""
+"""What a start writes into the run folder for the user: the effective recipe, the machine, the report about the
+data."""
 
 from __future__ import annotations
 
@@ -30,19 +31,20 @@ from mezzotint.tasks.reading.continuing import is_run
 from mezzotint.tasks.train import held_out
 
 _WRITTEN = "# written by mezzotint"
-FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file goes on with the run beside it\n"
+FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file resumes the run in this folder\n"
 _PACKAGES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "pillow")
 
 
 def linked_folders(reading: Reading, recipe: Recipe) -> tuple[Path, ...]:
-    """`run.linked_folders`, unless the recipe.yaml of a run folder says it: whoever made the links made that file."""
+    """`run.linked_folders`, unless it comes from the recipe.yaml of a run folder: whoever made the links may have made
+    that file."""
     is_of_run = reading.path is not None and is_run(reading.path.parent)
     is_typed = reading.origin.get("run.linked_folders") == COMMAND_LINE
     return recipe.run.linked_folders if is_typed or not is_of_run else ()
 
 
 def refuse_foreign_recipe(folder: RunFolder) -> None:
-    """Raises RecipeError E1162 where a new run would write over a recipe that no run has put there."""
+    """Raises RecipeError E1162 where a new run would overwrite a recipe that no run has written."""
     is_run = folder.history.exists() or any(folder.checkpoints.glob("step-*"))
     if is_run or not folder.recipe.is_file():
         return
@@ -50,7 +52,7 @@ def refuse_foreign_recipe(folder: RunFolder) -> None:
         is_ours = file.read(len(_WRITTEN)) == _WRITTEN.encode()
     if not is_ours:
         raise RecipeError(
-            f"{folder.recipe}: lies there already and no run has written it; choose another run.folder or run.name",
+            f"{folder.recipe}: exists, and no run has written it; choose another run.folder or run.name",
             code="E1162",
         )
 
@@ -58,10 +60,10 @@ def refuse_foreign_recipe(folder: RunFolder) -> None:
 def write(
     recipe: Recipe, folder: RunFolder, dataset: Dataset, lost: LostWords | None, runtime: Runtime, launch: Launch
 ) -> None:
-    """Writes environment.json, recipe.yaml, data_report.jsonl and the lists that the data call for. lost: captions that
-    the text encoder cuts. Raises StorageError."""
+    """Writes environment.json, recipe.yaml, data_report.jsonl and lists about the data. lost: captions that the text
+    encoder truncates. Raises StorageError."""
     durable.write_json(folder.path / "environment.json", environment(runtime, launch))
-    # whatever this start was told, the next one goes on from the newest checkpoint, with the same cache from anywhere
+    # the next start resumes from the newest checkpoint, with the same cache from any working directory
     place = recipe.data.cache.path
     place = place if is_remote(place) else place.expanduser().absolute()
     again = with_values(recipe, {"run.resume": "auto", "data.cache.path": place})
@@ -74,35 +76,37 @@ def write(
 
 
 def write_origins(reading: Reading, folder: RunFolder) -> None:
-    """Writes where each setting of recipe.yaml was given, into origin.json; what is absent there is a default. A start
-    from that recipe keeps what was known, and adds what its own line gave. Raises StorageError."""
+    """Writes where each setting of recipe.yaml was given, into origin.json; settings not in it are defaults. A start
+    from that recipe keeps the recorded origins and adds those of its command line. Raises StorageError."""
     origins: dict[str, str] = {}
-    goes_on = reading.path is not None and reading.path.resolve() == folder.recipe.resolve()
-    if goes_on:
+    is_resumed = reading.path is not None and reading.path.resolve() == folder.recipe.resolve()
+    if is_resumed:
         with suppress(OSError, ValueError):
             origins = dict(outside.read_json(folder.origin))
     for path, origin in reading.origin.items():
-        if origin == COMMAND_LINE or not goes_on:
+        if origin == COMMAND_LINE or not is_resumed:
             origins[path] = f"{origin} of {Path(reading.name).name}" if origin.startswith("line ") else origin
     durable.write_json(folder.origin, origins)
 
 
 def link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
-    """Another name for the folder of exports. What lies there stays; a file system without links is told of."""
+    """Links another name to the folder of exports. An existing file stays; on a file system without links it prints a
+    warning."""
     place = folder.path / name
     if place.is_symlink() or place.exists():
         return
     try:
         place.symlink_to(folder.exports.name)
     except OSError as error:
-        say(f"warning: {place} could not be made a link to {folder.exports.name}/ ({error.strerror}); models lie there")
+        say(f"warning: {place} could not be linked to {folder.exports.name}/ ({error.strerror}); models are there")
 
 
 def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
-    """What a run ran on, as JSON: versions, commit, device, processes, threads; no names of people or paths."""
+    """The machine and software of a run, as JSON: versions, commit, device, processes, threads; no names of people or
+    paths."""
     facts: dict[str, Any] = {
         "mezzotint": mezzotint.__version__,
-        "commit": commit.own(),
+        "commit": commit.current_commit(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},

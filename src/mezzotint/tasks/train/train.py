@@ -34,11 +34,11 @@ from mezzotint.weights.folder import publishing
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
-    that asks for the cache alone fills it."""
-    reading = parse(arguments, "train")  # read before, too: mistakes are told before torch is imported (`preflight`)
+    """`mezzotint train RECIPE key=value …`. Returns 0; failures are raised as MezzotintError. A foreign command line
+    that only fills the cache does that."""
+    reading = parse(arguments, "train")  # read before torch is imported, too, to report mistakes early (`preflight`)
     if reading.verb == "cache":
-        print("the line encodes and does not train: mezzotint cache", flush=True)
+        print("this command line only encodes: mezzotint cache", flush=True)
         return cache.encode(reading)
     text_files.require(located(reading), arguments)
     train(reading, arguments)
@@ -49,12 +49,12 @@ def train(
     reading: Reading, words: Sequence[str] = (), *, exports: bool = True, code: UserCode = NO_CODE,
     owns_process: bool = True,
 ) -> RunFolder:  # fmt: skip
-    """Trains a recipe from wherever its run folder stands, and returns that. words: those behind the command, for lines
-    that are printed. exports: whether the finished model is written. code: callbacks and loss function of the user.
-    owns_process: see `Interrupts`."""
+    """Trains a recipe, resuming from what its run folder contains, and returns the run folder. words: those after the
+    command, for printed command lines. exports: whether the finished model is written. code: callbacks and loss
+    function of the user. owns_process: see `Interrupts`."""
     with start_run(reading, words, code=code, owns_process=owns_process) as start:
         while run_attempt(start, exports=exports):
-            gc.collect()  # the model of the attempt lets its memory go
+            gc.collect()  # frees the memory of the attempt's model
         return start.folder
 
 
@@ -62,7 +62,7 @@ def train(
 def start_run(
     reading: Reading, words: Sequence[str] = (), *, code: UserCode = NO_CODE, owns_process: bool = True
 ) -> Iterator[RunStart]:  # fmt: skip
-    """What attempts at a run start from: signals are handled, processes have met, the run folder is locked. See
+    """Prepares for attempts at a run: signals are handled, processes are connected, the run folder is locked. See
     `train`."""
     recipe = located(reading)
     launch = Launch.read()
@@ -77,13 +77,13 @@ def start_run(
         start = RunStart(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,), code)
         stack.enter_context(named_failures(runtime, folder, start.command, recipe))
         run_files.refuse_foreign_recipe(folder)
-        _take(folder, runtime, stack)
+        _take_folder(folder, runtime, stack)
         yield start
 
 
 def run_attempt(start: RunStart, *, exports: bool) -> bool:
-    """Trains to the end, or until the run rolls back to an earlier checkpoint. Returns whether it did: another attempt
-    follows."""
+    """Trains to the end, or until the run rolls back to an earlier checkpoint. Returns whether it rolled back: another
+    attempt follows."""
     with closing(prepare_from_valid_checkpoint(start)) as job:
         try:
             job.train()
@@ -91,14 +91,14 @@ def run_attempt(start: RunStart, *, exports: bool) -> bool:
                 job.finish()
         except Diverged as error:
             run, progress = job.resolved.recipe.run, job.trainer.progress
-            if not _roll_back.begun(error, run, progress, start.folder, start.runtime, job.say):
+            if not _roll_back.start_roll_back(error, run, progress, start.folder, start.runtime, job.say):
                 raise
             return True
     return False
 
 
 def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None:
-    """What is known from the recipe alone, before anything that takes long."""
+    """Refuses what the recipe alone shows to be impossible, before anything slow."""
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
@@ -109,8 +109,8 @@ def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None
         publishing.refuse_others(recipe.run.export.folder)
 
 
-def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
-    """The first process makes the folder, locks it and sweeps it; the others wait, so that all see the same."""
+def _take_folder(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
+    """The first process creates, locks and cleans the folder; the others wait for it."""
     if runtime.is_first:
         folder.open()
         stack.callback(folder.lock().release)
@@ -123,39 +123,39 @@ def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
 
 @contextmanager
 def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Recipe) -> Iterator[None]:
-    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
+    """Turns failures of libraries into errors of ours, and adds the command line that resumes a run that stops
     early."""
 
-    def going_on() -> str:
-        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
+    def resume_hint() -> str:
+        return f"resume with: {command}" if folder.recipe.exists() else "start the same command again"
 
     try:
-        with assemble.named_shortage(f"{runtime.device} has not enough memory", less_memory(recipe)):
+        with assemble.named_shortage(f"{runtime.device} does not have enough memory", less_memory(recipe)):
             yield
     except RuntimeError as error:
-        if "can't allocate memory" in str(error):  # torch's words for the host's own memory
+        if "can't allocate memory" in str(error):  # torch's message about host memory
             raise OutOfMemory(
                 f"this process ran out of memory ({str(error).splitlines()[0]}); lower run.micro_batch (the "
-                f"mathematics stays the same), or take a smaller data.resolution; {going_on()}",
+                f"mathematics stays the same) or data.resolution; {resume_hint()}",
                 code="E1750",
             ) from error
         if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
             lost = f"process {runtime.rank} lost {runtime.lost()}"
-            words = (lost, runtime.peer_phases(), "the newest checkpoint is whole", going_on())
+            words = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
             raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
         raise
     except Stopped as stopped:
-        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
+        raise Stopped(f"{stopped.message}; {resume_hint()}", signal_number=stopped.signal_number) from stopped
     except (StorageError, Diverged) as error:
         if isinstance(error, Diverged) and runtime.is_first:
             with suppress(StorageError):
                 folder.record("diverged", code=error.code, what=error.message)
-        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
+        raise type(error)(f"{error.message}; {resume_hint()}", code=error.code) from error
 
 
 def prepare_from_valid_checkpoint(start: RunStart) -> Job:
-    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
-    DamagedCheckpoint where the recipe names that one."""
+    """`prepare`, repeated from an older checkpoint when the tensors of one turn out to be damaged. Raises
+    DamagedCheckpoint where the recipe names that checkpoint."""
     damaged: dict[Path, str] = {}
     while True:
         try:
@@ -164,4 +164,4 @@ def prepare_from_valid_checkpoint(start: RunStart) -> Job:
             if error.path in damaged:
                 raise
             damaged[error.path] = error.reason
-        gc.collect()  # the model that was prepared lets its memory go
+        gc.collect()  # frees the memory of the prepared model

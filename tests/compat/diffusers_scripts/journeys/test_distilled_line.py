@@ -24,5 +24,5 @@ def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(
     Image.new("RGB", (48, 48)).save(tmp_path / "0.png")
     assert main(["train", "--as", script, "model.weights=random", *theirs]) == 2
     words = ["model.flux.distilled=true", "model.flux.guidance=null"]
-    assert capsys.readouterr().err.endswith(f"write {' '.join(words)} before the lone `--`\n")
+    assert capsys.readouterr().err.endswith(f"write {' '.join(words)} before the `--`\n")
     assert main(["train", "--as", script, "model.weights=random", *words, *theirs]) == 0
