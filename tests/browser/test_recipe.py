@@ -47,7 +47,7 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
         assert page.input_value("[id='f-data.batch_size']") == "2"
         page.fill("#file", "mine.yaml")
         page.click("#save")
-        page.wait_for_selector("#said:has-text('Saved as')")
+        page.wait_for_selector("#toast:has-text('Saved as')")
         saved = page.locator("#saved a").get_attribute("href")
         page.fill("#line", "--pretrained_model_name_or_path=m --train_data_dir=photos")
         page.select_option("#dialect", "diffusers-sd")

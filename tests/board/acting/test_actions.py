@@ -18,15 +18,15 @@ from mezzotint.run_folder import RunFolder
 def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs" / "a run", ended=None)
     with opened(tmp_path / "runs") as board, RunFolder(folder).lock():
-        assert [one.name for one in actions.offered(folder)] == ["draw", "save", "stop"]
-        for name in actions.ASKED:
+        assert [one.name for one in actions.list_actions(folder)] == ["draw", "save", "stop"]
+        for name in actions.REQUESTS:
             status, answer = board.post("/api/act", {"run": "0/a run", "name": name})
             assert status == 200
-            assert str(folder / "requests" / name) in answer["said"]
+            assert str(folder / "requests" / name) in answer["message"]
         by_page = sorted(path.name for path in (folder / "requests").iterdir())
         for path in (folder / "requests").iterdir():
             path.unlink()
-        for one in actions.offered(folder):
+        for one in actions.list_actions(folder):
             subprocess.run(["sh", "-c", one.command], check=True)
         assert sorted(path.name for path in (folder / "requests").iterdir()) == by_page == ["draw", "save", "stop"]
         assert board.post("/api/act", {"run": "0/a run", "name": "go"})[1]["code"] == "E1946"
@@ -67,7 +67,7 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
     assert words == [[sys.executable, "-P", "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
     session, process = (folder / "session").read_text().split()
     assert session == process
-    assert f"mezzotint train {folder}/recipe.yaml" in answer["said"]
+    assert f"mezzotint train {folder}/recipe.yaml" in answer["message"]
 
 
 def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ from mezzotint.tasks.sample import again
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Lines that would be drawn."""
     lines: list[list[str]] = []
-    monkeypatch.setattr(DrawPages, "_ask", lambda self, words: lines.append(words) or len(lines))
-    monkeypatch.setattr(DrawPages, "_begun", lambda self: None)
+    monkeypatch.setattr(DrawPages, "_submit", lambda self, words: lines.append(words) or len(lines))
+    monkeypatch.setattr(DrawPages, "_start_process", lambda self: None)
     return lines
 
 

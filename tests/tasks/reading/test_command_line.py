@@ -42,7 +42,7 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["convert", "a", "--to=c"], "convert has no option --to; write c as the last name, without an option"),
         (["verify", "runs/none"], "runs/none; name the folder of a run"),
         (["report", "runs/none"], "there is no folder runs/none; name a run or a data set"),
-        (["report", "runs"], "runs has runs below it and is none itself; name one of them, such as runs/first"),
+        (["report", "runs"], "runs contains runs and is not a run; name one of them, such as runs/first"),
         (["sample", "mezzotint-mni", "--prompt=a"], "among what ships); did you mean mezzotint-mini?"),
         (["sample", "a red star"], "a prompt is written mezzotint sample MODEL --prompt='a red star'\n"),
         (["doctor", "nope"], "there is no folder nope, and there is no recipe nope; `mezzotint ls` lists"),

@@ -1,4 +1,4 @@
-"""What is done from the page, by files and lines that do the same without it: actions of runs, recipes, drawing.
+"""What the page can do, with the same files and commands as without it: actions on runs, recipes, generating images.
 
-From outside: `actions`, `draw_pages`, `recipe_pages`; `drawer` is a process of its own.
+From outside: `actions`, `draw_pages`, `recipe_pages`; `drawer` runs as a separate process.
 """

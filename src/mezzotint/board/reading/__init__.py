@@ -1,4 +1,4 @@
-"""What the page shows of run folders and data sets, read as they grow; a run's folder is never written into.
+"""Readers of run folders and data sets for the page, following them as they grow; they never write to a run's folder.
 
 From outside: every file.
 """
