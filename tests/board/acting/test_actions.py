@@ -71,7 +71,7 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
 
 
 def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 30.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 30.0)
     folder = write_run(tmp_path / "first", ended="killed")
     (folder / "recipe.yaml").write_text("schema: 1\noptim: {lrr: 3}\n")
     with opened(tmp_path) as board:
@@ -93,7 +93,7 @@ def test_a_start_that_fails_later_shows_its_output_on_the_page_of_the_run(
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         assert "earlier" not in board.ask("/run?run=0/first")[1]
         assert board.post("/api/act", {"run": "0/first", "name": "go"})[0] == 200

@@ -140,4 +140,4 @@ def test_a_process_that_ends_is_told_of_and_another_is_begun(board: Board, monke
             assert time.monotonic() < until
             job = json.loads(board.ask(f"/api/drawn?job={number}")[1])["jobs"][str(number)]
             time.sleep(0.02)
-        assert "has ended" in job["error"]
+        assert "ended unexpectedly" in job["error"]

@@ -201,7 +201,7 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
         return f"started {run}"
 
     monkeypatch.setattr(actions.StartedProcesses, "start", start)
-    monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    monkeypatch.setattr(recipe_pages, "_run_check", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
     root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
     assert board.post("/api/start", value) == (200, {"message": f"started {root}/mine", "run": "0/mine"})
@@ -231,7 +231,7 @@ def test_a_started_run_has_its_page_before_it_has_written_anything(
         return children[-1]
 
     monkeypatch.setattr(actions.subprocess, "Popen", popen)
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.name": "mine"}})
         assert (status, answer["run"]) == (200, "0/runs/mine")

@@ -13,7 +13,7 @@ SCRIPTS = ("train_text_to_image.py",)
 
 
 def pasted(line: str) -> launchers.ParsedCommand:
-    return launchers.strip(line.split(), SCRIPTS)
+    return launchers.strip_launcher(line.split(), SCRIPTS)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def config(
 ) -> launchers.ParsedCommand:
     (folder / "default_config.yaml").write_text(CONFIG.format(kind=kind, precision=precision, cpu=cpu))
     line = f"accelerate launch --config_file {folder / 'default_config.yaml'} train_text_to_image.py --a=1"
-    return launchers.strip(line.split(), SCRIPTS)
+    return launchers.strip_launcher(line.split(), SCRIPTS)
 
 
 def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path)
 def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
-    command = launchers.strip(line.split(), SCRIPTS)
+    command = launchers.strip_launcher(line.split(), SCRIPTS)
     assert (command.mixed_precision, command.processes, command.script) == ("bf16", 2, "x.py")
 
 
@@ -118,7 +118,9 @@ def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) ->
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
     for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
-        command = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
+        command = launchers.strip_launcher(
+            ["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS
+        )
         assert word in command.problems[0].what
         if name == "a":
             assert "accelerate config" in command.problems[0].remedy

@@ -13,7 +13,7 @@ from typing import Any
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
 from mezzotint.compat.kit import timestep_bias
-from mezzotint.compat.kit.dialect import FileTable, Row, idle, mapped, refused, row
+from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 BNB = "bnb:"
@@ -78,11 +78,11 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("all", row("revision", str, "model.path", "of a hub id: OWNER/NAME@REVISION")),
     ("sd", refused("non_ema_revision", str, "trains another revision of the UNet than the rest comes from (deprecated "
         "in diffusers, too); put that UNet into the model's folder, and name the folder")),
-    ("all", idle("variant", str, "the plain files are read, and a variant where a component has only that")),
+    ("all", ignored("variant", str, "the plain files are read, and a variant where a component has only that")),
     ("textual-inversion dreambooth dreambooth-lora", refused("tokenizer_name", str,
         "another tokenizer than the model's; put it into the model's folder")),
-    ("qwen-image", idle("pretrained_tokenizer_4_name_or_path", _LLAMA, _OF_ANOTHER)),
-    ("qwen-image", idle("pretrained_text_encoder_4_name_or_path", _LLAMA, _OF_ANOTHER)),
+    ("qwen-image", ignored("pretrained_tokenizer_4_name_or_path", _LLAMA, _OF_ANOTHER)),
+    ("qwen-image", ignored("pretrained_text_encoder_4_name_or_path", _LLAMA, _OF_ANOTHER)),
     (_NEW, row("bnb_quantization_config_path", str, "run.frozen_dtype",
         "a JSON file for bitsandbytes: the frozen model in 4 or 8 bits, by the extra low-bit", optional=True)),
     ("flux2 z-image", refused("do_fp8_training", False, "products of eight-bit floats are not computed here; leave it "
@@ -131,7 +131,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("subject", mapped("num_class_images", 100, "data.prior.num_class_images",
         "missing ones are drawn by the model before training", above=0, needs=_PRIOR)),
     ("subject", row("sample_batch_size", 4, "sample.batch_size", "drawn at once", above=0)),
-    ("unet+subject sd3 flux flux2 z-image", idle("prior_generation_precision", str,
+    ("unet+subject sd3 flux flux2 z-image", ignored("prior_generation_precision", str,
         "class pictures are drawn in the types in which the run computes", choices=("no", "fp32", "fp16", "bf16"))),
 
     # how pictures are cut, and what is encoded before the training
@@ -199,19 +199,19 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1})),
     ("sd", mapped("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same",
         since="head")),
-    ("sd", idle("foreach_ema", False, "the average rounds as without it", since="head")),
+    ("sd", ignored("foreach_ema", False, "the average rounds as without it", since="head")),
     (_TABLE, row("optimizer", "AdamW", "optim.optimizer.kind", "AdamW, or Prodigy, which needs the extra optimizers",
         choices=("AdamW", "adamw", "Prodigy", "prodigy"))),
     (_TABLE, row("prodigy_beta3", float, "optim.optimizer.d_beta", "with Prodigy", needs=_PRODIGY)),
-    (_TABLE, idle("prodigy_decouple", True, f"decoupled weight decay {_ALWAYS}")),
-    (_TABLE, idle("prodigy_use_bias_correction", True, f"it {_ALWAYS}")),
-    (_TABLE, idle("prodigy_safeguard_warmup", True, f"it {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_decouple", True, f"decoupled weight decay {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_use_bias_correction", True, f"it {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_safeguard_warmup", True, f"it {_ALWAYS}")),
     ("dreambooth-lora-sdxl sd3 flux", row("text_encoder_lr", 5e-6, "optim.part_lr",
         "of the text encoders; with Prodigy learning_rate counts", least=0, needs=_TEXT)),
     ("dreambooth-lora-sdxl sd3 flux", row("adam_weight_decay_text_encoder", 1e-3, "optim.part_optimizer",
         "of the text encoders", least=0, needs=_TEXT)),
-    ("flux2 z-image", idle("text_encoder_lr", 5e-6, _NO_ENCODER)),
-    ("flux2 z-image", idle("adam_weight_decay_text_encoder", 1e-3, _NO_ENCODER)),
+    ("flux2 z-image", ignored("text_encoder_lr", 5e-6, _NO_ENCODER)),
+    ("flux2 z-image", ignored("adam_weight_decay_text_encoder", 1e-3, _NO_ENCODER)),
 
     # the objective
     ("dreambooth", mapped("offset_noise", False, "objective.noise_offset", "a constant a channel", on=0.1, off=0.0)),
@@ -227,7 +227,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         choices=("epsilon", "v_prediction", "sample"), values=_V)),
     ("sd", refused("dream_training", False, "DREAM (a second prediction in every step) is not supported; leave it out",
         since="head")),
-    ("sd", idle("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head")),
+    ("sd", ignored("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head")),
     ("sd3", replace(_SCHEME, default="logit_normal", choices=_SCHEME.choices[:-1])),
     (f"flux {_NEW}", _SCHEME),
     ("flow", row("logit_mean", 0.0, "objective.flow.mean",
@@ -237,7 +237,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("sd3", row("precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents")),
     ("flux", mapped("guidance_scale", 3.5, "model.flux.guidance", "the scale that dev is given while it is trained",
         least=0)),
-    ("flux2 z-image", idle("guidance_scale", 3.5, "this model is given no scale of guidance, there as here")),
+    ("flux2 z-image", ignored("guidance_scale", 3.5, "this model is given no scale of guidance, there as here")),
 
     # what is trained
     ("unet+adapter", mapped("rank", 4, "model.adapter.rank",
@@ -274,7 +274,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     # the run, and where it lies
     (_NEW, row("offload", False, "data.cache.latents data.cache.crops",
         "pictures are encoded before the training as captions are, so that no encoder waits beside it")),
-    ("flux2 z-image", idle("fsdp_text_encoder", False,
+    ("flux2 z-image", ignored("fsdp_text_encoder", False,
         "captions are encoded before the training, by an encoder that is let go")),
     ("token", mapped("save_steps", 500, "run.export.every", "steps between files of the word, in exports/", above=0,
         unit="steps")),
@@ -286,23 +286,23 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("all", row("mixed_precision", str, "run.precision run.frozen_dtype", "without it, what the launcher hands over",
         choices=tuple(PRECISIONS))),
     ("all", mapped("allow_tf32", False, "run.tf32", "matrix products of float32 on GPUs", optional=True)),
-    ("unet", idle("enable_xformers_memory_efficient_attention", False,
+    ("unet", ignored("enable_xformers_memory_efficient_attention", False,
         "torch's own attention, which is used, does the same work")),
-    ("sdxl", idle("enable_npu_flash_attention", False, _SAME_ATTENTION, since="head")),
+    ("sdxl", ignored("enable_npu_flash_attention", False, _SAME_ATTENTION, since="head")),
     ("all", mapped("checkpointing_steps", 500, "run.save.every", "optimizer steps", above=0, unit="steps")),
     ("all", mapped("checkpoints_total_limit", int, "run.save.keep", "without it all are kept", above=0)),
     ("all", row("resume_from_checkpoint", str, "run.resume",
         "latest goes on, or starts when there is none; without it a new run is insisted on")),
-    ("all", idle("local_rank", -1, "the launcher's variables tell the place of a process")),
+    ("all", ignored("local_rank", -1, "the launcher's variables tell the place of a process")),
     ("dreambooth dreambooth-lora", refused("validation_images", list, _IF)),
     ("dreambooth dreambooth-lora", refused("class_labels_conditioning", str, _IF)),
-    ("dreambooth", idle("set_grads_to_none", False, "gradients are always let go")),
-    ("dreambooth", idle("skip_save_text_encoder", False,
+    ("dreambooth", ignored("set_grads_to_none", False, "gradients are always let go")),
+    ("dreambooth", ignored("skip_save_text_encoder", False,
         "the finished folder is whole; what was not trained is copied")),
-    ("lora-sdxl", idle("enable_npu_flash_attention", False, _SAME_ATTENTION)),
-    ("lora-sdxl", idle("debug_loss", False,
+    ("lora-sdxl", ignored("enable_npu_flash_attention", False, _SAME_ATTENTION)),
+    ("lora-sdxl", ignored("debug_loss", False,
         "it logs the batch's loss under each picture's name; metrics.jsonl has the step's")),
-    ("flux flux2 z-image", idle("enable_npu_flash_attention", False,
+    ("flux flux2 z-image", ignored("enable_npu_flash_attention", False,
         "torch's own attention is used, on whatever device there is")),
 
     # previews and trackers
@@ -324,7 +324,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         "final_validation_prompt is not drawn")),
     ("all", row("report_to", "tensorboard", "run.tensorboard run.wandb.mode", "metrics.jsonl is always written",
         choices=("tensorboard", "wandb", "comet_ml", "all"))),
-    ("all", idle("logging_dir", "logs", "the logs lie in logs/ of the run folder")),
+    ("all", ignored("logging_dir", "logs", "the logs lie in logs/ of the run folder")),
     ("sd", row("tracker_project_name", "text2image-fine-tune", "run.wandb.project",
         "with wandb; the run's name in TensorBoard is its folder's",
         needs=("report_to=wandb", "the run's name in TensorBoard is its folder's"))),
@@ -332,10 +332,10 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         "upload the finished folder with `hf upload`")),
     ("all", refused("hub_token", str,
         "everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`")),
-    ("all", idle("hub_model_id", str, "nothing is uploaded")),
+    ("all", ignored("hub_model_id", str, "nothing is uploaded")),
     ("textual-inversion", row("validation_epochs", int, "run.preview.every", "an old name: epochs between previews",
         above=0)),
-    ("textual-inversion", idle("no_safe_serialization", False,
+    ("textual-inversion", ignored("no_safe_serialization", False,
         "files are safetensors, which every reader of .bin files takes")),
 )  # fmt: skip
 """Which scripts have a flag, and its row."""
@@ -371,14 +371,14 @@ BNB_FILE = FileTable(
         row("load_in_4bit", False, "run.frozen_dtype", "matrices in 4 bits"),
         row("load_in_8bit", False, "run.frozen_dtype", "matrices in 8 bits"),
         row("bnb_4bit_quant_type", "fp4", "run.frozen_dtype", "nf4 is taken for either", choices=("fp4", "nf4")),
-        idle("bnb_4bit_compute_dtype", str, "products are of the type of --mixed_precision, there as here"),
-        idle("bnb_4bit_use_double_quant", False, "scales of blocks are kept as they are"),
-        idle("bnb_4bit_quant_storage", str, _AS_IT_IS),
-        idle("llm_int8_threshold", 6.0, _AS_IT_IS),
-        idle("llm_int8_skip_modules", list, _AS_IT_IS),
-        idle("llm_int8_enable_fp32_cpu_offload", False, _AS_IT_IS),
-        idle("llm_int8_has_fp16_weight", False, _AS_IT_IS),
-        idle("quant_method", str, "of bitsandbytes, there as here"),
+        ignored("bnb_4bit_compute_dtype", str, "products are of the type of --mixed_precision, there as here"),
+        ignored("bnb_4bit_use_double_quant", False, "scales of blocks are kept as they are"),
+        ignored("bnb_4bit_quant_storage", str, _AS_IT_IS),
+        ignored("llm_int8_threshold", 6.0, _AS_IT_IS),
+        ignored("llm_int8_skip_modules", list, _AS_IT_IS),
+        ignored("llm_int8_enable_fp32_cpu_offload", False, _AS_IT_IS),
+        ignored("llm_int8_has_fp16_weight", False, _AS_IT_IS),
+        ignored("quant_method", str, "of bitsandbytes, there as here"),
     ),
 )
 """Keys of the file that --bnb_quantization_config_path names."""

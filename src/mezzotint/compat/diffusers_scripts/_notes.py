@@ -25,7 +25,7 @@ def _processes(draft: Draft) -> int:
 
 
 def _accumulation(draft: Draft) -> int:
-    return draft.whole("gradient_accumulation_steps")
+    return draft.integer("gradient_accumulation_steps")
 
 
 def _warmup(draft: Draft) -> int:
@@ -71,7 +71,7 @@ REMARKS = (
         lambda draft: draft.values["snr_gamma"] is not None),
     Remark("dreambooth-lora-sdxl", "with_prior_preservation",
         "each picture is trained with its own prompt; there, half of them with the other one",
-        lambda draft: _has_prior(draft) and draft.whole("train_batch_size") > 1),
+        lambda draft: _has_prior(draft) and draft.integer("train_batch_size") > 1),
     Remark("flux2 qwen-image z-image", "with_prior_preservation",
         "all class pictures are trained, and an epoch has as many pairs as the larger folder has pictures; there, as "
         "many as the subject has, and no more of the class"),

@@ -40,7 +40,7 @@ def _captioned_pictures(draft: Draft) -> None:
     if name and folder:
         draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
     values = {"data.format": "metadata", "data.path": [name or folder]}
-    draft.put(values, "dataset_name" if name else "train_data_dir")
+    draft.set_all(values, "dataset_name" if name else "train_data_dir")
 
 
 def _subject_pictures(draft: Draft) -> None:
@@ -52,7 +52,7 @@ def _subject_pictures(draft: Draft) -> None:
         what = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
         draft.refuse("instance_data_dir", f"{what}; the script takes one of them", code="E1017")
     kind = "metadata" if name else "image-folder"
-    draft.put({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
+    draft.set_all({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
     if takes_table:
         draft.set("data.columns.image", draft.text("image_column") if name else "image", "image_column")
         _repeats(draft)
@@ -60,44 +60,44 @@ def _subject_pictures(draft: Draft) -> None:
         draft.set("data.columns.caption", column, "caption_column")
         draft.note("instance_prompt", "--caption_column counts")
     else:
-        draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+        draft.set_all({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
 
 
 def _token_pictures(draft: Draft) -> None:
     """A folder, with sentences around the new token for all pictures."""
-    draft.put({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
+    draft.set_all({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
     _repeats(draft)
     word, begins = draft.text("placeholder_token"), draft.text("initializer_token")
     draft.set("model.tokens.words", {word: begins}, "placeholder_token", "initializer_token")
     draft.set("data.captions.trigger", [word], "placeholder_token")
     sentences = SENTENCES.get(draft.text("learnable_property"), SENTENCES["object"])
     template = f"{{{'|'.join(one.format('{trigger}') for one in sentences)}}}"
-    draft.put({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
+    draft.set_all({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
     unfit = sorted({*word} & {*"{|}"})
     if unfit:
         draft.refuse("placeholder_token", f"must be without {' '.join(unfit)}, got {word}", code="E1017")
 
 
 def _repeats(draft: Draft) -> None:
-    if draft.fits("repeats"):
-        draft.set("data.repeats", [float(draft.whole("repeats"))], "repeats")
+    if draft.check_bounds("repeats"):
+        draft.set("data.repeats", [float(draft.integer("repeats"))], "repeats")
 
 
 def _place(draft: Draft, script: Script) -> None:
     """Pictures are cut to squares, or to shapes of about as many pixels."""
     cell = _FLOW_CELL if script.is_flow else 8
-    side = draft.whole("resolution")
+    side = draft.integer("resolution")
     if side < 16 or side % cell:
         near = max(16, round(side / cell) * cell)
         draft.refuse("resolution", f"must be a multiple of {cell}, at least 16, got {side}", f"write {near}", "E1017")
     else:
-        draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
+        draft.set_all({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     if "use_aspect_ratio_buckets" in draft.rows:
         _buckets(draft)
 
 
 def _buckets(draft: Draft) -> None:
-    text, side = draft.text("aspect_ratio_buckets"), draft.whole("resolution")
+    text, side = draft.text("aspect_ratio_buckets"), draft.integer("resolution")
     if not draft.values["use_aspect_ratio_buckets"]:
         if text:
             what = "wants --use_aspect_ratio_buckets beside it, there as here"
@@ -108,7 +108,7 @@ def _buckets(draft: Draft) -> None:
         draft.refuse("use_aspect_ratio_buckets", what)
     sizes = _sizes(draft, text) if text else _ladder(side)
     flags = ("aspect_ratio_buckets",) if text else ("use_aspect_ratio_buckets", "resolution")
-    draft.put({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
+    draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
     if not text:
         what = "pictures smaller than --resolution are enlarged; there, each has a size of its own"
         draft.note("use_aspect_ratio_buckets", what)
@@ -159,7 +159,7 @@ def _encode_on_request(draft: Draft, script: Script) -> None:
     is_drawn = mirror or not draft.values["center_crop"]
     if keeps:
         draft.set("data.cache.latents", is_cached, *keeps)
-        draft.set("data.cache.crops", draft.whole("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
+        draft.set("data.cache.crops", draft.integer("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
     if is_drawn and not is_cached:
         what = "places and mirrors are drawn at each visit; there, once for the whole run"
         draft.note("random_flip" if mirror else "center_crop", what)
@@ -173,8 +173,8 @@ def _batches(draft: Draft) -> None:
         # there, several processes fill the last batches by starting over; one process trains a smaller one
         draft.set("data.remainder", "fill" if draft.launched.processes > 1 else "short", "train_batch_size")
     has_steps = draft.values["max_train_steps"] is not None
-    draft.lay("max_train_steps" if has_steps else "num_train_epochs")
-    if has_steps and draft.says("num_train_epochs"):
+    draft.apply("max_train_steps" if has_steps else "num_train_epochs")
+    if has_steps and draft.is_given("num_train_epochs"):
         draft.note("num_train_epochs", "--max_train_steps counts")
 
 
@@ -189,7 +189,7 @@ def _class_pictures(draft: Draft) -> None:
     draft.set("data.prior.balance", "pairs", "with_prior_preservation")
     if "caption_dropout" in draft.rows:
         draft.set("data.prior.dropout", False, "caption_dropout")
-    draft.lay("sample_batch_size")
-    both = 2 * draft.whole("train_batch_size") * draft.launched.processes
+    draft.apply("sample_batch_size")
+    both = 2 * draft.integer("train_batch_size") * draft.launched.processes
     draft.set("data.batch_size", both, "with_prior_preservation", "train_batch_size")
     draft.note("train_batch_size", f"and as many class pictures: a batch of {both}")

@@ -16,7 +16,7 @@ from mezzotint.compat.diffusers_scripts._pictures import compute_data
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.kit import setting_files, timestep_bias
 from mezzotint.compat.kit.dialect import Draft, run_name
-from mezzotint.compat.kit.reading import shown
+from mezzotint.compat.kit.reading import format_value
 
 _HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
 """What may be a hub id; a folder of that form is found before it."""
@@ -29,7 +29,7 @@ def compute(draft: Draft, script: Script) -> None:
     """Decides what needs more than one flag, and adds the notes that belong to it."""
     for selector, flags, values in SETTINGS:
         if script.is_one_of(selector):
-            draft.put(values, *flags.split())
+            draft.set_all(values, *flags.split())
     _model(draft, script)
     compute_data(draft, script)
     if script.mode != "embeddings":
@@ -55,9 +55,9 @@ def _model(draft: Draft, script: Script) -> None:
         path = f"{path}@{revision}"
     elif revision:
         draft.note("revision", "a folder has no revisions; it is read as it is")
-    draft.put({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
+    draft.set_all({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
     if "pretrained_vae_model_name_or_path" in draft.rows:
-        draft.lay("pretrained_vae_model_name_or_path")
+        draft.apply("pretrained_vae_model_name_or_path")
     if "text_encoder_out_layers" in draft.rows:
         _text_layers(draft)
 
@@ -66,7 +66,7 @@ def _text_layers(draft: Draft) -> None:
     """Layers that the line names; without, those that the model's own pipeline reads."""
     flag, value = "text_encoder_out_layers", draft.values["text_encoder_out_layers"]
     assert isinstance(value, tuple)
-    if not draft.says(flag):
+    if not draft.is_given(flag):
         what = "not given; the text is layers 9, 18 and 27, as the model's pipeline reads it; there, 10, 20 and 30"
         draft.note(flag, what)
         return
@@ -98,9 +98,9 @@ def _trained_parts(draft: Draft, script: Script) -> None:
 
 
 def _adapter(draft: Draft, script: Script) -> None:
-    draft.lay(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
-    if "lora_alpha" in draft.rows and draft.fits("lora_alpha"):
-        draft.set("model.adapter.alpha", float(draft.whole("lora_alpha")), "lora_alpha")
+    draft.apply(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
+    if "lora_alpha" in draft.rows and draft.check_bounds("lora_alpha"):
+        draft.set("model.adapter.alpha", float(draft.integer("lora_alpha")), "lora_alpha")
     if "lora_layers" not in draft.rows:
         return
     texts, layers = _trained_texts(draft, script), _layers(draft, script)
@@ -110,7 +110,7 @@ def _adapter(draft: Draft, script: Script) -> None:
     targets += [f"{part}/attention" for part in texts]
     targets += [f"denoiser/{name}" for name in layers if name in in_both]
     flags = ("lora_layers", "train_text_encoder") if texts else ("lora_layers",)
-    draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.says("lora_blocks") else flags))
+    draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.is_given("lora_blocks") else flags))
 
 
 def _layers(draft: Draft, script: Script) -> list[str]:
@@ -120,7 +120,7 @@ def _layers(draft: Draft, script: Script) -> list[str]:
         layers = [name.strip() for name in str(text).split(",") if name.strip()]
         if not layers:
             draft.refuse("lora_layers", "names no layer", "write them like to_k,to_q,to_v,to_out.0", "E1017")
-    if not draft.says("lora_blocks"):
+    if not draft.is_given("lora_blocks"):
         return layers
     blocks = [block.strip() for block in draft.text("lora_blocks").split(",")]
     if not all(block.isdigit() for block in blocks):
@@ -132,12 +132,14 @@ def _rate(draft: Draft) -> None:
     """The rate and its schedule, in optimizer steps as they are written."""
     rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
     if draft.values["scale_lr"]:
-        times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
+        times = (
+            draft.integer("gradient_accumulation_steps") * draft.integer("train_batch_size") * draft.launched.processes
+        )
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate *= times
     draft.set("optim.lr", rate, "scale_lr" if draft.values["scale_lr"] else "learning_rate")
-    warmup = draft.whole("lr_warmup_steps")
-    draft.fits("lr_warmup_steps")
+    warmup = draft.integer("lr_warmup_steps")
+    draft.check_bounds("lr_warmup_steps")
     if kind == "constant" and warmup:
         if "lr_warmup_steps" in draft.named:
             draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
@@ -167,8 +169,8 @@ def _optimizer(draft: Draft, script: Script) -> None:
     is_prodigy = str(draft.values.get("optimizer")).lower() == "prodigy"
     if is_prodigy:
         values = {"kind": "prodigy", "d_beta": draft.values["prodigy_beta3"]}
-        draft.put({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
-        draft.put({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
+        draft.set_all({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
+        draft.set_all({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
         if draft.values["use_8bit_adam"]:
             draft.note("use_8bit_adam", "without AdamW it has no effect, there as here")
     if "text_encoder_lr" in draft.rows:
@@ -180,10 +182,10 @@ def _text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) -> Non
         return
     own = dict(draft.settings["optim"]["optimizer"]) | {"weight_decay": draft.number("adam_weight_decay_text_encoder")}
     rate = draft.number("text_encoder_lr") or draft.number("learning_rate")
-    for part in texts if draft.fits("adam_weight_decay_text_encoder") else ():
+    for part in texts if draft.check_bounds("adam_weight_decay_text_encoder") else ():
         values = {f"optim.part_optimizer.{part}.{name}": value for name, value in own.items()}
-        draft.put(values, "adam_weight_decay_text_encoder")
-    for part in texts if draft.fits("text_encoder_lr") and not is_prodigy else ():
+        draft.set_all(values, "adam_weight_decay_text_encoder")
+    for part in texts if draft.check_bounds("text_encoder_lr") and not is_prodigy else ():
         draft.set(f"optim.part_lr.{part}", rate, "text_encoder_lr")
 
 
@@ -207,7 +209,7 @@ def _noise_levels(draft: Draft) -> None:
     scheme = draft.text("weighting_scheme")
     kind = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
     weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
-    draft.put({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
+    draft.set_all({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
     low, high = _MODE_SCALES
     if scheme == "logit_normal":
         draft.set("objective.flow.mean", 0.0 - draft.number("logit_mean"), "logit_mean")
@@ -224,7 +226,7 @@ def _precision(draft: Draft) -> None:
     own, handed = draft.text("mixed_precision"), draft.launched.mixed_precision
     word = own or handed or "no"
     if word not in PRECISIONS:
-        draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
+        draft.refuse("mixed_precision", f"the launcher hands over {format_value(word)}", "no, fp16 and bf16 are supported")
         return
     precision = PRECISIONS[word]
     draft.set("run.precision", precision, "mixed_precision")
@@ -255,11 +257,11 @@ def _low_bit(draft: Draft) -> None:
 def _saving(draft: Draft) -> None:
     """Folder, resuming, seed."""
     folder = draft.text("output_dir")
-    draft.put({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
+    draft.set_all({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
     seed = draft.values["seed"]
-    draft.fits("seed")
-    draft.put({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
+    draft.check_bounds("seed")
+    draft.set_all({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
     if seed is None:
         draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
 
@@ -268,7 +270,7 @@ def _resume(draft: Draft) -> str:
     path = draft.text("resume_from_checkpoint")
     if path in ("", "latest"):
         return "auto" if path else "never"
-    last = setting_files.short(path.rstrip("/\\"))
+    last = setting_files.file_name(path.rstrip("/\\"))
     numbered = re.fullmatch(r"checkpoint-(\d+)", last)
     if numbered is None:
         return path
@@ -287,27 +289,27 @@ def _previews(draft: Draft, script: Script) -> None:
     written, last = draft.values[flag], _final_prompt(draft)
     prompts = list(map(str, written)) if isinstance(written, tuple) else [str(written)] if written else []
     source, every = flag, None
-    fitting = [draft.fits(one) for one in counts] if prompts else []
+    fitting = [draft.check_bounds(one) for one in counts] if prompts else []
     if prompts and all(fitting):
-        source, every = when, f"{draft.whole(when)} {unit}"
+        source, every = when, f"{draft.integer(when)} {unit}"
         _note_times(draft, script)
-    elif last and draft.fits("num_validation_images"):
+    elif last and draft.check_bounds("num_validation_images"):
         prompts, flag, length = [last], "final_validation_prompt", draft.values["max_train_steps"]
-        source, every = flag, f"{length} steps" if length else f"{draft.whole('num_train_epochs')} epochs"
+        source, every = flag, f"{length} steps" if length else f"{draft.integer('num_train_epochs')} epochs"
     elif not prompts:
         for one in counts:
             if one in draft.named:
                 draft.note(one, f"without --{flag} nothing is drawn")
     draft.set("run.preview.every", every, source)
     if every is not None:
-        times = draft.whole("num_validation_images") if "num_validation_images" in draft.rows else 1
+        times = draft.integer("num_validation_images") if "num_validation_images" in draft.rows else 1
         draft.set("sample.prompts", prompts * times, flag)
     if "run.preview.weights" in draft.rows[flag].to:
         weights = "ema" if draft.values.get("use_ema") else "raw"
         draft.set("run.preview.weights", weights, "use_ema" if "use_ema" in draft.rows else flag)
     if script.preview:
         steps, guidance = script.preview
-        draft.put({"sample.steps": steps, "sample.guidance": guidance}, flag)
+        draft.set_all({"sample.steps": steps, "sample.guidance": guidance}, flag)
 
 
 def _final_prompt(draft: Draft) -> str:
@@ -323,10 +325,10 @@ def _final_prompt(draft: Draft) -> str:
 def _note_times(draft: Draft, script: Script) -> None:
     """When previews are sampled, where the script does it at other times."""
     if script.is_flow:
-        epochs = draft.whole("validation_epochs")
+        epochs = draft.integer("validation_epochs")
         draft.note("validation_epochs", f"previews at step 0, after every {epochs} epochs and at the end")
     elif script.data == "captions":
-        epochs = draft.whole("validation_epochs")
+        epochs = draft.integer("validation_epochs")
         theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
         ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
         draft.note("validation_epochs", f"previews {ours}. Drawn at --resolution, with the solver of sample.solver")
@@ -343,5 +345,5 @@ def _tracking(draft: Draft, script: Script) -> None:
     if report == "wandb":
         flag = "tracker_project_name" if "tracker_project_name" in draft.rows else "report_to"
         project = draft.text(flag) if flag != "report_to" else script.project
-        draft.put({"run.wandb.mode": "online"}, "report_to")
+        draft.set_all({"run.wandb.mode": "online"}, "report_to")
         draft.set("run.wandb.project", project, flag)

@@ -73,10 +73,10 @@ class Layer:
     def with_name(self, name: str) -> Layer:
         """This layer, and where it has no main prompt that of the file's name: what stands before its first
         underscore, cut at commas."""
-        return self if self.prompts else of_text(PurePosixPath(name).stem.partition("_")[0]).over(self)
+        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).over(self)
 
 
-def of_text(text: str) -> Layer:
+def parse_caption(text: str) -> Layer:
     """A caption: cut at commas, the first part is the main prompt, the others are tags. An empty text says nothing."""
     if not text.strip():
         return Layer()
@@ -84,7 +84,7 @@ def of_text(text: str) -> Layer:
     return Layer((main,) if main else (), tuple((tag, 1.0) for tag in tags))
 
 
-def of_mapping(
+def parse_mapping(
     mapping: Mapping[str, Any], *, caption: Callable[[str], str], place: Place = (), also: tuple[str, ...] = ()
 ) -> Layer:
     """What a mapping says. caption: turns the value of `caption` into the caption's text. also: keys that are the
@@ -97,15 +97,15 @@ def of_mapping(
             continue
         if key == "caption":
             inner = (
-                of_mapping(value, caption=caption, place=at)
+                parse_mapping(value, caption=caption, place=at)
                 if isinstance(value, Mapping)
-                else of_text(caption(_text(value, at)))
+                else parse_caption(caption(_text(value, at)))
             )
         elif key == "main_prompt":
             texts = value if isinstance(value, list) else [value]
             values["prompts"] = tuple(dict.fromkeys(text for text in (_text(one, at) for one in texts) if text))
-        elif key in _READ:
-            values[key] = _READ[key](value, at)
+        elif key in _READERS:
+            values[key] = _READERS[key](value, at)
         else:
             raise Malformed(_unknown(key, also), at)
     return inner.over(Layer(**values))
@@ -119,9 +119,9 @@ def number(text: str) -> float:
         raise Malformed(f"is to hold one number, got {text.strip()[:40]!r}") from error
 
 
-def checked(key: str, value: float) -> Layer:
+def check_number(key: str, value: float) -> Layer:
     """A layer of one number, from a file named after it. Raises Malformed for one out of range."""
-    return Layer(**{key: _READ[key](value, ())})
+    return Layer(**{key: _READERS[key](value, ())})
 
 
 _LARGEST = 1_000_000_000
@@ -190,7 +190,7 @@ def _tag(value: Any, at: Place) -> tuple[str, float]:
     return _text(value["tag"], (*at, "tag")), 1.0 if weight is None else float(weight)
 
 
-_READ: Mapping[str, Callable[[Any, Place], Any]] = {
+_READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "tags": _tags,
     "multiply": _above_0,
     "cond_dropout": _share,
@@ -204,7 +204,7 @@ _READ: Mapping[str, Callable[[Any, Place], Any]] = {
 
 
 def _unknown(key: str, also: tuple[str, ...]) -> str:
-    known = ["main_prompt", "caption", *_READ, *also]
+    known = ["main_prompt", "caption", *_READERS, *also]
     return f"unknown key; {did_you_mean(key, known, 'there are ' + ', '.join(known))}"
 
 
@@ -223,7 +223,7 @@ class LayerFiles:
 
     def text(self, name: str) -> Layer:
         """A caption file."""
-        return of_text(self._read(name) or "")
+        return parse_caption(self._read(name) or "")
 
     def yaml(self, name: str) -> Layer:
         """A mapping in yaml; an empty file says nothing."""
@@ -233,10 +233,10 @@ class LayerFiles:
         try:
             document = yaml_rules.load(text, name)
         except RecipeError as error:
-            self._keep(name, error)
+            self._add_problems(name, error)
             return Layer()
         if document.problems:
-            self._keep(name, RecipeError(name, problems=document.problems))
+            self._add_problems(name, RecipeError(name, problems=document.problems))
             return Layer()
         return self.mapping(document.tree, name, where=functools.partial(_line, document.lines))
 
@@ -249,7 +249,7 @@ class LayerFiles:
             return self._caption(text, name)
 
         try:
-            return of_mapping(values, caption=caption, also=also)
+            return parse_mapping(values, caption=caption, also=also)
         except Malformed as error:
             dotted = ".".join(map(str, error.place))
             self.problems.append(f"{name}{where(error.place)}: {f'{dotted}: ' if dotted else ''}{error}")
@@ -259,7 +259,7 @@ class LayerFiles:
         """A text file that holds one number, the value of `key`."""
         text = self._read(name)
         try:
-            return Layer() if text is None else checked(key, number(text))
+            return Layer() if text is None else check_number(key, number(text))
         except Malformed as error:
             self.problems.append(f"{name}:1: {error}")
             return Layer()
@@ -300,7 +300,7 @@ class LayerFiles:
             self.notes.append(Noted(name, "not UTF-8; read as ISO-8859-1"))
             return data.decode("latin-1")
 
-    def _keep(self, name: str, error: RecipeError) -> None:
+    def _add_problems(self, name: str, error: RecipeError) -> None:
         for problem in error.problems:
             line = f":{problem.line}" if problem.line else ""
             what = problem.what

@@ -53,70 +53,70 @@ _POLYNOMIAL_END = 1e-7
 
 def update(draft: Draft, parts: tuple[str, ...]) -> None:
     """Rates, optimizers, schedules, clipping, scaler. parts: those that are trained."""
-    _rates(draft, parts)
-    draft.lay("scale_lr")
+    _set_rates(draft, parts)
+    draft.apply("scale_lr")
     norm = draft.values["clip_grad_norm"]
     if norm is not None and draft.number("clip_grad_norm") <= 0:
         draft.refuse("clip_grad_norm", f"must be above 0, got {norm:g}", "leave it out to clip nothing", "E1017")
     else:
         draft.set("optim.clip.norm", norm, "clip_grad_norm")
     draft.set("optim.clip.scope", "part", "clip_grad_norm")
-    _scaler(draft)
+    _set_scaler(draft)
     if "text_encoder" in parts:
-        _freezing(draft)
+        _set_frozen(draft)
     elif any(draft.values[key] not in (None, False) for key in draft.values if key.startswith(_FREEZING)):
         draft.note("disable_textenc_training", "the text encoder is not trained: what freezes some of it has no effect")
-    averages(draft)
+    set_ema(draft)
 
 
 # --- rates, rules, schedules ------------------------------------------------------------------------------------------
 
 
-def _rates(draft: Draft, parts: tuple[str, ...]) -> None:
+def _set_rates(draft: Draft, parts: tuple[str, ...]) -> None:
     """`optim.lr`, `optim.optimizer` and `optim.schedule` are the denoiser's, or the text encoder's when that is trained
     alone; what is different for the text encoder stands in the settings by part."""
     first = TEXT if parts == ("text_encoder",) else BASE
     rate, rule, schedule = _rate(draft, first), _rule(draft, first), _schedule(draft, first)
     draft.set("optim.lr", rate, "lr", *_flags(first, "lr"))
-    _lay(draft, "optim.optimizer", rule, first)
-    _lay(draft, "optim.schedule", schedule, first)
+    _set_section(draft, "optim.optimizer", rule, first)
+    _set_section(draft, "optim.schedule", schedule, first)
     if len(parts) == 2:
         own_rate, own_rule, own_schedule = _rate(draft, TEXT), _rule(draft, TEXT), _schedule(draft, TEXT)
         if own_rate != rate:
             draft.set("optim.part_lr.text_encoder", own_rate, "lr", *_flags(TEXT, "lr"))
         if own_rule != rule:
-            _lay(draft, "optim.part_optimizer.text_encoder", own_rule, TEXT)
+            _set_section(draft, "optim.part_optimizer.text_encoder", own_rule, TEXT)
         if own_schedule != schedule:
-            _lay(draft, "optim.part_schedule.text_encoder", own_schedule, TEXT)
-    _tell_of_rates(draft, parts)
+            _set_section(draft, "optim.part_schedule.text_encoder", own_schedule, TEXT)
+    _note_precedence(draft, parts)
 
 
-def _tell_of_rates(draft: Draft, parts: tuple[str, ...]) -> None:
+def _note_precedence(draft: Draft, parts: tuple[str, ...]) -> None:
     """What counts before what."""
     if draft.values["lr"] is not None:
-        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.says(key)]
+        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.is_given(key)]
         if beaten:
-            draft.note("lr", f"counts before {' and '.join(draft.called(key) for key in beaten)}")
+            draft.note("lr", f"counts before {' and '.join(draft.display_name(key) for key in beaten)}")
     chosen, own = _kind(draft, BASE), _kind(draft, TEXT)
-    if draft.says("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
-        draft.note("lr_scheduler", f"{draft.called(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
+    if draft.is_given("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
+        draft.note("lr_scheduler", f"{draft.display_name(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
     if len(parts) == 2 and own != chosen:
         draft.note(f"{TEXT}.lr_scheduler", f"the text encoder's rate is {own}, while the other one is {chosen}")
     for key in ("lr_warmup_steps", "lr_decay_steps"):
         for name in (key, f"{BASE}.{key}", f"{TEXT}.{key}"):
-            tell_division(draft, name)
+            note_steps(draft, name)
 
 
-def tell_division(draft: Draft, flag: str) -> None:
+def note_steps(draft: Draft, flag: str) -> None:
     """Says what a count of batches is in steps."""
-    times = draft.whole("grad_accum")
+    times = draft.integer("grad_accum")
     if draft.values[flag] and times > 1:
-        count = draft.whole(flag)
-        steps = draft.in_steps(count)
+        count = draft.integer(flag)
+        steps = draft.to_steps(count)
         draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
 
 
-def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
+def _pick(draft: Draft, level: str, key: str, *, last: Any) -> Any:
     """A network's own value, or base's, or the last one. The text encoder's 0 is not set."""
     own = draft.values[f"{TEXT}.{key}"] if level == TEXT else None
     if own is not None and own != 0:
@@ -126,15 +126,15 @@ def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
 
 
 def _rate(draft: Draft, level: str) -> float:
-    rate = draft.values["lr"] if draft.values["lr"] is not None else _first(draft, level, "lr", last=1e-6)
+    rate = draft.values["lr"] if draft.values["lr"] is not None else _pick(draft, level, "lr", last=1e-6)
     assert isinstance(rate, (int, float))
-    scale = _first(draft, TEXT, "text_encoder_lr_scale", last=1.0) if level == TEXT else 1.0
+    scale = _pick(draft, TEXT, "text_encoder_lr_scale", last=1.0) if level == TEXT else 1.0
     return float(rate) * scale
 
 
 def _rule(draft: Draft, level: str) -> dict[str, Any]:
     """The optimizer of a network as our section of its kind."""
-    name = str(_first(draft, level, "optimizer", last="adamw8bit")).lower()
+    name = str(_pick(draft, level, "optimizer", last="adamw8bit")).lower()
     where = f"{level}.optimizer" if draft.values[f"{level}.optimizer"] else f"{BASE}.optimizer"
     if name not in OPTIMIZERS:
         listed = f"write one of {', '.join(OPTIMIZERS)}"
@@ -142,10 +142,10 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
         remedy = listed if name in _REFUSED else did_you_mean(name, OPTIMIZERS, listed)
         draft.refuse(where, why, remedy, "E1018")
         return {"kind": "adamw"}
-    betas = list(_first(draft, level, "betas", last=(0.9, 0.999)))
-    eps = _first(draft, level, "epsilon", last=1e-8)
-    decay = _first(draft, level, "weight_decay", last=0.01)
-    _tell_idle_keys(draft, level, name)
+    betas = list(_pick(draft, level, "betas", last=(0.9, 0.999)))
+    eps = _pick(draft, level, "epsilon", last=1e-8)
+    decay = _pick(draft, level, "weight_decay", last=0.01)
+    _note_unused_keys(draft, level, name)
     if name == "adacoor":
         return {"kind": "adacoor", "eps": eps}
     kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit-or-adamw"}.get(name)
@@ -167,7 +167,7 @@ def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float
     return options | {words.get(key, key): value for key, value in own.items() if value is not None}
 
 
-def _tell_idle_keys(draft: Draft, level: str, name: str) -> None:
+def _note_unused_keys(draft: Draft, level: str, name: str) -> None:
     taken = _OWN.get(name, ())
     for key in ("d0", "growth_rate", "momentum", "decouple", "safeguard_warmup"):
         flag = f"{level}.{key}"
@@ -178,8 +178,8 @@ def _tell_idle_keys(draft: Draft, level: str, name: str) -> None:
 def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     """The schedule of a network as our section."""
     kind = _kind(draft, level)
-    decay = _first(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
-    warmup = _first(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
+    decay = _pick(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
+    warmup = _pick(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
     schedule: dict[str, Any] = {
         "kind": kind,
         "warmup_steps": 0,
@@ -189,8 +189,8 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     }
     if kind == "constant":
         return schedule
-    schedule |= {"decay_ratio": 1.5} if decay < 1 else {"decay_steps": draft.in_steps(decay)}
-    schedule |= {"warmup_ratio": 0.02} if warmup is None else {"warmup_steps": draft.in_steps(warmup)}
+    schedule |= {"decay_ratio": 1.5} if decay < 1 else {"decay_steps": draft.to_steps(decay)}
+    schedule |= {"warmup_ratio": 0.02} if warmup is None else {"warmup_steps": draft.to_steps(warmup)}
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
     if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
@@ -207,13 +207,13 @@ def _kind(draft: Draft, level: str) -> Any:
     """The kind of a network's schedule. What stands in optimizer.json counts before the line; what would stand in the
     one that ships, where there is none, after it."""
     written = draft.values["lr_scheduler"]
-    if draft.says("lr_scheduler") and not any(draft.says(f"{one}.lr_scheduler") for one in (BASE, TEXT)):
+    if draft.is_given("lr_scheduler") and not any(draft.is_given(f"{one}.lr_scheduler") for one in (BASE, TEXT)):
         return written
-    return _first(draft, level, "lr_scheduler", last=written)
+    return _pick(draft, level, "lr_scheduler", last=written)
 
 
 def _end_of_polynomial(draft: Draft, level: str) -> float:
-    batch = draft.whole("batch_size") * draft.whole("grad_accum")
+    batch = draft.integer("batch_size") * draft.integer("grad_accum")
     peak = _rate(draft, level) * (max(1, batch) ** SCALING if draft.values["scale_lr"] else 1.0)
     if peak <= _POLYNOMIAL_END:
         draft.refuse("lr", f"must be above 1e-07, where polynomial ends, got {peak:g}", code="E1017")
@@ -221,11 +221,11 @@ def _end_of_polynomial(draft: Draft, level: str) -> float:
     return _POLYNOMIAL_END / peak
 
 
-def _lay(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> None:
+def _set_section(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> None:
     """Puts a section of a network's into its place, each value with the key that it comes from."""
     for key, value in section.items():
         if isinstance(value, Mapping) and value:
-            _lay(draft, f"{place}.{key}", value, level)
+            _set_section(draft, f"{place}.{key}", value, level)
             continue
         name = _KEYS.get(key, key)
         if f"{BASE}.{name}" not in draft.values:
@@ -239,11 +239,11 @@ def _flags(level: str, key: str) -> tuple[str, ...]:
     return (f"{level}.{key}",) if level == BASE else (f"{level}.{key}", f"{BASE}.{key}")
 
 
-def _scaler(draft: Draft) -> None:
+def _set_scaler(draft: Draft) -> None:
     flag = "optimizer:apply_grad_scaler_step_tweaks"
     values = {"run.scaler.init": _SCALE, "run.scaler.growth": 2.0, "run.scaler.growth_interval": 25}
-    draft.put(values, "disable_amp")
-    by_step = {draft.in_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
+    draft.set_all(values, "disable_amp")
+    by_step = {draft.to_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
     stages = [[step, *pace] for step, pace in by_step.items()]
     draft.set("run.scaler.stages", stages if draft.values[flag] else [], flag)
 
@@ -251,7 +251,7 @@ def _scaler(draft: Draft) -> None:
 # --- what stays as it is ----------------------------------------------------------------------------------------------
 
 
-def _freezing(draft: Draft) -> None:
+def _set_frozen(draft: Draft) -> None:
     names = ("unfreeze_last_n_layers", "unfreeze_final_n_layers", "freeze_front_n_layers", "freeze_embeddings",
              "freeze_final_layer_norm")  # fmt: skip
     keys = [f"{_FREEZING}.{name}" for name in names]
@@ -282,7 +282,7 @@ def _freezing(draft: Draft) -> None:
 # --- EMA --------------------------------------------------------------------------------------------------------------
 
 
-def averages(draft: Draft) -> None:
+def set_ema(draft: Draft) -> None:
     """EMA, and which of the two models draws."""
     rate, strength = draft.values["ema_decay_rate"], draft.values["ema_strength_target"]
     is_on = rate is not None or strength is not None
@@ -302,4 +302,4 @@ def averages(draft: Draft) -> None:
         draft.set("optim.ema.strength", strength, "ema_strength_target")
         if rate is not None:
             draft.note("ema_decay_rate", "ema_strength_target counts; the rate it comes to is printed at the start")
-    draft.lay("ema_update_interval", "ema_device")
+    draft.apply("ema_update_interval", "ema_device")

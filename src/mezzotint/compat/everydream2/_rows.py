@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.compat.kit.dialect import FileTable, Row, idle, mapped, refused, row
+from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 from mezzotint.compat.kit.reading import Value
 
 SCHEDULES = ("constant", "linear", "cosine", "polynomial")
@@ -58,7 +58,7 @@ def _unless_endless(raw: Any) -> Value:
 
 
 _REMARKS = tuple(
-    idle(key, str, "remarks; whatever stands there", from_json=lambda raw: None) for key in ("doc", "documentation")
+    ignored(key, str, "remarks; whatever stands there", from_json=lambda raw: None) for key in ("doc", "documentation")
 )
 
 
@@ -110,7 +110,7 @@ _NOISE = (
         since="later"),
     row("timestep_start", 0, "objective.timesteps", "inclusive", since="later"),
     row("timestep_end", 1000, "objective.timesteps", "exclusive", since="later"),
-    idle("train_sampler", "ddpm", "the noising formula is the same for all of them", choices=("ddpm", "pndm", "ddim")),
+    ignored("train_sampler", "ddpm", "the noising formula is the same for all of them", choices=("ddpm", "pndm", "ddim")),
 )
 
 _UPDATE = (
@@ -154,7 +154,7 @@ _RUN = (
     row("seed", 555, "run.seed sample.seed", "-1 draws one; epoch e has the order of seed + e"),
     row("disable_amp", False, "run.precision", "float32; without it fp16 under autocast with a loss scale", on="fp32",
         off="fp16", fixed={"run.weight_dtype": "fp32", "run.frozen_dtype": "same", "run.tf32": True}),
-    idle("amp", True, "disable_amp alone decides"),
+    ignored("amp", True, "disable_amp alone decides"),
     refused("gpuid", 0,
         "a process trains on the first GPU that it sees; leave it out, and put CUDA_VISIBLE_DEVICES=N before the line"),
     row("load_settings_every_epoch", False, "run.live.path run.live.dialect run.live.line",
@@ -169,7 +169,7 @@ _SAVING = (
     row("save_ckpts_from_n_epochs", 0, "run.export.from_epoch", "models saved by epoch wait"),
     row("save_full_precision", False, "run.export.single_file_dtype", "single files in fp32, without it fp16",
         on="fp32", off="fp16"),
-    idle("save_optimizer", False, "a checkpoint always holds the optimizer; exported models never do"),
+    ignored("save_optimizer", False, "a checkpoint always holds the optimizer; exported models never do"),
     row("save_ckpt_dir", str, "run.export.single_file_folder",
         "where single files lie; without it the folder one stands in", values={None: "."}),
     row("no_save_ckpt", False, "run.export.single_file", "no single file", on=False, off=True),
@@ -182,17 +182,17 @@ _SHOWING = (
     row("sample_steps", 250, "run.preview.every", "batches", least=1, unit="steps"),
     row("sample_prompts", "sample_prompts.txt", "sample.prompt_file",
         "a .txt or .json; where the default is not there, captions of the data set"),
-    idle("run_name", str, "curves are named by their folder"),
+    ignored("run_name", str, "curves are named by their folder"),
     row("wandb", False, "run.wandb.mode", "TensorBoard's files are written as well"),
 )
 
 _IDLE = (
-    idle("notebook", False, "it has no effect there either"),
-    idle("lowvram", False, "it has no effect there either; gradient_checkpointing spares memory"),
-    idle("disable_xformers", False, "it has no effect there either; attn_type decides"),
-    idle("useadam8bit", False, "it has no effect there either; optimizer.json names the optimizer"),
-    idle("ed1_mode", False, "it has no effect there either; the yaml and txt files of a folder are read anyway"),
-    idle("hf_repo_subfolder", str, "it has no effect there either; give the folder of the model"),
+    ignored("notebook", False, "it has no effect there either"),
+    ignored("lowvram", False, "it has no effect there either; gradient_checkpointing spares memory"),
+    ignored("disable_xformers", False, "it has no effect there either; attn_type decides"),
+    ignored("useadam8bit", False, "it has no effect there either; optimizer.json names the optimizer"),
+    ignored("ed1_mode", False, "it has no effect there either; the yaml and txt files of a folder are read anyway"),
+    ignored("hf_repo_subfolder", str, "it has no effect there either; give the folder of the model"),
 )
 
 FLAGS = (*_DATA, *_MODEL, *_NOISE, *_UPDATE, *_RUN, *_SAVING, *_SHOWING, *_IDLE)
@@ -225,7 +225,7 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
         key("safeguard_warmup", bool, of(rule, "options"), "of prodigy; null: true"),
         key("text_encoder_lr_scale", float, "optim.part_lr",
             "the text encoder's rate times this, as documented; there it does nothing"),
-        idle(f"{level}.no_prox", bool, "of dadapt_adan, which cannot be reached there"),
+        ignored(f"{level}.no_prox", bool, "of dadapt_adan, which cannot be reached there"),
     )
 
 
@@ -244,7 +244,7 @@ _OPTIMIZER = (
     row(f"{_FREEZING}.freeze_final_layer_norm", bool, "model.freeze", "null: no"),
     row("apply_grad_scaler_step_tweaks", True, "run.scaler.stages",
         "from 500, 1000, 2000 and 4000 batches on the loss scale grows slower"),
-    idle("log_grad_norm", True, "the norm is always logged"),
+    ignored("log_grad_norm", True, "the norm is always logged"),
 )
 
 _VALIDATION = (
@@ -261,9 +261,9 @@ _VALIDATION = (
     row("stabilize_split_proportion", 0.15, "run.validation.training_fraction", "how many"),
     row("validate_training", True, "run.validation.every", "false measures nothing"),
     row("every_n_epochs", 1.0, "run.validation.every", "1 at the most often here"),
-    idle("seed", 555, "what is held out is drawn by run.seed, and the noise of a picture is always the same"),
-    idle("batch_size", int, "the loss is the mean over pictures; it does not depend on it"),
-    idle("use_relative_loss", False, "it has no effect there either"),
+    ignored("seed", 555, "what is held out is drawn by run.seed, and the noise of a picture is always the same"),
+    ignored("batch_size", int, "the loss is the mean over pictures; it does not depend on it"),
+    ignored("use_relative_loss", False, "it has no effect there either"),
 )
 # fmt: on
 

@@ -23,7 +23,7 @@ from mezzotint.settings.reading.translation import Launched, Note, Translation, 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
 
-def none() -> Any:
+def empty_mapping() -> Any:
     """The default of a field that is a mapping."""
     return field(default_factory=lambda: MappingProxyType({}))
 
@@ -32,14 +32,14 @@ def none() -> Any:
 class Row(Spec):
     """One foreign option. default: what the foreign trainer takes when it is not given.
 
-    mapped: its value goes to `to[0]` by `Draft.lay`, through `values` where that has an entry. computed: the dialect's
-    function reads it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same
+    mapped: its value goes to `to[0]` by `Draft.apply`, through `values` where that has an entry. computed: the dialect's
+    function reads it and decides `to`, by `Draft.apply` where the row says how. without effect: the run is the same
     whatever it says, and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that
     brought it, "" for both. now: the flag that an old spelling stands for. Others: see `Spec`. needs: (condition,
     sentence): a flag that has to be on, or FLAG=TEXT; else a mapped row is not laid, and the sentence is said when this
     flag is written.
 
-    What `Draft.lay` does: least, most: bounds of the value; above: it has to be above this. optional: nothing is laid
+    What `Draft.apply` does: least, most: bounds of the value; above: it has to be above this. optional: nothing is laid
     when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
     "processes" or "cards" is the batch of each of them and is laid as the batch of all. fixed: settings that are laid
     with it and are the same whatever it says.
@@ -49,7 +49,7 @@ class Row(Spec):
     outcome: Outcome
     to: tuple[str, ...] = ()
     about: str = ""
-    values: Mapping[Any, Any] = none()
+    values: Mapping[Any, Any] = empty_mapping()
     since: str = ""
     now: str = ""
     least: int | None = None
@@ -57,7 +57,7 @@ class Row(Spec):
     most: int | None = None
     optional: bool = False
     unit: Literal["", "steps", "processes", "cards"] = ""
-    fixed: Mapping[str, Any] = none()
+    fixed: Mapping[str, Any] = empty_mapping()
     needs: tuple[str, str] = ("", "")
 
 
@@ -83,7 +83,7 @@ def mapped(flag: str, default: Any, to: str, about: str, **more: Any) -> Row:
     return row(flag, default, to, about, "mapped", **more)
 
 
-def idle(flag: str, default: Any, about: str, **more: Any) -> Row:
+def ignored(flag: str, default: Any, about: str, **more: Any) -> Row:
     """The row of an option without effect here. about: why."""
     return row(flag, default, "", about, "without effect", **more)
 
@@ -102,7 +102,7 @@ class FileTable:
     flag: str
     prefix: str
     rows: tuple[Row, ...]
-    shipped: Mapping[str, Value] = none()
+    shipped: Mapping[str, Value] = empty_mapping()
 
 
 FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
@@ -139,34 +139,34 @@ class Draft:
         for section in sections:
             here = here.setdefault(section, {})
         here[last] = value
-        written = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
-        default = f"default of {self.called(flags[0])}" if flags else "the dialect"
-        self.origin[path] = self.called(written[0]) if written else default
+        written = [flag for flag in flags if self.is_given(flag)] or [flag for flag in flags if flag in self.named]
+        default = f"default of {self.display_name(flags[0])}" if flags else "the dialect"
+        self.origin[path] = self.display_name(written[0]) if written else default
 
-    def put(self, values: Mapping[str, Any], *flags: str) -> None:
+    def set_all(self, values: Mapping[str, Any], *flags: str) -> None:
         """Puts several values by recipe path, which come from the same flags."""
         for path, value in values.items():
             self.set(path, value, *flags)
 
-    def lay(self, *flags: str) -> None:
+    def apply(self, *flags: str) -> None:
         """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
         for flag in flags:
             row, value = self.rows[flag], self.values[flag]
-            if not self.fits(flag) or (row.optional and not value):
+            if not self.check_bounds(flag) or (row.optional and not value):
                 continue
             if row.unit in ("processes", "cards"):
-                self.set_batch(flag, self.whole(flag), row.unit)
-                value = self.whole(flag) * self.launched.processes
+                self.set_batch(flag, self.integer(flag), row.unit)
+                value = self.integer(flag) * self.launched.processes
             for path in dict.fromkeys((*row.to, *row.fixed)):
-                self.set(path, row.fixed[path] if path in row.fixed else self._laid(row, path, value), flag)
+                self.set(path, row.fixed[path] if path in row.fixed else self._row_value(row, path, value), flag)
 
-    def _laid(self, row: Row, path: str, value: Value) -> Any:
+    def _row_value(self, row: Row, path: str, value: Value) -> Any:
         if row.unit != "steps" or value is None:
-            return _mapped(row, value)
+            return _map_value(row, value)
         steps = self.steps_of(row.flag)
         return f"{steps} steps" if path.endswith(".every") else steps
 
-    def fits(self, flag: str) -> bool:
+    def check_bounds(self, flag: str) -> bool:
         """Whether the value of a flag is within its bounds; refuses the flag when it is not."""
         row, value = self.rows[flag], self.values[flag]
         what = ""
@@ -188,23 +188,23 @@ class Draft:
         if processes > 1:
             self.note(flag, f"{each} on each of {processes} {unit}: a batch of {each * processes}")
 
-    def in_steps(self, batches: int) -> int:
+    def to_steps(self, batches: int) -> int:
         """A number of micro-batches in optimizer steps, rounded up."""
-        return -(-batches // max(1, self.whole(self.accumulation))) if self.accumulation else batches
+        return -(-batches // max(1, self.integer(self.accumulation))) if self.accumulation else batches
 
     def steps_of(self, flag: str) -> int:
         """The micro-batches that a flag counts, in optimizer steps; says so where the dialect has words for it."""
-        count = max(0, self.whole(flag))
-        steps = self.in_steps(count)
-        if self.division and count and self.says(flag) and self.whole(self.accumulation) > 1:
-            self.note(flag, self.division.format(count=count, steps=steps, times=self.whole(self.accumulation)))
+        count = max(0, self.integer(flag))
+        steps = self.to_steps(count)
+        if self.division and count and self.is_given(flag) and self.integer(self.accumulation) > 1:
+            self.note(flag, self.division.format(count=count, steps=steps, times=self.integer(self.accumulation)))
         return steps
 
-    def says(self, flag: str) -> bool:
+    def is_given(self, flag: str) -> bool:
         """Whether somebody has written a value for a flag, on the line or in a file."""
         return flag in self.named and flag not in self.nulls
 
-    def called(self, flag: str) -> str:
+    def display_name(self, flag: str) -> str:
         """How a message names a flag: `--flag`, or `key in train.json`."""
         return flag_name(flag, self.files.get(flag, ""))
 
@@ -214,16 +214,16 @@ class Draft:
 
     def refuse(self, flag: str, what: str, remedy: str = "", code: str = "E1018") -> None:
         """Something that cannot be done; told together with all others, unless this flag has its problem already."""
-        if any(problem.where == self.called(flag) for problem in self.problems):
+        if any(problem.where == self.display_name(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(self.called(flag), what, remedy, code))
+        self.problems.append(Problem(self.display_name(flag), what, remedy, code))
 
-    def insist(self, dialect: str) -> None:
+    def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with everything that is refused."""
         if self.problems:
             raise RecipeError(f"the line of {dialect}", problems=tuple(dict.fromkeys(self.problems)))
 
-    def whole(self, flag: str) -> int:
+    def integer(self, flag: str) -> int:
         """The value of a flag that is a whole number."""
         value = self.values[flag]
         assert isinstance(value, int), flag
@@ -270,7 +270,7 @@ class Dialect:
     rows: tuple[Row, ...]
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
-    other_scripts: Mapping[str, str] = none()
+    other_scripts: Mapping[str, str] = empty_mapping()
     verb: str = "train"
     config: str = ""
     tables: tuple[FileTable, ...] = ()
@@ -288,8 +288,8 @@ class Dialect:
         done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
         were there, and tell the lines to type.
         """
-        cleaned, notes = reading.without_signs(arguments)
-        command = (self.expand(cleaned) if self.expand else None) or launchers.strip(cleaned, self.scripts)
+        cleaned, notes = reading.drop_continuation_signs(arguments)
+        command = (self.expand(cleaned) if self.expand else None) or launchers.strip_launcher(cleaned, self.scripts)
         if command.tool == "bash" and command.problems:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
         if command.script in self.other_scripts:
@@ -301,27 +301,29 @@ class Dialect:
             launched = replace(launched, processes=total)
             lines = tuple(command.lines(self.name))
         if not command.problems:
-            command.insist(self.name, launched.processes)
+            command.check_processes(self.name, launched.processes)
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.words, {row.flag: row for row in self.rows})
-        files, renamed = self._lay_files(parsed)
-        of_files = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
-        draft = _draft((*self.rows, *of_files), parsed, command, launched, [*notes, *command.notes(launched.processes)])
+        files, old_names = self._apply_files(parsed)
+        file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        draft = _draft(
+            (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]
+        )
         draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
-        for flag, text in renamed:
+        for flag, text in old_names:
             draft.note(flag, text)
         if command.script and command.script not in self.scripts:
             draft.note("", f"{command.script} is taken for {self.scripts[0]}")
         if command.cpu:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{command.tool} --cpu"
-        _rows_into(draft)
+        _apply_rows(draft)
         self.compute(draft)
         for path, value in FOREIGN_DEFAULTS.items():
             if path not in draft.origin:
                 draft.set(path, value)
-        draft.insist(self.name)
+        draft.raise_problems(self.name)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
@@ -333,21 +335,21 @@ class Dialect:
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
             raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
-        cleaned, notes = reading.without_signs(arguments)
-        command = launchers.strip(cleaned, tool.scripts)
+        cleaned, notes = reading.drop_continuation_signs(arguments)
+        command = launchers.strip_launcher(cleaned, tool.scripts)
         if command.script and command.script not in tool.scripts:
             what = f"reads the line of {tool.scripts[0]}, not of {command.script}"
             raise RecipeError(f"mezzotint {verb} --as {self.name} {what}", code="E1018")
         parsed = reading.parse(command.words, {row.flag: row for row in tool.rows})
         draft = _draft(tool.rows, parsed, command, Launched(), notes)
-        _rows_into(draft)
+        _apply_rows(draft)
         words = tool.words(draft)
-        draft.insist(self.name)
+        draft.raise_problems(self.name)
         flags = {ours: f"--{row.flag}" for row in tool.rows for ours in row.to}
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return words, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
-    def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
         for old spellings."""
         files: dict[str, str] = {}
@@ -358,11 +360,11 @@ class Dialect:
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
                     parsed.values[flag] = value
-                    files[flag] = setting_files.short(name)
-        renamed = _renamed(parsed, files, self.rows)
+                    files[flag] = setting_files.file_name(name)
+        old_names = _resolve_old_names(parsed, files, self.rows)
         for table in self.tables:
-            _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
-        return files, renamed
+            _apply_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
+        return files, old_names
 
 
 def bucket_step(side: int) -> int:
@@ -370,7 +372,7 @@ def bucket_step(side: int) -> int:
     return next((step for step in (64, 32, 16) if side % step == 0), 8)
 
 
-def dividing(size: int, processes: int) -> tuple[str, str]:
+def explain_divisor(size: int, processes: int) -> tuple[str, str]:
     """(what is wrong, remedy) with a number of sharing processes that does not divide all of them."""
     fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
     return f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}"
@@ -383,7 +385,7 @@ def safe_name(text: str) -> str:
 
 def run_name(folder: str) -> str:
     """A run's name out of a folder's."""
-    return safe_name(setting_files.short(folder.rstrip("/\\")))
+    return safe_name(setting_files.file_name(folder.rstrip("/\\")))
 
 
 def _draft(
@@ -399,15 +401,15 @@ def _draft(
     return draft
 
 
-def _rows_into(draft: Draft) -> None:
+def _apply_rows(draft: Draft) -> None:
     """What single rows decide."""
     for row in draft.rows.values():
         condition, sentence = row.needs
         can_act = not condition or _is_met(draft, condition)
-        if not can_act and draft.says(row.flag):
+        if not can_act and draft.is_given(row.flag):
             draft.note(row.flag, sentence)
         if row.outcome == "mapped" and can_act:
-            draft.lay(row.flag)
+            draft.apply(row.flag)
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
 
@@ -419,14 +421,14 @@ def _is_met(draft: Draft, condition: str) -> bool:
     return str(value).lower() == text if text else bool(value)
 
 
-def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
+def _apply_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
     """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
     name = parsed.values.get(table.flag) or row.default
     if name is None:
         return
     is_absent = parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file()
     for one in table.rows:
-        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
+        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.file_name(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
@@ -436,18 +438,18 @@ def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row
     parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
 
-def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
+def _resolve_old_names(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Takes old spellings for what they are called now; the new one counts before the old."""
-    renamed = []
+    old_names = []
     for row in rows:
         if not row.now or parsed.values.get(row.flag) is None:
             continue
         counts = parsed.values.get(row.now) is not None
-        renamed.append((row.flag, f"is called {row.now} now{', which is given and counts' * counts}"))
+        old_names.append((row.flag, f"is called {row.now} now{', which is given and counts' * counts}"))
         if not counts:
             parsed.values[row.now] = parsed.values[row.flag]
             files |= {row.now: files[row.flag]} if row.flag in files else {}
-    return renamed
+    return old_names
 
 
 def _value(parsed: Parsed, row: Row) -> Value:
@@ -456,7 +458,7 @@ def _value(parsed: Parsed, row: Row) -> Value:
     return parsed.under.get(row.flag, row.default) if value is None else value
 
 
-def _mapped(row: Row, value: Value) -> Any:
+def _map_value(row: Row, value: Value) -> Any:
     if not isinstance(value, tuple) and value in row.values:
         return row.values[value]
     return list(value) if isinstance(value, tuple) else value

@@ -23,7 +23,7 @@ from mezzotint.settings.reading import yaml_rules
 _TORCHRUN = re.compile(r"torch\.distributed\.(run|launch)")
 _ACCELERATE = re.compile(r"accelerate(\.commands\.(launch|accelerate_cli))?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CARRIED = {
+_RENDEZVOUS = {
     "main_process_ip": "master-addr", "master_addr": "master-addr", "main_process_port": "master-port",
     "master_port": "master-port", "machine_rank": "node-rank", "node_rank": "node-rank",
     "rdzv_backend": "rdzv-backend", "rdzv_endpoint": "rdzv-endpoint", "rdzv_id": "rdzv-id",
@@ -60,7 +60,7 @@ class ParsedCommand:
     dropped: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     servers: tuple[Server, ...] = ()
-    here: int = 0
+    server_index: int = 0
     verb: str = "train"
     more_notes: list[tuple[str, str]] = field(default_factory=list)
 
@@ -73,7 +73,7 @@ class ParsedCommand:
         """Something of the launcher's own that cannot be done."""
         self.problems.append(Problem(option, what, remedy, "E1019"))
 
-    def insist(self, dialect: str, running: int) -> None:
+    def check_processes(self, dialect: str, running: int) -> None:
         """Raises RecipeError E1019 when the line wants other processes than there are."""
         total = self.total_processes
         if total in (1, running) or (total == "gpu" and running > 1):
@@ -81,7 +81,7 @@ class ParsedCommand:
         many = "a process on each GPU" if total == "gpu" else f"{total} processes"
         count, where = len(self.servers), ""
         if count > 1:
-            where = f" on server {self.here + 1} of {count}, {self.servers[self.here].address}"
+            where = f" on server {self.server_index + 1} of {count}, {self.servers[self.server_index].address}"
         what = f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running"
         raise RecipeError(f"{what}; type{where}: {self.torchrun(dialect)}", code="E1019")
 
@@ -96,7 +96,7 @@ class ParsedCommand:
     def torchrun(self, dialect: str) -> str:
         """The line that starts as many processes as this one asks for."""
         where = ["--nnodes", str(self.machines)] if self.machines > 1 else []
-        for key, option in _CARRIED.items():
+        for key, option in _RENDEZVOUS.items():
             alone = self.machines == 1 and key in ("machine_rank", "node_rank", "rdzv_backend")
             if key in self.options and not alone and self.options[key]:
                 where += [f"--{option}", self.options[key]]
@@ -116,7 +116,7 @@ class ParsedCommand:
         return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{of_precision}")]
 
 
-def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
+def strip_launcher(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     """Takes launcher and script off a line. A line that begins with a flag has none. scripts: names that are known."""
     if not words or words[0].startswith("-"):
         return ParsedCommand(list(words))
@@ -124,16 +124,18 @@ def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
     if at is None:
         return ParsedCommand(list(words))  # the parser says what it makes of the first word
     before = list(words[:at])
-    command = ParsedCommand(list(words[at + 1 :]), script=setting_files.short(words[at]), dropped=list(words[: at + 1]))
+    command = ParsedCommand(
+        list(words[at + 1 :]), script=setting_files.file_name(words[at]), dropped=list(words[: at + 1])
+    )
     while before and _ENVIRONMENT.fullmatch(before[0]):
         before.pop(0)
-    command.tool = _tool(before)
-    _read(command, before)
+    command.tool = _find_tool(before)
+    _read_options(command, before)
     return command
 
 
-def _tool(words: Sequence[str]) -> str:
-    names = {setting_files.short(word) for word in words}
+def _find_tool(words: Sequence[str]) -> str:
+    names = {setting_files.file_name(word) for word in words}
     if "accelerate-launch" in names or any(map(_ACCELERATE.fullmatch, names)):
         return "accelerate"
     if _MPI & names:
@@ -143,8 +145,8 @@ def _tool(words: Sequence[str]) -> str:
     return "torchrun" if "torchrun" in names or any(map(_TORCHRUN.fullmatch, names)) else "python"
 
 
-def _read(command: ParsedCommand, words: Sequence[str]) -> None:
-    options = _options(words)
+def _read_options(command: ParsedCommand, words: Sequence[str]) -> None:
+    options = _parse_options(words)
     match command.tool:
         case "python":
             return
@@ -155,16 +157,18 @@ def _read(command: ParsedCommand, words: Sequence[str]) -> None:
             _read_msrun(command, options)
             return
     if command.tool == "accelerate" and options.get("config_file"):
-        options = _config(command, options["config_file"]) | options
+        options = _read_config(command, options["config_file"]) | options
     command.options = options
     per_node, total = options.get("nproc_per_node"), options.get("num_processes")
-    command.machines = _count(command, "num_machines", options.get("num_machines") or options.get("nnodes") or "1")
+    command.machines = _parse_count(
+        command, "num_machines", options.get("num_machines") or options.get("nnodes") or "1"
+    )
     if command.tool == "torchrun" and per_node in ("gpu", "auto"):
         command.processes = per_node
     elif command.tool == "torchrun":
-        command.processes = _count(command, "nproc_per_node", per_node or "1")
+        command.processes = _parse_count(command, "nproc_per_node", per_node or "1")
     elif total:
-        command.processes = max(1, _count(command, "num_processes", total) // command.machines)
+        command.processes = max(1, _parse_count(command, "num_processes", total) // command.machines)
     elif "multi_gpu" in options:
         command.processes = "gpu"
     word = {"False": "no", "false": "no"}.get(options.get("mixed_precision", ""), options.get("mixed_precision"))
@@ -180,7 +184,7 @@ def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
     for word, after in pairwise([*words, ""]):
         name, _, value = word.lstrip("-").partition("=")
         if word.startswith("-") and name in ("n", "np", "c"):
-            command.processes = _count(command, name, value or after)
+            command.processes = _parse_count(command, name, value or after)
         elif word.startswith("-") and name in _MPI_HOSTS:
             what = f"lists hosts ({value or after}), which torchrun does not start"
             remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
@@ -189,14 +193,14 @@ def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
 
 def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
     """`msrun --worker_num=16 --local_worker_num=8 --node_rank=0 --master_addr=…`."""
-    world = _count(command, "worker_num", options.get("worker_num", "8"))
-    local = _count(command, "local_worker_num", options.get("local_worker_num", str(world)))
+    world = _parse_count(command, "worker_num", options.get("worker_num", "8"))
+    local = _parse_count(command, "local_worker_num", options.get("local_worker_num", str(world)))
     command.processes, command.machines, command.options = local, max(1, world // local), options
     if world % local:
         command.refuse("--worker_num", f"must be a multiple of --local_worker_num, got {world} and {local}")
 
 
-def _options(words: Sequence[str]) -> dict[str, str]:
+def _parse_options(words: Sequence[str]) -> dict[str, str]:
     """The launcher's options, "" for a switch; hyphens and underscores are the same to it."""
     options: dict[str, str] = {}
     for word, after in pairwise([*words, "-"]):
@@ -206,7 +210,7 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _config(command: ParsedCommand, name: str) -> dict[str, str]:
+def _read_config(command: ParsedCommand, name: str) -> dict[str, str]:
     """The values of the configuration that the line names, as texts."""
     called = f"the launcher's configuration {name}"
     try:
@@ -229,7 +233,7 @@ def _config(command: ParsedCommand, name: str) -> dict[str, str]:
     return {key: str(value) for key, value in plain.items()}
 
 
-def _count(command: ParsedCommand, option: str, text: str) -> int:
+def _parse_count(command: ParsedCommand, option: str, text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     command.refuse(f"--{option}", f"must be a whole number above 0, got {text!r}")

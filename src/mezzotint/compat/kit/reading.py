@@ -49,7 +49,7 @@ class Parsed:
     problems: list[Problem] = field(default_factory=list)
 
 
-def without_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+def drop_continuation_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """The words without the signs of continuation (a lone ^, backtick or backslash) that are left of a line pasted from
     another shell, and a note when there were any. Blanks alone are such a rest, too: a backslash with a blank after
     it. Backslashes within a word stay: they are paths of Windows."""
@@ -81,7 +81,7 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
             sign, value = rest.pop(0), rest.pop(0)
             parsed.notes.append((typed[2:], f"written {typed} = {value}, is read as {typed}={value}"))
         taken = [value] if sign else []
-        spec = _spec(typed, specs, parsed)
+        spec = _find_spec(typed, specs, parsed)
         form = spec.form if spec is not None else "texts"
         most = 0 if sign or form == "switch" else len(rest) if form in ("texts", "numbers") else 1
         while rest and not _is_flag(rest[0]) and len(taken) < most:
@@ -89,7 +89,7 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
         if form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
             taken.append(rest.pop(0))
         if spec is not None:
-            _take(spec, taken, parsed)
+            _store(spec, taken, parsed)
     refused = {problem.where for problem in parsed.problems}
     for spec in specs.values():
         if spec.required and spec.flag not in parsed.values and f"--{spec.flag}" not in refused:
@@ -101,7 +101,7 @@ def _is_flag(word: str) -> bool:
     return bool(_FLAG.match(word))  # -1 and -0.5 are numbers
 
 
-def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
+def _find_spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
     """The flag that was meant: by its name or by a beginning that no other flag has."""
     name = typed[2:]
     if typed.startswith("--") and name in specs:
@@ -120,13 +120,13 @@ def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
     return None
 
 
-def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
+def _store(spec: Spec, taken: list[str], parsed: Parsed) -> None:
     value, problem = value_of(spec, taken)
     if problem:
         parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
         return
     if spec.flag in parsed.values:
-        parsed.notes.append((spec.flag, f"given more than once; the last counts: {shown(value)}"))
+        parsed.notes.append((spec.flag, f"given more than once; the last counts: {format_value(value)}"))
     parsed.values[spec.flag] = value
 
 
@@ -135,7 +135,7 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if spec.form == "switch":
         word = taken[0].lower() if taken else "true"
         is_one = word in _YES | _NO
-        return (word in _YES, "") if is_one else (None, f"is a switch: True or False, got {shown(taken[0])}")
+        return (word in _YES, "") if is_one else (None, f"is a switch: True or False, got {format_value(taken[0])}")
     if not taken:
         return None, "has no value"
     for text in taken:
@@ -144,7 +144,7 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if spec.form == "texts":
         return tuple(taken), ""
     if spec.form == "numbers":
-        numbers = [_number(text, whole=False) for text in taken]
+        numbers = [_parse_number(text, whole=False) for text in taken]
         wrong = next((problem for _, problem in numbers if problem), "")
         return (None, wrong) if wrong else (tuple(number for number, _ in numbers), "")
     text = taken[0]
@@ -154,22 +154,22 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
         return None, "has an empty value; was a variable of the shell meant that is not set?"
     if spec.choices and text not in spec.choices:
         hint = did_you_mean(text, spec.choices)
-        return None, f"takes {', '.join(spec.choices)}, got {shown(text)}" + (f"; {hint}" if hint else "")
+        return None, f"takes {', '.join(spec.choices)}, got {format_value(text)}" + (f"; {hint}" if hint else "")
     if spec.form == "text":
         return text, ""
-    value, problem = _number(text, whole=spec.form == "whole")
+    value, problem = _parse_number(text, whole=spec.form == "whole")
     return (None, problem) if problem else (value, "")
 
 
-def _number(text: str, *, whole: bool) -> tuple[float, str]:
+def _parse_number(text: str, *, whole: bool) -> tuple[float, str]:
     try:
         value = int(text) if whole else float(text)
     except ValueError:
-        return 0, f"must be a {'whole ' if whole else ''}number, got {shown(text)}"
-    return value, "" if math.isfinite(value) else f"must be a finite number, got {shown(text)}"
+        return 0, f"must be a {'whole ' if whole else ''}number, got {format_value(text)}"
+    return value, "" if math.isfinite(value) else f"must be a finite number, got {format_value(text)}"
 
 
-def shown(value: Value) -> str:
+def format_value(value: Value) -> str:
     """A value for a message: short, and never a whole page."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…'"

@@ -19,7 +19,7 @@ _LIMIT = 4_000_000
 """Bytes; a thousand times a file of settings."""
 
 
-def short(name: str) -> str:
+def file_name(name: str) -> str:
     """How messages call a file: the last part of its path."""
     return re.split(r"[/\\]", name)[-1]
 
@@ -32,12 +32,12 @@ def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
     if problem:
         parsed.problems.append(Problem(flag, problem, "", "E1017"))
         return parsed
-    file = short(name)
+    file = file_name(name)
     for key, raw in _entries(tree, specs, ""):
         where = f"{key} in {file}"
         spec = specs.get(key)
         if spec is None:
-            parsed.problems.append(Problem(where, "unknown key", _advice(key, specs), "E1016"))
+            parsed.problems.append(Problem(where, "unknown key", _suggest_key(key, specs), "E1016"))
             continue
         value, what = _value(spec, raw)
         if what:
@@ -90,7 +90,7 @@ def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) ->
             yield name, raw
 
 
-def _advice(key: str, specs: Mapping[str, Spec]) -> str:
+def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
     """What is meant by a key that is none: one of the same level, or one of the whole file."""
     if any(known.startswith(f"{key}.") for known in specs):
         return 'write { "key": value } there'

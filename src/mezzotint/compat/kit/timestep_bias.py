@@ -38,4 +38,4 @@ def notes(draft: Draft) -> None:
         else:
             draft.note(flag, f"not looked at with {strategy}, there as here")
     if strategy == "range" and "timestep_bias_end" in draft.named:
-        draft.note("timestep_bias_end", f"timestep {draft.whole('timestep_bias_end')} itself is not preferred")
+        draft.note("timestep_bias_end", f"timestep {draft.integer('timestep_bias_end')} itself is not preferred")

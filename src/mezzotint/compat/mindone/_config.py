@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.reading import shown
+from mezzotint.compat.kit.reading import format_value
 from mezzotint.errors import Problem, did_you_mean, most_alike
 from mezzotint.settings.reading import yaml_rules
 from mezzotint.settings.reading.yaml_rules import Place
@@ -61,7 +61,7 @@ def only(about: str, **defaults: Any) -> dict[str, Param]:
     return {key: replace(one, only=(one.default,), about=about) for key, one in params(**defaults).items()}
 
 
-def idle(about: str, **defaults: Any) -> dict[str, Param]:
+def ignored(about: str, **defaults: Any) -> dict[str, Param]:
     """Keys that change nothing here. about: why."""
     return {key: replace(one, idle=True, about=about) for key, one in params(**defaults).items()}
 
@@ -114,7 +114,7 @@ class Config:
 
     def __init__(self, draft: Draft, name: str, path: Any, targets: Mapping[str, Target]) -> None:
         document = yaml_rules.load(yaml_rules.read_file(path, name), name)
-        self.draft, self.file, self.document = draft, setting_files.short(name), document
+        self.draft, self.file, self.document = draft, setting_files.file_name(name), document
         self.tree, self._targets = document.tree, targets
         for problem in document.problems:
             draft.problems.append(problem._replace(where=f"{problem.where} in {self.file}"))
@@ -250,7 +250,7 @@ def _word(value: Any) -> str:
     if isinstance(value, (list, dict)):
         text = str(value)
         return text if len(text) <= 60 else f"{text[:57]}…"
-    return shown(value) if isinstance(value, str) else str(value)
+    return format_value(value) if isinstance(value, str) else str(value)
 
 
 def lists(value: Any, most: int = 100) -> list[Any]:

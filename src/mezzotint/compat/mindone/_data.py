@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, bucket_step
-from mezzotint.compat.mindone._config import Config, Node, idle, lists, params
+from mezzotint.compat.mindone._config import Config, Node, ignored, lists, params
 
 DATA = {
     **params(per_batch_size=int, total_step=1000, num_epochs=0, num_parallel_workers=8, shuffle=True),
     **params(drop_remainder=True),
-    **idle("workers are processes anyway", python_multiprocessing=False),
+    **ignored("workers are processes anyway", python_multiprocessing=False),
     **params(dataset_config=dict),
 }
 """The keys of `data`."""
@@ -88,7 +88,7 @@ def _files(draft: Draft, dataset: Node) -> None:
     theirs = next((name for name in (cache, folder) if name and cached_by(name) == "MindONE"), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
         flag = "cache_path" if theirs == cache else "data_path"
-        draft.put({"data.format": "mindone-cache", "data.path": [theirs]}, flag)
+        draft.set_all({"data.format": "mindone-cache", "data.path": [theirs]}, flag)
         draft.note(flag, f"{theirs} holds what MindONE has encoded; it is trained as it is, and its age is not known")
         _taken_over(draft, flag)
         _unet_alone(draft)
@@ -104,11 +104,11 @@ def _files(draft: Draft, dataset: Node) -> None:
 
 def _taken_over(draft: Draft, flag: str) -> None:
     """What is encoded is cut, mirrored and chosen already."""
-    draft.put({"data.cache.latents": True, "data.cache.text": True, "data.cache.content": "sample"}, flag)
+    draft.set_all({"data.cache.latents": True, "data.cache.text": True, "data.cache.content": "sample"}, flag)
     data = draft.settings["data"]
     if data.get("flip") or data["captions"]["dropout"]:
         draft.note(flag, "pictures in it are mirrored and captions dropped as they were when it was made")
-    draft.put({"data.crop": "center", "data.flip": 0.0, "data.captions.dropout": 0.0}, flag)
+    draft.set_all({"data.crop": "center", "data.flip": 0.0, "data.captions.dropout": 0.0}, flag)
 
 
 def _cached(draft: Draft, *, latents: bool, text: bool) -> None:
@@ -117,7 +117,7 @@ def _cached(draft: Draft, *, latents: bool, text: bool) -> None:
     fills, cache = draft.text("task") == "cache", draft.text("cache_path")
     if latents or text or fills:
         draft.set("data.cache.path", cache, "cache_path")
-    elif draft.says("cache_path"):
+    elif draft.is_given("cache_path"):
         draft.note("cache_path", "without cache_latent and cache_text_embedding nothing is cached")
     whose = "" if latents or text or fills else cached_by(cache)
     if whose:
@@ -176,8 +176,8 @@ def _multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batched: 
         if pair not in sizes:
             sizes.append(pair)
     flag = dataset.flag("multi_aspect")
-    draft.put({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
-    draft.put({"data.resize": "bilinear", "data.antialias": False}, flag)
+    draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
+    draft.set_all({"data.resize": "bilinear", "data.antialias": False}, flag)
     _flip(draft, dataset, single)
     what = "each picture is trained at the size nearest to its own shape; there, at any, one size drawn a batch"
     draft.note(flag, what)
@@ -222,7 +222,7 @@ def _square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequen
     code = resize["interpolation"]
     if code in _FILTERS:
         values = {"data.resize": _FILTERS[code], "data.antialias": code not in _PLAIN}
-        draft.put(values, resize.flag("interpolation"))
+        draft.set_all(values, resize.flag("interpolation"))
     else:
         resize.refuse("interpolation", f"takes 0 to 5, got {code}", code="E1017")
     _flip(draft, dataset, single)

@@ -48,7 +48,7 @@ def expand(words: Sequence[str]) -> ParsedCommand | None:
     rest = list(words)
     if rest and rest[0] in _SHELLS:
         rest.pop(0)
-    name = setting_files.short(rest[0]) if rest else ""
+    name = setting_files.file_name(rest[0]) if rest else ""
     if not name.endswith(".sh"):
         return None
     command = ParsedCommand([], tool="bash", script="train.py", dropped=list(words))
@@ -114,9 +114,13 @@ def _ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]) ->
     elif any(server.cards != cards for server in servers):
         _wrong(command, table, "has servers of different numbers of cards", f"each has to have {cards}")
         return
-    command.servers, command.here = tuple(servers), first // cards
+    command.servers, command.server_index = tuple(servers), first // cards
     if command.machines > 1:
-        command.options = {"master_addr": servers[0].address, "master_port": "29500", "node_rank": str(command.here)}
+        command.options = {
+            "master_addr": servers[0].address,
+            "master_port": "29500",
+            "node_rank": str(command.server_index),
+        }
 
 
 def _servers(command: ParsedCommand, table: str, cards: int) -> list[Server] | None:

@@ -161,7 +161,7 @@ def _dropped(config: Config, text: Sequence[Node], sizes: Sequence[Node]) -> Non
         config.refuse(place, f"must be a share from 0 to 1 with an empty legacy_ucg_value, got {rate}", code="E1017")
     elif rate:
         dropped = "empty" if legacy == "" else "zeros"
-        config.draft.put({"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(place))
+        config.draft.set_all({"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(place))
         config.draft.note(flag_of(place), "states and pooled text are dropped together")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, dividing
+from mezzotint.compat.kit.dialect import Draft, explain_divisor
 from mezzotint.compat.mindone._config import Config, Node, params
 
 OPTIM = params(base_learning_rate=1e-6, optimizer_config=dict, scheduler_config=dict)
@@ -23,13 +23,13 @@ def optim(config: Config, batch_size: int) -> None:
     peak = _schedule(config, section)
     rate, flag = section["base_learning_rate"] * peak, section.flag("base_learning_rate")
     if draft.values["scale_lr"]:
-        times = draft.launched.processes * batch_size * draft.whole("gradient_accumulation_steps")
+        times = draft.launched.processes * batch_size * draft.integer("gradient_accumulation_steps")
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate, flag = rate * times, "scale_lr"
     draft.set("optim.lr", rate, flag)
-    draft.lay("gradient_accumulation_steps")
+    draft.apply("gradient_accumulation_steps")
     _clip(draft)
-    draft.lay("use_ema")
+    draft.apply("use_ema")
 
 
 def _optimizer(config: Config, section: Node) -> None:
@@ -38,7 +38,7 @@ def _optimizer(config: Config, section: Node) -> None:
         return
     if node is None or node.name == "SGD":
         values = {"optim.optimizer.kind": "library", "optim.optimizer.class_name": "torch.optim.SGD"}
-        draft.put(values, flag("optimizer_config"))
+        draft.set_all(values, flag("optimizer_config"))
     if node is None:
         draft.note(flag("optimizer_config"), "is not given, so plain SGD moves the weights, as there")
     elif node.name == "SGD":
@@ -64,10 +64,10 @@ def shared(node: Node, *, parameters: bool, size: int | None = None) -> None:
     if processes == 1:
         draft.note(node.flag(), "one process is running, which shares with nobody")
     elif size is not None and (size < 1 or processes % size):
-        node.refuse("shard_size", *dividing(size, processes))
+        node.refuse("shard_size", *explain_divisor(size, processes))
     else:
         values = {"run.runtime": "fsdp", "run.shard.parameters": parameters, "run.shard.group": size}
-        draft.put(values, node.flag())
+        draft.set_all(values, node.flag())
 
 
 # the rate over the run
@@ -78,7 +78,7 @@ def _schedule(config: Config, section: Node) -> float:
     node = config.node((*section.place, "scheduler_config"), "scheduler")
     peak, schedule = _curve(node) if node else (1.0, {"kind": "constant", "warmup_steps": 0})
     flag = node.flag() if node else section.flag("scheduler_config")
-    config.draft.put({f"optim.schedule.{key}": value for key, value in schedule.items()}, flag)
+    config.draft.set_all({f"optim.schedule.{key}": value for key, value in schedule.items()}, flag)
     return peak
 
 
@@ -93,7 +93,7 @@ def _curve(node: Node) -> tuple[float, dict[str, Any]]:
         remedy = "leave scheduler_config out for a constant rate"
         node.refuse("warm_up_steps", f"must be above 0, got {warmup}", remedy, "E1017")
         return 1.0, {}
-    steps = draft.in_steps(warmup)
+    steps = draft.to_steps(warmup)
     if steps != warmup:
         draft.note(node.flag("warm_up_steps"), f"{warmup} batches are {steps} steps")
     if node.name == "LambdaWarmUpScheduler":
@@ -105,7 +105,7 @@ def _curve(node: Node) -> tuple[float, dict[str, Any]]:
         return 1.0, {}
     schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if node["max_decay_steps"] > 0:
-        schedule["decay_steps"] = draft.in_steps(node["max_decay_steps"])
+        schedule["decay_steps"] = draft.to_steps(node["max_decay_steps"])
     return peak, schedule
 
 
@@ -114,7 +114,7 @@ def _milestones(node: Node) -> dict[str, Any]:
     if not steps or not all(isinstance(one, int) and one > 0 for one in steps) or sorted(set(steps)) != list(steps):
         node.refuse("milestones", f"holds rising whole numbers, got {steps}", code="E1017")
         return {}
-    at = {node.config.draft.in_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
+    at = {node.config.draft.to_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
     return {"kind": "piecewise", "warmup_steps": 0, "points": [[step, factor] for step, factor in at.items()]}
 
 
@@ -127,7 +127,7 @@ def _rounds(node: Node) -> dict[str, Any]:
     if not lists[0] or len({len(one) for one in lists}) != 1 or not are_numbers:
         node.refuse("cycle_lengths", f"{', '.join(keys)} are lists of numbers of one length", code="E1017")
         return {}
-    curve, in_steps = "linear" if node.name == "LambdaLinearScheduler" else "cosine", node.config.draft.in_steps
+    curve, in_steps = "linear" if node.name == "LambdaLinearScheduler" else "cosine", node.config.draft.to_steps
     rounds = [
         {"steps": in_steps(int(length)), "warmup_steps": in_steps(int(warmup)), **factors, "curve": curve}
         for length, warmup, *rest in zip(*lists, strict=True)
@@ -145,7 +145,7 @@ def _clip(draft: Draft) -> None:
     elif norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}", code="E1017")
     else:
-        alone = draft.whole("gradient_accumulation_steps") == 1
+        alone = draft.integer("gradient_accumulation_steps") == 1
         draft.set("optim.clip.norm", norm, "max_grad_norm", "clip_grad")
         draft.set("optim.clip.scope", "tensor" if alone else "all", "clip_grad")
         draft.note("clip_grad", "each tensor is clipped on its own" if alone else "all tensors are clipped together")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mezzotint.compat.kit import timestep_bias
-from mezzotint.compat.kit.dialect import idle, refused, row
+from mezzotint.compat.kit.dialect import ignored, refused, row
 
 CACHE = "./cache_data"
 """Where a cache lies when no flag says otherwise."""
@@ -58,7 +58,7 @@ _RUN = (
     row("save_path", "./runs", "run.folder", "where runs lie"),
     row("save_path_with_time", True, "run.folder", "each start has a folder with its time"),
     row("log_interval", 1, "run.log_every", "batches between lines of the log", above=0, unit="steps"),
-    idle("save_ckpt_only_rank_zero", False, "the first process saves for all"),
+    ignored("save_ckpt_only_rank_zero", False, "the first process saves for all"),
     row("save_ckpt_interval", 1000, "run.save.every run.export.every", "batches between checkpoints", above=0,
         unit="steps"),
     row("max_num_ckpt", int, "run.save.keep", "without it all are kept", above=0),
@@ -70,13 +70,13 @@ _RUN = (
 
 _SINK = (
     row("data_sink", False, "run.device_prefetch", "batches go to the device ahead of the step"),
-    idle("sink_size", 1000, "it sets how many steps there are between returns to the host there; steps, logs and saves "
+    ignored("sink_size", 1000, "it sets how many steps there are between returns to the host there; steps, logs and saves "
         "are counted one by one here, and it has no memory of its own", needs=NO_SINK),
     row("sink_queue_size", -1, "run.device_prefetch",
         "batches kept ahead on the device; -1 is 10, and fewer need less memory", form="whole", needs=NO_SINK),
-    idle("dataset_load_tokenizer", True, "tokens are the same wherever they are made"),
+    ignored("dataset_load_tokenizer", True, "tokens are the same wherever they are made"),
     refused("lpw", False, "captions of more than 77 tokens are not supported; leave it out, and they are cut"),
-    idle("max_embeddings_multiples", 3, "lpw alone reads it"),
+    ignored("max_embeddings_multiples", 3, "lpw alone reads it"),
     row("infer_during_train", False, "run.preview.every sample.prompts", "draws while training"),
     row("infer_interval", 1, "run.preview.every", "batches between drawings", above=0),
 )  # fmt: skip
@@ -84,25 +84,25 @@ _SINK = (
 _DEVICE = (
     row("device_target", "Ascend", "run.device", "Ascend and GPU are the accelerator that is found",
         choices=("Ascend", "GPU", "CPU"), values={"Ascend": "auto", "GPU": "auto", "CPU": "cpu"}),
-    idle("ms_mode", 0,
+    ignored("ms_mode", 0,
         "compiled or not, the numbers are the same, and nothing is left out in eager mode; run.compile=true compiles"),
     row("ms_amp_level", "O2", "run.precision run.half_precision run.frozen_dtype",
         "O0 is float32, the others are fp16, of more and more", choices=("O0", "O1", "O2", "O3")),
-    idle("jit_level", "O2", "it is the compiler's level, not a precision", choices=("O0", "O1", "O2"), since="2.3.1"),
-    idle("ms_enable_graph_kernel", False, "it changes no numbers"),
-    idle("ms_enable_allreduce_fusion", True, "gradients travel in buckets anyway"),
-    idle("dynamic_shape", False, "sizes may differ from batch to batch anyway", since="2.3.1"),
+    ignored("jit_level", "O2", "it is the compiler's level, not a precision", choices=("O0", "O1", "O2"), since="2.3.1"),
+    ignored("ms_enable_graph_kernel", False, "it changes no numbers"),
+    ignored("ms_enable_allreduce_fusion", True, "gradients travel in buckets anyway"),
+    ignored("dynamic_shape", False, "sizes may differ from batch to batch anyway", since="2.3.1"),
     row("param_fp16", False, "run.weight_dtype", "weights in fp16; not recommended"),
-    idle("overflow_still_update", True, "a step that is not finite never moves weights"),
+    ignored("overflow_still_update", True, "a step that is not finite never moves weights"),
     row("max_device_memory", str, "run.memory_limit", "caps the memory, such as 59GB", optional=True),
     row("is_parallel", False, "run.runtime",
         "processes work together, however many the launcher starts; False with several is an error"),
 )  # fmt: skip
 
 _CLOUD = (
-    idle("enable_modelarts", False, NO_CLOUD),
+    ignored("enable_modelarts", False, NO_CLOUD),
     *(
-        idle(flag, default, NO_CLOUD, may_be_empty=True)
+        ignored(flag, default, NO_CLOUD, may_be_empty=True)
         for flag, default in (
             ("ckpt_url", ""), ("train_url", ""), ("multi_data_url", ""), ("pretrain_url", ""),
             ("ckpt_dir", "/cache/pretrain_ckpt/"),

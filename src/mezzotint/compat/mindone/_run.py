@@ -20,7 +20,7 @@ def batch_size(config: Config, section: Node) -> int:
     """The batch of one card, set for all of them."""
     draft = config.draft
     is_said = draft.values["per_batch_size"] is not None
-    each = draft.whole("per_batch_size") if is_said else section["per_batch_size"]
+    each = draft.integer("per_batch_size") if is_said else section["per_batch_size"]
     flag = "per_batch_size" if is_said else section.flag("per_batch_size")
     if each is None:
         section.refuse("per_batch_size", "is missing", "write it, or give --per_batch_size", "E1017")
@@ -41,7 +41,7 @@ def run(draft: Draft, section: Node) -> None:
     _memory(draft)
     _saving(draft)
     _showing(draft)
-    draft.lay("seed")
+    draft.apply("seed")
 
 
 def _length(draft: Draft, section: Node) -> None:
@@ -55,7 +55,7 @@ def _length(draft: Draft, section: Node) -> None:
     elif batches < 1:
         section.refuse("total_step", f"must be above 0, got {batches}", code="E1017")
     else:
-        steps = draft.in_steps(batches)
+        steps = draft.to_steps(batches)
         draft.set("run.steps", steps, section.flag("total_step"))
         in_steps = f"{batches} batches are {steps} steps; " if steps != batches else ""
         draft.note(section.flag("total_step"), f"{in_steps}the run ends there, and there at the end of an epoch")
@@ -67,7 +67,7 @@ def _place(draft: Draft) -> None:
     # of save_path alone, the time left out or not: it is what one changes to have another folder
     draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path")
     draft.set("run.name", run_name(draft.text("version")), "version")
-    draft.put({"run.export.link": "weights", "run.export.single_file": True}, "save_path")
+    draft.set_all({"run.export.link": "weights", "run.export.single_file": True}, "save_path")
     draft.set("run.export.name", "{what}_{micro_step}{ema}", "version")
     draft.set("run.resume", "never", "resume_step")
 
@@ -79,31 +79,31 @@ def _weights(draft: Draft) -> None:
         draft.set("model.path", files[0], "weight")
     else:
         path = "sdxl-refiner" if "refiner" in draft.text("version") else "sdxl"
-        draft.put({"model.path": path, "model.weights": "random"}, "weight")
+        draft.set_all({"model.path": path, "model.weights": "random"}, "weight")
         draft.note("weight", "is empty: training starts from random weights, which fine-tuning never means")
     if len(files) > 1:
         draft.set("model.over", files[1:], "weight")
         draft.note("weight", f"{', '.join(files[1:])}: laid over {files[0]} in this order, the last counts")
-    step = draft.whole("resume_step")
-    if draft.fits("resume_step") and step:
-        draft.set("run.start.step", draft.in_steps(step), "resume_step")
+    step = draft.integer("resume_step")
+    if draft.check_bounds("resume_step") and step:
+        draft.set("run.start.step", draft.to_steps(step), "resume_step")
         draft.note(
             "resume_step",
             "pictures and rate go on behind it; their file has no random numbers and no average. A run of Mezzotint "
             "named by --weight goes on entirely",
         )
-    draft.lay("save_optimizer", "optimizer_weight")
+    draft.apply("save_optimizer", "optimizer_weight")
 
 
 def _precision(draft: Draft) -> None:
     level = draft.text("ms_amp_level")
     is_half, is_small = level != "O0", bool(draft.values["param_fp16"])
     values = {"run.precision": "fp16" if is_half else "fp32", "run.half_precision": _HALVES[level]}
-    draft.put({**values, "run.frozen_dtype": "same" if is_half else "fp32"}, "ms_amp_level")
+    draft.set_all({**values, "run.frozen_dtype": "same" if is_half else "fp32"}, "ms_amp_level")
     draft.set("run.weight_dtype", "same" if is_small and is_half else "fp32", "param_fp16")
     if is_small and is_half:
         draft.set("run.gradient_dtype", "same", "param_fp16")
-    draft.put({"run.scaler.kind": "static", "run.scaler.init": _SCALE}, "ms_amp_level")
+    draft.set_all({"run.scaler.kind": "static", "run.scaler.init": _SCALE}, "ms_amp_level")
     if is_small:
         draft.note(
             "param_fp16",
@@ -118,15 +118,15 @@ def _precision(draft: Draft) -> None:
 
 
 def _memory(draft: Draft) -> None:
-    draft.lay("device_target", "max_device_memory")
-    ahead = draft.whole("sink_queue_size")
+    draft.apply("device_target", "max_device_memory")
+    ahead = draft.integer("sink_queue_size")
     if ahead == 0 or ahead < -1:
         draft.refuse("sink_queue_size", f"must be above 0, or -1, got {ahead}", code="E1017")
     elif draft.values["data_sink"]:
         draft.set("run.device_prefetch", _AHEAD if ahead == -1 else ahead, "sink_queue_size", "data_sink")
         draft.note("data_sink", "batches are kept ahead on the device; steps, logs and saves are as without it")
-    draft.fits("sink_size")
-    draft.fits("sink_queue_size")
+    draft.check_bounds("sink_size")
+    draft.check_bounds("sink_queue_size")
     if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
         draft.set("run.runtime", "auto", "is_parallel")
     processes = draft.launched.processes
@@ -136,27 +136,27 @@ def _memory(draft: Draft) -> None:
 
 
 def _saving(draft: Draft) -> None:
-    draft.lay("save_ckpt_interval", "max_num_ckpt", "log_interval")
-    if draft.says("max_num_ckpt"):
+    draft.apply("save_ckpt_interval", "max_num_ckpt", "log_interval")
+    if draft.is_given("max_num_ckpt"):
         draft.note("max_num_ckpt", "so many checkpoints stay to go on from; exported models in weights/ all stay")
-    if draft.whole("gradient_accumulation_steps") > 1:
+    if draft.integer("gradient_accumulation_steps") > 1:
         draft.note("gradient_accumulation_steps", "intervals are counted in batches there, and are divided by it here")
 
 
 def _showing(draft: Draft) -> None:
     draws = "infer_during_train"
-    draft.put({"sample.steps": 40, "sample.guidance": 5.0, "sample.solver": "euler"}, draws)
+    draft.set_all({"sample.steps": 40, "sample.guidance": 5.0, "sample.solver": "euler"}, draws)
     size = size_of(draft)
     if size and draft.values[draws]:
-        if draft.fits("infer_interval"):
-            steps = draft.in_steps(draft.whole("infer_interval"))
+        if draft.check_bounds("infer_interval"):
+            steps = draft.to_steps(draft.integer("infer_interval"))
             draft.set("run.preview.every", f"{steps} steps", "infer_interval", draws)
         draft.set("sample.prompts", [PROMPT], draws)
         draft.set("sample.size", list(size), "sd_xl_base_ratios", draws)
     elif size:
         draft.set("run.preview.every", None, draws)
         for flag in ("infer_interval", "sd_xl_base_ratios"):
-            if draft.says(flag):
+            if draft.is_given(flag):
                 draft.note(flag, "without --infer_during_train True nothing is drawn")
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from mezzotint.compat.mindone._config import Param, Target, idle, only, params
+from mezzotint.compat.mindone._config import Param, Target, ignored, only, params
 
 LORA = "trains LoRA, which is not supported yet"
 DREAMBOOTH = "trains DreamBooth, which is not supported yet"
@@ -30,7 +30,7 @@ def _refused(role: str, why: str, *names: str) -> dict[str, Target]:
 
 def _unread(about: str = "nothing reads it, there as here", **defaults: Any) -> dict[str, Param]:
     """Keys that change nothing here, of whatever kind they are."""
-    return {key: replace(one, kind="any") for key, one in idle(about, **defaults).items()}
+    return {key: replace(one, kind="any") for key, one in ignored(about, **defaults).items()}
 
 
 SIZES = (
@@ -80,23 +80,23 @@ _CLIP = {
     **params(version="openai/clip-vit-large-patch14"),
     **only(LAYER, layer="hidden"),
     "layer_idx": Param("any", 11, only=(11,), about="SDXL takes the states before the last of twelve layers"),
-    **idle(TOKENS, max_length=77),
+    **ignored(TOKENS, max_length=77),
     **params(freeze=True),
-    **idle("nothing reads it, there as here", always_return_pooled=False, device=None),
+    **ignored("nothing reads it, there as here", always_return_pooled=False, device=None),
 }
 _OPEN_CLIP = {
     **params(arch="ViT-bigG-14-Text"),
-    **idle(OF_LINE, version=None),
+    **ignored(OF_LINE, version=None),
     **only(LAYER, layer="penultimate"),
-    **idle(TOKENS, max_length=77),
+    **ignored(TOKENS, max_length=77),
     **params(freeze=True),
     **only("SDXL is given the pooled text", always_return_pooled=True),
     **only("SDXL's second encoder returns states and pooled text", legacy=False),
-    **idle(OF_LINE, require_pretrained=False),
+    **ignored(OF_LINE, require_pretrained=False),
     **_unread(device=None),
 }
 _AUTOENCODER = {
-    **idle(OF_WEIGHTS, embed_dim=4), **_unread(monitor="val/rec_loss"), **params(ddconfig=dict, lossconfig=dict),
+    **ignored(OF_WEIGHTS, embed_dim=4), **_unread(monitor="val/rec_loss"), **params(ddconfig=dict, lossconfig=dict),
     **only(NAMED, ckpt_path=None),
 }
 _INDEX = {
@@ -162,13 +162,13 @@ _DIFFUSION: dict[str, Target] = {
 }
 
 _ADAM = params(beta1=0.9, beta2=0.999, eps=1e-6, weight_decay=1e-6)
-_VERBOSE = idle("nothing reads it, there as here", verbosity_interval=0)
+_VERBOSE = ignored("nothing reads it, there as here", verbosity_interval=0)
 _CYCLES = {**params(warm_up_steps=list, f_min=list, f_max=list, f_start=list, cycle_lengths=list), **_VERBOSE}
 _OPTIMIZERS: dict[str, Target] = {
     "AdamWeightDecay": Target("optimizer", _ADAM),
     "SGD": Target("optimizer", {
         **params(momentum=0.0, dampening=0.0, weight_decay=1e-6, nesterov=False),
-        **idle("the loss has a scale of its own", loss_scale=1.0),
+        **ignored("the loss has a scale of its own", loss_scale=1.0),
     }),
     "AdamWeightDecayZeRO1": Target("optimizer", {**_ADAM, **params(shard_size=int)}),
     "LambdaWarmUpScheduler": Target("scheduler", params(warm_up_steps=0)),
@@ -183,17 +183,17 @@ _OPTIMIZERS: dict[str, Target] = {
 _TEXT2IMAGE = {
     "target_size": Param("any", 1024),
     **params(transforms=list, batched_transforms=list, image_filter_size=0, filter_small_size=False, multi_aspect=list),
-    **idle("--seed draws everything", seed=42),
-    **idle("data.per_batch_size counts", per_batch_size=1),
+    **ignored("--seed draws everything", seed=42),
+    **ignored("data.per_batch_size counts", per_batch_size=1),
     **params(prompt_empty_probability=0.0),
-    **idle("large pictures are read whole, and those above data.max_pixels not at all", max_pixels=18_000_000),
+    **ignored("large pictures are read whole, and those above data.max_pixels not at all", max_pixels=18_000_000),
     **only(TOKENS, lpw=False),
-    **idle(TOKENS, max_embeddings_multiples=4),
-    **idle("samples have names anyway", return_sample_name=False),
+    **ignored(TOKENS, max_embeddings_multiples=4),
+    **ignored("samples have names anyway", return_sample_name=False),
 }
 _WEB = {
     **_TEXT2IMAGE, **params(caption_key="caption"),
-    **idle("the shards are counted", shardlist_desc=None, num_samples=None),
+    **ignored("the shards are counted", shardlist_desc=None, num_samples=None),
 }
 _RESCALED = {
     **_unread(key="image"), **only("pictures are whole numbers up to 255 before it", isfloat=False),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mezzotint import outside
 from mezzotint.assets import ASSETS
-from mezzotint.compat.kit.dialect import Draft, Row, Tool, idle, refused, row
+from mezzotint.compat.kit.dialect import Draft, Row, Tool, ignored, refused, row
 from mezzotint.compat.mindone._config import Config
 from mezzotint.compat.mindone._model import model
 from mezzotint.compat.mindone._rows import NO_CLOUD, WEIGHT
@@ -34,7 +34,7 @@ SAMPLERS: Mapping[str, str] = {
 
 
 def _idle(flag: str, default: str | int | type, about: str) -> Row:
-    return idle(flag, default, about, may_be_empty=True)
+    return ignored(flag, default, about, may_be_empty=True)
 
 
 # convert
@@ -106,10 +106,10 @@ _SAMPLE = (
     _idle("num_rows", 1, "num_cols counts, there as here"),
     row("num_cols", 1, "", "pictures of a prompt, by seeds in a row, 10 at most"),
     row("seed", 42, "--seed", "of the first picture"),
-    idle("deterministic", True, "a seed draws the same picture anyway"),
+    ignored("deterministic", True, "a seed draws the same picture anyway"),
     refused("init_latent_path", str, "noise is drawn by seeds; leave it out"),
     refused("init_noise_scheduler_path", str, "levels of noise are settings; leave it out"),
-    idle("precision_keep_origin_dtype", False, "types are those of ms_amp_level"),
+    ignored("precision_keep_origin_dtype", False, "types are those of ms_amp_level"),
     row("save_path", "outputs/demo/", "--out", "where pictures lie"),
     row("img", str, "sample.image", "the picture of img2img"),
     row("strength", 0.75, "sample.strength", "how much of it is drawn anew"),
@@ -122,16 +122,16 @@ _SAMPLE = (
     refused("control_image_path", str, "ControlNet is not supported yet"),
     _idle("low_threshold", 100, "ControlNet alone reads it"),
     _idle("high_threshold", 200, "ControlNet alone reads it"),
-    idle("save_detected_map", False, "ControlNet alone reads it"),
+    ignored("save_detected_map", False, "ControlNet alone reads it"),
     refused("textual_inversion_weight", str, "textual inversion is not supported yet"),
     _idle("placeholder_token", str, "textual inversion alone reads it"),
     _idle("num_vectors", str, "textual inversion alone reads it"),
     row("device_target", "Ascend", "run.device", "where to draw", choices=("Ascend", "GPU", "CPU")),
     _idle("ms_mode", 1, "it changes no numbers"),
-    idle("ms_jit", True, "it changes no numbers"),
+    ignored("ms_jit", True, "it changes no numbers"),
     row("ms_amp_level", "O2", "run.precision", "O0 is float32, others fp16", choices=("O0", "O1", "O2", "O3")),
-    idle("ms_enable_graph_kernel", False, "it changes no numbers"),
-    idle("enable_modelarts", False, NO_CLOUD),
+    ignored("ms_enable_graph_kernel", False, "it changes no numbers"),
+    ignored("enable_modelarts", False, NO_CLOUD),
     *(_idle(flag, str, NO_CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
 )  # fmt: skip
 
@@ -210,13 +210,13 @@ def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
 def _numbers(draft: Draft) -> list[str]:
     """Size, steps, guidance, solver, seeds."""
     width, height = size_of(draft) or (0, 0)
-    steps = min(1000, max(1, draft.whole("sample_step")))
+    steps = min(1000, max(1, draft.integer("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
     scale = 1.0 if draft.text("guider") == "IdentityGuider" else scale
-    count = draft.whole("num_cols")
+    count = draft.integer("num_cols")
     if not 1 <= count <= 10:
         draft.refuse("num_cols", f"must be 1 to 10, got {count}", code="E1017")
-    seeds = [draft.whole("seed") + number for number in range(min(10, max(1, count)))]
+    seeds = [draft.integer("seed") + number for number in range(min(10, max(1, count)))]
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")

@@ -28,7 +28,7 @@ SHIPPED = ASSETS / "mindone"
 
 def compute(draft: Draft) -> None:
     """What needs the YAML, or more than one flag; and the notes that belong to it."""
-    if not draft.fits("gradient_accumulation_steps"):
+    if not draft.check_bounds("gradient_accumulation_steps"):
         return
     config = _config(draft)
     if config is None:
@@ -40,7 +40,7 @@ def compute(draft: Draft) -> None:
     section = _data.data(config)
     _optim.optim(config, _run.batch_size(config, section))
     _run.run(draft, section)
-    draft.lay("timestep_bias_strategy", "snr_gamma")
+    draft.apply("timestep_bias_strategy", "snr_gamma")
     timestep_bias.notes(draft)
 
 
@@ -69,13 +69,13 @@ def _config(draft: Draft) -> Config | None:
 
 def _stem(name: str) -> str:
     """The name of what ships: `_fa` may stand on either side of the card."""
-    stem = setting_files.short(name).removesuffix(".yaml").removesuffix(".yml")
+    stem = setting_files.file_name(name).removesuffix(".yaml").removesuffix(".yml")
     return {"sd_xl_base_finetune_fa_910b": "sd_xl_base_finetune_910b_fa"}.get(stem, stem)
 
 
 def _no_config(draft: Draft, name: str) -> None:
     known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
-    if not draft.says("config"):
+    if not draft.is_given("config"):
         draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
         return
     kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}

@@ -3,7 +3,7 @@ the document gives, and those that the port's scripts use besides."""
 
 from __future__ import annotations
 
-from mezzotint.compat.kit.dialect import idle, mapped, refused, row
+from mezzotint.compat.kit.dialect import ignored, mapped, refused, row
 
 MODEL_NAME = "LatteT2V-XL/122"
 VAE_NAME = "CausalVAEModel_4x8x8"
@@ -43,17 +43,17 @@ DATA = (
         "a folder or a file; without it every weight is random"),
     row("text_encoder_name", "DeepFloyd/t5-v1_1-xxl", "model.latte.text_encoder",
         "a folder, or a hub id that lies in the local cache; not read with a text cache, unless it is named"),
-    idle("ae", VAE_NAME, "the only autoencoder there is", choices=(VAE_NAME,)),
+    ignored("ae", VAE_NAME, "the only autoencoder there is", choices=(VAE_NAME,)),
     mapped("ae_path", "LanguageBind/Open-Sora-Plan-v1.1.0", "model.vae",
         "the autoencoder's folder, or the one that has it as `vae`; or a hub id that lies in the local cache"),
-    idle("dataset", "t2v", "the only kind there is", choices=("t2v",)),
+    ignored("dataset", "t2v", "the only kind there is", choices=("t2v",)),
 )  # fmt: skip
 
 MODEL = (
     mapped("use_rope", False, "model.latte.rope", "rotary positions besides the tables"),
     row("compress_kv", False, "model.latte.compress_kv", "off switches compression off whatever the factor"),
     row("compress_kv_factor", 1, "model.latte.compress_kv", "with compress_kv", least=1),
-    idle("model", MODEL_NAME, "the only network there is", choices=(MODEL_NAME,),
+    ignored("model", MODEL_NAME, "the only network there is", choices=(MODEL_NAME,),
         fixed={"model.family": "latte", "model.train": ["denoiser"]}),
     refused("multi_scale", False, "is announced there and not built; write data.clips.buckets=[[17, 512, 512], [17, "
         "384, 640]] in a recipe of your own, which trains several sizes"),
@@ -88,7 +88,7 @@ LOADING = (
         "batches are made ready on the device ahead of the step"),
     row("sink_size", -1, "run.log_every", "with dataset_sink_mode: how often is logged"),
     mapped("dataloader_num_workers", 4, "data.workers", "processes that decode clips"),
-    idle("max_rowsize", 4, "clips travel through shared memory of the size they need"),
+    ignored("max_rowsize", 4, "clips travel through shared memory of the size they need"),
     row("batch_size", 32, "data.batch_size data.remainder",
         "per process there; multiplied by the number of processes once; what is left of an epoch is dropped", least=1,
         unit="processes", fixed={"data.remainder": "drop"}),
@@ -131,7 +131,7 @@ ENVIRONMENT = (
     row("parallel_mode", "data", "run.runtime run.shard.parameters",
         "optim shares gradients, optimizer state and average", choices=("data", "optim", "semi")),
     row("seed", 3407, "run.seed sample.seed", "of every draw", least=0),
-    idle("mempool_block_size", "9GB", "torch's allocator has no such pool"),
+    ignored("mempool_block_size", "9GB", "torch's allocator has no such pool"),
     row("optimizer_weight_shard_size", 8, "run.shard.group", "with parallel_mode optim: how many processes share"),
 )  # fmt: skip
 
@@ -139,7 +139,7 @@ LENGTH = (
     row("max_train_steps", int, "run.steps run.whole_epochs", "the whole epochs within it; micro-batches there",
         least=1, unit="steps", fixed={"run.whole_epochs": True}),
     row("epochs", 10, "run.epochs", "counts when max_train_steps is absent", least=1),
-    idle("step_mode", False, "checkpoints go by steps when checkpointing_steps says how many, and else by epochs"),
+    ignored("step_mode", False, "checkpoints go by steps when checkpointing_steps says how many, and else by epochs"),
 )  # fmt: skip
 
 SAVING = (
@@ -149,7 +149,7 @@ SAVING = (
     row("checkpointing_steps", int, "run.save.every", "micro-batches between checkpoints, instead of epochs", least=1,
         unit="steps"),
     mapped("ckpt_max_keep", 10, "run.save.keep", "checkpoints that stay", least=1),
-    idle("log_level", "logging.INFO", "everything is printed, and kept in run.log", choices=LEVELS),
+    ignored("log_level", "logging.INFO", "everything is printed, and kept in run.log", choices=LEVELS),
     row("log_interval", 1, "run.log_every", "micro-batches there", least=1, unit="steps"),
     row("profile", False, "run.profile.steps run.profile.folder",
         "a trace of a few steps in ./profile_data, and the run goes on; there, it ends", optional=True,
@@ -159,13 +159,13 @@ SAVING = (
 OUTSIDE = (
     row("output_dir", "output", "run.folder run.name run.export.link", "the run folder; models lie in its ckpt/"),
     row("output_path", str, "run.folder", "the same by another name"),
-    idle("enable_flash_attention", False, "torch takes the fastest kernel that can do the masks"),
+    ignored("enable_flash_attention", False, "torch takes the fastest kernel that can do the masks"),
     row("global_bf16", False, "run.half_precision", "everything in bf16, norms as well"),
-    idle("drop_overflow_update", True, "a step that is not finite never moves anything"),
-    idle("jit_level", str, "torch.compile has no such levels; --mode says whether it compiles",
+    ignored("drop_overflow_update", True, "a step that is not finite never moves anything"),
+    ignored("jit_level", str, "torch.compile has no such levels; --mode says whether it compiles",
         choices=("O0", "O1", "O2")),
-    idle("enable_dvm", False, "fusion of kernels of that device"),
-    idle("enable_parallel_fusion", True, "the update is one pass in any case"),
+    ignored("enable_dvm", False, "fusion of kernels of that device"),
+    ignored("enable_parallel_fusion", True, "the update is one pass in any case"),
     refused("sp_size", 1, "sharing one clip among several devices is not supported yet; leave it out, and use "
         "run.runtime=fsdp and --use_recompute True for memory"),
     refused("vae_latent_folder", str,

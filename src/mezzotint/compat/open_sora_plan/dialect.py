@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from mezzotint.compat.kit.dialect import Dialect, Draft, bucket_step, dividing, run_name
+from mezzotint.compat.kit.dialect import Dialect, Draft, bucket_step, explain_divisor, run_name
 from mezzotint.compat.open_sora_plan._rows import ROWS, SCHEDULES
 
 SCRIPT = "train_t2v.py"
@@ -25,7 +25,7 @@ _PAIRS = 28
 
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
-    draft.lay("model")
+    draft.apply("model")
     _weights(draft)
     _clips(draft)
     _stills(draft)
@@ -51,8 +51,8 @@ def _weights(draft: Draft) -> None:
         draft.set("model.config", "latte-17f", "pretrained")
     if PurePath(path).name == "train_resume.ckpt":
         draft.note("pretrained", "the weights are read; of their optimizer and step nothing is")
-    factor = draft.whole("compress_kv_factor")
-    if not draft.fits("compress_kv_factor"):
+    factor = draft.integer("compress_kv_factor")
+    if not draft.check_bounds("compress_kv_factor"):
         return
     is_on = bool(draft.values["compress_kv"])
     if factor > 1 and not is_on:
@@ -67,7 +67,7 @@ def _weights(draft: Draft) -> None:
 
 
 def _clips(draft: Draft) -> None:
-    frames, side = draft.whole("num_frames"), draft.whole("max_image_size")
+    frames, side = draft.integer("num_frames"), draft.integer("max_image_size")
     if frames < 1 or frames % 2 == 0:
         near = f"{max(frames - 1, 1)} or {max(frames + 1, 3)}"
         draft.refuse("num_frames", f"must be odd, got {frames}", f"write {near}", "E1017")
@@ -78,25 +78,25 @@ def _clips(draft: Draft) -> None:
         fitting = max(16, round(side / 16) * 16)
         draft.refuse("max_image_size", f"must be a multiple of 16, got {side}", f"write {fitting}", "E1017")
     flag = "image_data" if frames == 1 else "video_data"
-    if frames == 1 and draft.says("video_data"):
+    if frames == 1 and draft.is_given("video_data"):
         draft.note("video_data", "with --num_frames 1 the list of pictures alone is read")
     if not draft.text(flag):
         draft.refuse(flag, "is not given; it names the list file of the data set", code="E1017")
-    draft.put({"data.format": "clip-list", "data.path": [draft.text(flag)]}, flag)
-    draft.put({"data.clips.frames": frames, "model.latte.video_length": frames // 4 + 1}, "num_frames")
+    draft.set_all({"data.format": "clip-list", "data.path": [draft.text(flag)]}, flag)
+    draft.set_all({"data.clips.frames": frames, "model.latte.video_length": frames // 4 + 1}, "num_frames")
     squares = {
         "data.buckets.shape": "square",
         "data.buckets.step": bucket_step(side),
         "data.resize": "square-then-bilinear",
     }
-    draft.put({"data.resolution": side, **squares}, "max_image_size")
-    draft.lay("enable_flip", "filter_nonexistent")
+    draft.set_all({"data.resolution": side, **squares}, "max_image_size")
+    draft.apply("enable_flip", "filter_nonexistent")
 
 
 def _stills(draft: Draft) -> None:
-    count, frames = draft.whole("use_image_num"), draft.whole("num_frames")
+    count, frames = draft.integer("use_image_num"), draft.integer("num_frames")
     from_clips = bool(draft.values["use_img_from_vid"])
-    if not draft.fits("use_image_num") or frames == 1:
+    if not draft.check_bounds("use_image_num") or frames == 1:
         if count and frames == 1:
             draft.note("use_image_num", "with --num_frames 1 pictures alone are trained, each by itself")
         return
@@ -108,7 +108,7 @@ def _stills(draft: Draft) -> None:
     draft.set("data.clips.images", count, "use_image_num")
     if not count:
         for flag in ("image_data", "use_img_from_vid"):
-            if draft.says(flag) and draft.values[flag]:
+            if draft.is_given(flag) and draft.values[flag]:
                 draft.note(flag, "without --use_image_num no pictures are trained beside clips")
         return
     draft.set("data.clips.images_from", "clips" if from_clips else "images", "use_img_from_vid", "image_data")
@@ -121,31 +121,31 @@ def _stills(draft: Draft) -> None:
 
 def _text(draft: Draft) -> None:
     is_cached = bool(draft.values["text_embed_cache"])
-    draft.lay("text_embed_cache")
-    draft.put({"data.captions.clean": True, "data.captions.dropout": 0.0}, "text_encoder_name")
-    if not is_cached or draft.says("text_encoder_name"):
+    draft.apply("text_embed_cache")
+    draft.set_all({"data.captions.clean": True, "data.captions.dropout": 0.0}, "text_encoder_name")
+    if not is_cached or draft.is_given("text_encoder_name"):
         draft.set("model.latte.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
-    draft.fits("model_max_length")
+    draft.check_bounds("model_max_length")
 
 
 def _batches(draft: Draft) -> None:
-    draft.lay("batch_size")
-    draft.fits("gradient_accumulation_steps")
+    draft.apply("batch_size")
+    draft.check_bounds("gradient_accumulation_steps")
     ahead = draft.values["dataloader_prefetch_size"]
     is_sinking = bool(draft.values["dataset_sink_mode"])
-    if ahead is not None and draft.fits("dataloader_prefetch_size"):
+    if ahead is not None and draft.check_bounds("dataloader_prefetch_size"):
         draft.set("data.prefetch", ahead, "dataloader_prefetch_size")
     draft.set("run.device_prefetch", (ahead or 2) if is_sinking else 0, "dataset_sink_mode", "dataloader_prefetch_size")
-    size = draft.whole("sink_size")
+    size = draft.integer("sink_size")
     if size != -1 and size < 1:
         draft.refuse("sink_size", f"must be -1 or above 0, got {size}", code="E1017")
-    if draft.says("sink_size") and not is_sinking:
+    if draft.is_given("sink_size") and not is_sinking:
         draft.note("sink_size", "acts with --dataset_sink_mode True alone")
     if is_sinking and size > 0:
         draft.set("run.log_every", draft.steps_of("sink_size"), "sink_size")
         draft.note("sink_size", "sets how often is logged, and nothing else: steps and saves are as without it")
     else:
-        draft.lay("log_interval")
+        draft.apply("log_interval")
         if is_sinking:
             draft.note("dataset_sink_mode", "there the loss is shown once an epoch; here by --log_interval")
 
@@ -158,7 +158,7 @@ def _rate(draft: Draft) -> None:
         return
     floor = end / start
     if draft.values["scale_lr"]:
-        times = draft.whole("batch_size") * draft.whole("gradient_accumulation_steps") * draft.launched.processes
+        times = draft.integer("batch_size") * draft.integer("gradient_accumulation_steps") * draft.launched.processes
         draft.note("scale_lr", f"both rates × {times}: {start * times:g} and {end * times:g}")
         start *= times
     draft.set("optim.lr", start, "scale_lr" if draft.values["scale_lr"] else "start_learning_rate")
@@ -167,10 +167,10 @@ def _rate(draft: Draft) -> None:
         draft.note("lr_scheduler", "multi_step_decay has no milestones there: the rate stays as it starts")
     warmup, decay = draft.steps_of("lr_warmup_steps"), draft.steps_of("lr_decay_steps")
     for flag in ("lr_warmup_steps", "lr_decay_steps"):
-        draft.fits(flag)
+        draft.check_bounds(flag)
     draft.set("optim.schedule.warmup_steps", warmup, "lr_warmup_steps")
     if kind not in ("cosine_decay", "polynomial_decay"):
-        if draft.says("lr_decay_steps") and decay:
+        if draft.is_given("lr_decay_steps") and decay:
             draft.note("lr_decay_steps", f"{kind} does not decay")
         return
     draft.set("optim.schedule.floor", floor, "end_learning_rate", "start_learning_rate")
@@ -181,7 +181,7 @@ def _rate(draft: Draft) -> None:
 
 
 def _update(draft: Draft) -> None:
-    draft.lay("optim")
+    draft.apply("optim")
     if draft.text("optim") == "adamw":
         what = "adamw is torch's; the port's own rule, without bias correction, is --optim AdamWeightDecay"
         draft.note("optim", what)
@@ -190,13 +190,13 @@ def _update(draft: Draft) -> None:
         draft.refuse("betas", f"are two numbers, got {betas}", "such as 0.9 0.999", "E1017")
     else:
         draft.set("optim.optimizer.betas", list(betas), "betas")
-    draft.lay("group_strategy")
-    draft.fits("max_grad_norm")
+    draft.apply("group_strategy")
+    draft.check_bounds("max_grad_norm")
     norm = draft.values["max_grad_norm"] if draft.values["clip_grad"] else None
     draft.set("optim.clip.norm", norm, "clip_grad", "max_grad_norm")
     draft.set("optim.clip.scope", "all", "clip_grad")
-    draft.lay("use_ema")
-    if draft.values["use_ema"] and draft.whole("gradient_accumulation_steps") > 1:
+    draft.apply("use_ema")
+    if draft.values["use_ema"] and draft.integer("gradient_accumulation_steps") > 1:
         draft.note("use_ema", "moves once a step, at the rate as written; there, with every micro-batch")
     draft.set("run.preview.every", None, "use_ema")
 
@@ -210,19 +210,19 @@ def _precision(draft: Draft) -> None:
             draft.refuse("global_bf16", f"and --precision {draft.text('precision')} exclude each other", "take one")
     draft.set("run.half_precision", level if half else "autocast", "global_bf16", "amp_level", "precision")
     draft.set("run.weight_dtype", "fp32", "precision")
-    draft.lay("vae_keep_gn_fp32")
+    draft.apply("vae_keep_gn_fp32")
     for flag in ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale"):
-        if draft.text("precision") != "fp16" and draft.says(flag):
+        if draft.text("precision") != "fp16" and draft.is_given(flag):
             draft.note(flag, "acts in fp16 alone")
     factor = draft.number("loss_scale_factor")
     if not 1 < factor <= 16:
         draft.refuse("loss_scale_factor", f"must be above 1 and at most 16, got {factor:g}", code="E1017")
     draft.set("run.scaler.growth", factor, "loss_scale_factor")
-    draft.lay("scale_window", "init_loss_scale")
+    draft.apply("scale_window", "init_loss_scale")
 
 
 def _memory(draft: Draft) -> None:
-    exempt = draft.whole("num_no_recompute")
+    exempt = draft.integer("num_no_recompute")
     if not 0 <= exempt <= _PAIRS:
         what = f"lies between 0 and {_PAIRS}, the pairs of blocks; got {exempt}"
         draft.refuse("num_no_recompute", what, code="E1017")
@@ -231,12 +231,12 @@ def _memory(draft: Draft) -> None:
     draft.set(
         "run.gradient_checkpointing.skip_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute"
     )
-    device, mode = draft.text("device").lower(), draft.whole("mode")
-    draft.lay("device")
+    device, mode = draft.text("device").lower(), draft.integer("mode")
+    draft.apply("device")
     if mode not in (0, 1):
         draft.refuse("mode", f"is 0, compiled, or 1, eager; got {mode}", code="E1017")
     is_compiled = mode == 0 and device != "cpu"
-    if mode == 0 and device == "cpu" and draft.says("mode"):
+    if mode == 0 and device == "cpu" and draft.is_given("mode"):
         draft.note("mode", "on a CPU compiling costs more than it brings; run.compile=true compiles all the same")
     draft.set("run.compile", is_compiled, "mode", "device")
 
@@ -255,40 +255,40 @@ def _processes(draft: Draft) -> None:
         return
     if mode == "semi":
         draft.note("parallel_mode", "semi is taken for optim")
-    draft.put({"run.runtime": "fsdp", "run.shard.parameters": False}, "parallel_mode")
-    size = draft.whole("optimizer_weight_shard_size")
-    if not draft.says("optimizer_weight_shard_size") and size > processes:
+    draft.set_all({"run.runtime": "fsdp", "run.shard.parameters": False}, "parallel_mode")
+    size = draft.integer("optimizer_weight_shard_size")
+    if not draft.is_given("optimizer_weight_shard_size") and size > processes:
         size = processes
     if size < 1 or processes % size:
-        draft.refuse("optimizer_weight_shard_size", *dividing(size, processes), "E1017")
+        draft.refuse("optimizer_weight_shard_size", *explain_divisor(size, processes), "E1017")
     draft.set("run.shard.group", size, "optimizer_weight_shard_size")
 
 
 def _length(draft: Draft) -> None:
     if draft.values["max_train_steps"] is not None:
-        draft.lay("max_train_steps")
+        draft.apply("max_train_steps")
         draft.note("max_train_steps", "the whole epochs within it are trained; run.whole_epochs=false ends exactly")
-        if draft.says("epochs"):
+        if draft.is_given("epochs"):
             draft.note("epochs", "--max_train_steps counts")
     else:
-        draft.lay("epochs")
+        draft.apply("epochs")
     if draft.values["checkpointing_steps"] is not None:
-        draft.lay("checkpointing_steps")
-        if draft.says("ckpt_save_interval"):
+        draft.apply("checkpointing_steps")
+        if draft.is_given("ckpt_save_interval"):
             draft.note("ckpt_save_interval", "--checkpointing_steps counts")
-    elif draft.fits("ckpt_save_interval"):
-        count = draft.whole("ckpt_save_interval")
+    elif draft.check_bounds("ckpt_save_interval"):
+        count = draft.integer("ckpt_save_interval")
         draft.set("run.save.every", f"{count} epoch{'s' * (count > 1)}", "ckpt_save_interval")
-    draft.fits("ckpt_max_keep")
+    draft.check_bounds("ckpt_max_keep")
 
 
 def _saving(draft: Draft) -> None:
     flag = "output_path" if draft.text("output_path") else "output_dir"
     folder = draft.text(flag)
-    draft.put({"run.folder": folder, "run.name": run_name(folder), "run.export.link": "ckpt"}, flag)
-    draft.lay("seed")
+    draft.set_all({"run.folder": folder, "run.name": run_name(folder), "run.export.link": "ckpt"}, flag)
+    draft.apply("seed")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
-    draft.lay("profile")
+    draft.apply("profile")
     if draft.values["profile"]:
         draft.note("profile", "three steps are looked at, and the run goes on")
 
@@ -303,7 +303,7 @@ def _resume(draft: Draft) -> str:
     if PurePath(path).name == "train_resume.ckpt":
         what = "a checkpoint of the port: its weights begin a new run, and nothing else of it"
         draft.note("resume_from_checkpoint", what)
-        draft.put({"model.path": path, "model.config": "latte-17f"}, "resume_from_checkpoint")
+        draft.set_all({"model.path": path, "model.config": "latte-17f"}, "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
     return path
