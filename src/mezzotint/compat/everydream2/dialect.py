@@ -1,8 +1,8 @@
-"""The dialect `everydream2`: command lines, train.json, optimizer.json and validation files of EveryDream2's
-`train.py`, into our recipe. Where its document and its code disagree, the document counts.
+"""The dialect `everydream2`: translates command lines, train.json, optimizer.json and validation files of EveryDream2's
+`train.py` to recipes. Where its document and its code disagree, the document is followed.
 
-Not copied, and said where it shows: gradients that add up over `grad_accum` (here they are averaged), a resume that
-begins the epoch anew, keys that are ignored in silence, null that is not the default.
+Not copied, with a note where it matters: the sum of gradients over `grad_accum` (they are averaged), a resume at the
+start of the epoch, unknown keys that are silently ignored, a null that is not the default.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mezzotint.settings.sections.data import TABLES
 
 
 def compute(draft: Draft) -> None:
-    """What needs more than one flag, or more than copying; and the notes that belong to it."""
+    """Sets what depends on several flags or is not a plain copy, and adds notes."""
     fitting = [draft.check_bounds(flag) for flag in ("batch_size", "grad_accum", "max_epochs")]
     if not all(fitting):
-        return  # nothing can be counted with them
+        return  # the rest depends on valid counts
     parts = _trained_parts(draft)
     _set_model(draft, parts)
     _set_data(draft)
@@ -26,7 +26,7 @@ def compute(draft: Draft) -> None:
     _optimizer.update(draft, parts)
     _run.run(draft)
     if draft.integer("grad_accum") > 1:
-        draft.note("grad_accum", "gradients are averaged over its batches, as documented; there they add up")
+        draft.note("grad_accum", "gradients are averaged over its batches, as documented; EveryDream2 adds them up")
 
 
 def _trained_parts(draft: Draft) -> tuple[str, ...]:
@@ -54,9 +54,9 @@ def _set_data(draft: Draft) -> None:
     draft.set_all({"data.crop": "triangular", "data.jitter": 0.02, "data.resize": "bicubic"}, "resolution")
     draft.set_all({"data.remainder": "repeat", "data.remainder_power": 1.5}, "batch_size")
     if draft.number("cond_dropout") > 0.26:
-        draft.note("cond_dropout", "above 0.26 captions lose their hold, and the data bleeds into everything")
+        draft.note("cond_dropout", "above 0.26 captions have little effect, and the data influences all prompts")
     if draft.check_bounds("keep_tags") and draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
-        draft.note("keep_tags", "acts on captions that are shuffled: by shuffle_tags, or by the files of a folder")
+        draft.note("keep_tags", "applies to captions that are shuffled by shuffle_tags or by the files of a folder")
     _set_rating(draft)
 
 
@@ -65,7 +65,7 @@ def _set_resolution(draft: Draft) -> None:
     side = written // 64 * 64
     if side not in TABLES:
         near = min(TABLES, key=lambda known: abs(known - written))
-        draft.refuse("resolution", f"{written} is none that has buckets there", f"write {near}", "E1017")
+        draft.refuse("resolution", f"{written} has no buckets in EveryDream2", f"write {near}", "E1017")
         return
     if side != written:
         draft.note("resolution", f"{written} is rounded down to {side}, a multiple of 64")
@@ -76,11 +76,11 @@ def _set_rating(draft: Draft) -> None:
     flag = "rated_dataset_target_dropout_percent"
     if not draft.values["rated_dataset"]:
         if draft.values[flag] != 50:
-            draft.note(flag, "without rated_dataset ratings are not looked at")
+            draft.note(flag, "without rated_dataset ratings are ignored")
         return
     percent = min(100, max(0, draft.integer(flag)))
     if percent != draft.values[flag]:
-        draft.note(flag, f"{draft.values[flag]} is taken for {percent}")
+        draft.note(flag, f"{draft.values[flag]} is read as {percent}")
     draft.set("data.rating.fraction", percent / 100, flag, "rated_dataset")
     draft.set("data.rating.epochs", draft.values["max_epochs"], "rated_dataset", "max_epochs")
 
@@ -102,18 +102,18 @@ def _set_objective(draft: Draft) -> None:
     if ratio == -1:
         draft.note(flag, "-1 is zero terminal SNR, without offset noise")
     elif ratio < 0:
-        draft.note(flag, f"{ratio:g} is taken for 0; -1 alone is zero terminal SNR")
+        draft.note(flag, f"{ratio:g} is read as 0; only -1 is zero terminal SNR")
     if is_zero:
         what = "zero terminal SNR is for models that predict v (SD 2.1 at 768)"
         named = switch if draft.values[switch] else flag
-        draft.note(named, f"{what}; samples are drawn with trailing timesteps")
+        draft.note(named, f"{what}; samples use trailing timesteps")
 
 
 def _set_precision(draft: Draft) -> None:
-    """fp16 under autocast with float32 weights, what is frozen in fp16."""
+    """fp16 autocast with float32 weights; frozen weights in fp16."""
     if draft.launched.mixed_precision is not None:
         kind = "fp32" if draft.values["disable_amp"] else "fp16"
-        draft.note("disable_amp", f"{kind}, whatever the launcher hands over")
+        draft.note("disable_amp", f"{kind}, whatever the launcher's precision")
     draft.apply("disable_amp")
 
 
@@ -124,8 +124,8 @@ DIALECT = Dialect(
     compute=compute,
     scripts=("train.py",),
     other_scripts={
-        "chain.py": "starts several of them, one after the other; type the line of each, with the model that "
-        "the one before has saved (its folder in ckpts/) as --resume_ckpt"
+        "chain.py": "starts several trainings one after another; type the command of each, with the model that "
+        "the previous one saved (its folder in ckpts/) as --resume_ckpt"
     },
     accumulation="grad_accum",
     config="config",
