@@ -48,7 +48,7 @@ def test_a_pasted_launcher_of_one_process_hands_over_its_precision() -> None:
     assert translation.settings["run"]["precision"] == "fp16"
     assert translation.settings["run"]["device"] == "cpu"
     assert translation.origin["run.precision"] == "the launcher (accelerate)"
-    assert any("at the beginning of the line is dropped" in str(note) for note in translation.notes)
+    assert any("at the start of the command is dropped" in str(note) for note in translation.notes)
 
 
 def test_settings_may_be_laid_over_a_line_and_keep_their_origin() -> None:

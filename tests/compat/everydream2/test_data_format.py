@@ -145,7 +145,7 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
     lay(tmp_path, {"a.png": None, "b.xcf": b"x"})
     items = read(manifest(tmp_path, {"image": "gone.png"}, {"image": "a.png"}, {"image": "b.xcf"}))
     assert [(s.path, s.reason) for s in items if isinstance(s, Skipped)] == [
-        ("gone.png", "no such file, neither beside the manifest nor in the current folder"),
+        ("gone.png", "no such file, neither next to the manifest nor in the current folder"),
         ("b.xcf", ".xcf is no ending of pictures"),
     ]
 

@@ -37,7 +37,7 @@ def test_minus_one_is_zero_terminal_snr_and_a_ratio_stays_beside_the_switch() ->
     assert (both["objective.noise_offset"], both["objective.zero_terminal_snr"]) == (0.05, True)
     assert any("models that predict v" in note for note in notes("--zero_frequency_noise_ratio=-1"))
     assert changed("--zero_frequency_noise_ratio=-0.5") == {"objective.noise_offset": 0.0}
-    assert any("-1 alone is zero terminal SNR" in note for note in notes("--zero_frequency_noise_ratio=-0.5"))
+    assert any("only -1 is zero terminal SNR" in note for note in notes("--zero_frequency_noise_ratio=-0.5"))
 
 
 @pytest.mark.parametrize(("batches", "accumulation", "steps"), [(2500, 2, 1250), (2501, 2, 1251), (1, 3, 1), (9, 3, 3)])
@@ -65,12 +65,12 @@ def test_what_acts_together_alone_is_told_of() -> None:
               "--load_settings_every_epoch", "--cond_dropout=0.3", "--grad_accum=2", "--save_every_n_epochs=1",
               "--ckpt_every_n_minutes=5", "--resolution=700")
     )  # fmt: skip
-    for words in ("captions that are shuffled", "there is no average", "ratings are not looked at",
+    for words in ("captions that are shuffled", "there is no average", "ratings are ignored",
                   "without --config there is no file", "bleeds", "averaged over its batches", "both save",
                   "rounded down to 640"):  # fmt: skip
         assert words in said
     assert set(notes()) == {
-        "--resume_ckpt: a new run begins from it; a run folder of Mezzotint would be gone on with",
+        "--resume_ckpt: starts a new run; a run folder of Mezzotint would be resumed",
         "--sample_prompts: there is no sample_prompts.txt here: captions of the data set are drawn",
     }
 
@@ -88,7 +88,7 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
     assert DIALECT.translate(caret, ALONE).settings == DIALECT.translate(slash, ALONE).settings
     assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == [r"X:\my data"]
     [note_] = [note for note in notes(r"--save_ckpt_dir=r:\webui\models") if note.startswith("--save_ckpt_dir")]
-    assert note_.endswith("is a path of Windows: here it is a folder of that name in the current one")
+    assert note_.endswith("is a Windows path: on this system it is a folder of that name in the current one")
 
 
 def test_a_script_that_starts_several_trainings_is_refused_by_name() -> None:

@@ -93,9 +93,9 @@ def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
     ("other", "said"),
     [
         ({"latents": np.ones((4, 6, 8), np.float32)}, "holds float32 (4, 6, 8); floats (1, C, h, w) are needed"),
-        ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "holds numbers that are not finite"),
+        ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "has non-finite numbers"),
         ({"states": np.ones((1, 77, 24), np.int32)}, "holds int32"),
-        ({"states": np.array([{"a": 1}], dtype=object)}, "is no array of numbers"),
+        ({"states": np.array([{"a": 1}], dtype=object)}, "is not an array of numbers"),
         ({"vector": np.ones((1, 2816), np.float32)}, "do not end in six sizes"),
         ({"vector": np.ones((2816,), np.float32)}, "holds float32 (2816,); floats (1, V) are needed"),
     ],

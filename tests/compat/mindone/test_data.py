@@ -47,7 +47,7 @@ def test_several_sizes_are_buckets_by_list() -> None:
     data = recipe(text).data
     assert (data.buckets.shape, data.buckets.sizes) == ("list", ((704, 1408), (1024, 1024), (1472, 704)))
     assert (data.resize, data.antialias, data.crop) == ("bilinear", False, "random")
-    assert "at the size nearest to its own shape" in notes(text)
+    assert "at the size nearest to its own aspect ratio" in notes(text)
 
 
 def test_data_sets_in_tar_files_are_a_format() -> None:
@@ -75,7 +75,7 @@ def test_lengths_in_epochs_and_workers() -> None:
     ("text", "said"),
     [
         (PLAIN.replace(CROP, ""), "got Resize, Rescaler, Transpose"),
-        (PLAIN.replace(CROP, CROP + CROP), "stands there more than once"),
+        (PLAIN.replace(CROP, CROP + CROP), "is listed more than once"),
         (PLAIN.replace(CROP, "").replace("            type: hwc2chw\n", "            type: hwc2chw\n" + CROP),
          "stands behind Transpose; put it before"),
         (PLAIN.replace(CROP, "        - target: gm.data.mappers.CenterCrop\n          params: {size: 512}\n"),

@@ -173,10 +173,12 @@ def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path,
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
     translation = ahead(line)
     assert translation.settings["data"]["cache"]["latents"] is False
-    said = f"there holds what {whose} has encoded, and the line does not train on it; add --cache_latent True"
+    said = (
+        f"there holds what {whose} has encoded, and the line which this command does not use; add --cache_latent True"
+    )
     assert said in "\n".join(map(str, translation.notes))
     added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
-    assert "does not train on it" not in "\n".join(map(str, added.notes))
+    assert "which this command does not use" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
@@ -217,12 +219,12 @@ def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: py
         ("t.json 0 8 8", "takes TABLE START END WORLD DATA, got 4 arguments"),
         ("t.json 0 8 8 /data more", "got 6 arguments"),
         ("t.json zero 8 8 /data", "must be whole numbers, got zero 8 8"),
-        ("t.json 8 8 8 /data", "ranks START to END"),
-        ("t.json 0 8 12 /data", "ranks START to END"),
+        ("t.json 8 8 8 /data", "START to END are the ranks"),
+        ("t.json 0 8 12 /data", "START to END are the ranks"),
         ("{wrong} 0 8 8 /data", "has 16 cards, and WORLD is 8"),
-        ("{uneven} 0 8 16 /data", "has servers of different numbers of cards"),
+        ("{uneven} 0 8 16 /data", "has servers with different numbers of cards"),
         ("{broken} 0 8 8 /data", "is no rank table"),
-        ("{gap} 0 8 8 /data", "its ranks do not go from 0 up"),
+        ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str, said: str) -> None:

@@ -28,7 +28,7 @@ def test_endless_empty_slices_are_refused_in_a_moment(tmp_path: Path, monkeypatc
 
 ONE = entry("x", (1,), "Float32", bytes(4))
 DAMAGES: dict[str, tuple[bytes, str]] = {
-    "no type": (wire.field(1, wire.field(1, b"x") + wire.field(2, wire.field(3, b"1"))), "does not tell its type"),
+    "no type": (wire.field(1, wire.field(1, b"x") + wire.field(2, wire.field(3, b"1"))), "has no type"),
     "no name": (wire.field(1, wire.field(2, wire.field(2, b"Bool"))), "no name"),
     "no tensor": (wire.field(1, wire.field(1, b"x")), "no tensor"),
     "sparse": (wire.field(1, wire.field(1, b"x") + wire.field(3, b"")), "sparse table"),
@@ -49,7 +49,7 @@ DAMAGES: dict[str, tuple[bytes, str]] = {
     "another message": (ONE + b"\x08\x01", "begins with 8"),
     "endless number": (ONE + b"\xff" * 12, "a number does not end"),
     "long name": (entry("n" * 5000, (1,), "UInt8", b"1"), "a name has 5,000 bytes"),
-    "name of bytes": (ONE + wire.field(1, wire.field(1, b"\xff\xfe") + wire.field(2, b"")), "a name is no text"),
+    "name of bytes": (ONE + wire.field(1, wire.field(1, b"\xff\xfe") + wire.field(2, b"")), "a name is not text"),
     "unknown field": (ONE + wire.field(1, wire.field(1, b"y") + wire.field(7, b"")), r"unexpected field \(7"),
 }
 

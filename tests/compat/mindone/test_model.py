@@ -27,7 +27,7 @@ def test_the_document_s_yaml_is_what_it_says() -> None:
     data = translated.data
     assert (data.resolution, data.buckets.shape, data.crop) == (1024, "square", "random")
     assert (data.resize, data.antialias) == ("bicubic", False)
-    assert "SDXL's 0.13025 is taken" in notes(DOCUMENT)
+    assert "SDXL's 0.13025 is used" in notes(DOCUMENT)
 
 
 @pytest.mark.parametrize("name", ["sd_xl_base_finetune_910b", "sd_xl_base_finetune_910b_fa",
@@ -172,7 +172,11 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
     [
         ("Denoiser\n", "DiscreteDenoiser\n", "tells timesteps, and EDMScaling is given a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
-        ("params: {sigma_data: 0.5}\n    sigma", "params: {sigma_data: 0.7}\n    sigma", "have one sigma_data"),
+        (
+            "params: {sigma_data: 0.5}\n    sigma",
+            "params: {sigma_data: 0.7}\n    sigma",
+            "must have the same sigma_data",
+        ),
     ],
 )
 def test_mathematics_that_does_not_go_together_is_refused(old: str, new: str, said: str) -> None:

@@ -19,7 +19,7 @@ from mezzotint.compat.mindone._targets import TARGETS
         ("DiffusionEngine", "DiffusionEngineDreamBooth", "E1081", "trains DreamBooth, which is not supported yet"),
         ("DiffusionEngine", "DiffusionEngineControlNet", "E1081", "trains ControlNet, which is not supported yet"),
         ("Text2ImageDataset", "Text2ImageDatasetTextualInversion", "E1081", "trains textual inversion, which is not"),
-        ("LegacyDDPMDiscretization", "EDMDiscretization", "E1081", "is a table to draw with"),
+        ("LegacyDDPMDiscretization", "EDMDiscretization", "E1081", "is a table for sampling"),
         ("FrozenCLIPEmbedder", "FrozenCnCLIPEmbedder", "E1081", "reads Chinese captions"),
         ("use_recompute", "use_recomputation", "E1016", "did you mean use_recompute?"),
         ("beta2: 0.999", "beta2: high", "E1017", "must be a number, got 'high'"),

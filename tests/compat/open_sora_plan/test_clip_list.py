@@ -176,8 +176,8 @@ def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
     path = a_list(tmp_path)
     for text, reason in {
         "{}": "holds an object and no list",
-        "[1,": "is no JSON: ",
-        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' stands twice",
+        "[1,": "is not JSON: ",
+        '[{"path": "a", "path": "b", "cap": ""}]': "is not JSON: the key 'path' stands twice",
     }.items():
         (tmp_path / "clips.json").write_text(text)
         assert complaint("E1232", path).startswith(reason)

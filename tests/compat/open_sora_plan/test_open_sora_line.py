@@ -133,7 +133,7 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
     assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
     assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
     said = capsys.readouterr()
-    assert "not given: every weight is random" in said.out
+    assert "not given: all weights are random" in said.out
     assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
 
 
@@ -165,7 +165,7 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
     config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
     (here / "vae" / "config.json").write_text(json.dumps(config))
     assert main(line(*flags())) == 2
-    assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
+    assert "this may be another version (v1.0?): use the folder `vae` of" in capsys.readouterr().err
 
 
 @pytest.mark.slow

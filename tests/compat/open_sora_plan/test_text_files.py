@@ -63,11 +63,11 @@ def test_a_leading_axis_of_one_other_types_and_more_arrays_are_read(tmp_path: Pa
         ({"text_emb": np.stack([STATES] * 2), "mask": MASK}, "text_emb has the shape (2, 4, 3)"),
         ({"text_emb": STATES, "mask": MASK * 2}, "text_emb must be floats and mask 0 or 1"),
         ({"text_emb": STATES.astype(int), "mask": MASK}, "text_emb must be floats and mask 0 or 1"),
-        ({"text_emb": STATES + np.float32("inf"), "mask": MASK}, "holds numbers that are not finite"),
+        ({"text_emb": STATES + np.float32("inf"), "mask": MASK}, "has non-finite numbers"),
         ({"text_emb": np.zeros((400, 30)), "mask": MASK}, "text_emb has 96,128 bytes, more than the model's text"),
         (
             {"text_emb": np.array([STATES, None], dtype=object), "mask": MASK},
-            "damaged, or no embeddings: Object arrays",
+            "is damaged, or has no embeddings: Object arrays",
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_other_files_are_refused(arrays: dict[str, Any], reason: str, tmp_path: 
     np.savez(tmp_path / "a.npz", **arrays)
     found = refused(tmp_path / "a.npz")
     assert found.startswith(reason)
-    assert found.endswith("; make the text cache again, or train without it")
+    assert found.endswith("; write the text cache again, or train without it")
 
 
 def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "pickle.npz", "w") as archive:
         for name in ("text_emb", "mask"):
             archive.writestr(f"{name}.npy", b"cos\nsystem\n(S'true'\ntR.")
-    assert refused(tmp_path / "pickle.npz").startswith("damaged, or no embeddings")
+    assert refused(tmp_path / "pickle.npz").startswith("is damaged, or has no embeddings")
 
 
 def test_arrays_that_claim_terabytes_are_refused_before_they_have_room(tmp_path: Path) -> None:

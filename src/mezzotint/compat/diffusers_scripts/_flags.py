@@ -83,7 +83,8 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         "uses another tokenizer than the model's; put it into the model's folder")),
     ("qwen-image", ignored("pretrained_tokenizer_4_name_or_path", _LLAMA, _OF_ANOTHER)),
     ("qwen-image", ignored("pretrained_text_encoder_4_name_or_path", _LLAMA, _OF_ANOTHER)),
-    (_NEW, row("bnb_quantization_config_path", str, "run.frozen_dtype", "a file for bitsandbytes: quantizes the frozen model to 4 or 8 bits; needs the extra low-bit", optional=True)),
+    (_NEW, row("bnb_quantization_config_path", str, "run.frozen_dtype",
+        "a file for bitsandbytes: quantizes the frozen model to 4 or 8 bits, with the extra low-bit", optional=True)),
     ("flux2 z-image", refused("do_fp8_training", False, "fp8 matrix products are not supported; leave it out. "
         "run.frozen_dtype=int8 before the double dash saves as much memory")),
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, bucket_step
-from mezzotint.compat.mindone._config import Config, Node, ignored, lists, params
+from mezzotint.compat.mindone._config import Config, Node, as_list, ignored, params
 
 DATA = {
     **params(per_batch_size=int, total_step=1000, num_epochs=0, num_parallel_workers=8, shuffle=True),
@@ -151,7 +151,7 @@ def _set_transforms(config: Config, dataset: Node) -> None:
     place = dataset.inside
     single = list(config.nodes((*place, "transforms"), "transform"))
     batched = list(config.nodes((*place, "batched_transforms"), "transform of batches"))
-    written = [one for key in ("transforms", "batched_transforms") for one in lists(config.at((*place, key)) or [])]
+    written = [one for key in ("transforms", "batched_transforms") for one in as_list(config.at((*place, key)) or [])]
     if len(single) + len(batched) < len(written):
         return  # some are unknown, which is reported already
     if dataset["multi_aspect"]:

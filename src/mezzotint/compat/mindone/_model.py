@@ -189,7 +189,7 @@ def _set_diffusion(config: Config, *, is_inference: bool) -> None:
         if node.values.get("discretization_config") is not None:
             config.node((*node.inside, "discretization_config"), "table of sigmas")
     if sigmas.name == "DiscreteSamplingForZero3":
-        _optim.shared(sigmas, parameters=True)
+        _optim.set_sharding(sigmas, parameters=True)
     _set_prediction(config.draft, denoiser, scaling, sigmas)
     _set_weighting(config.draft, scaling, weighting, loss)
     _set_loss(config.draft, loss)

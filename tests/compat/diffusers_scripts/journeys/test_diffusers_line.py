@@ -135,7 +135,7 @@ def launched(here: Path, processes: int, **more: Any) -> None:
         timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "fp16, as the launcher hands over" in done.stdout
+    assert "fp16, as the launcher sets" in done.stdout
 
 
 def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:

@@ -21,7 +21,7 @@ from mezzotint.errors import WeightsError
         ({"encoder_conv_in": "CausalConv3d"}, "encoder_conv_in has 'CausalConv3d'"),
         ({"attn_resolutions": [16]}, "attn_resolutions"),
         ({"dropout": 0.1}, "dropout has 0.1"),
-        ({"hidden_size": 48}, "hidden_size must divide by 32"),
+        ({"hidden_size": 48}, "hidden_size must be divisible by 32"),
         ({"embed_dim": "4"}, "embed_dim must be a whole number"),
         ({"hidden_size_mult": [1, 2, 4]}, "has 4 entries, and hidden_size_mult 3"),
         ({"decoder_spatial_upsample": ["", "", "SpatialUpsample2x", "SpatialUpsample2x"]}, "does not grow"),
@@ -58,7 +58,7 @@ def test_fields_of_its_training_are_ignored() -> None:
         ({"norm_eps": 0}, "norm_eps must be a number above 0"),
         ({"cross_attention_dim": 768}, "cross_attention_dim is 768; it must be 1152"),
         ({"use_rope": True, "compress_kv_factor": 2}, "use_rope with a compress_kv_factor above 1"),
-        ({"attention_head_dim": 71, "num_attention_heads": 1, "cross_attention_dim": 71}, "must divide by 4"),
+        ({"attention_head_dim": 71, "num_attention_heads": 1, "cross_attention_dim": 71}, "must be divisible by 4"),
     ],
 )
 def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str, Any], message: str) -> None:
