@@ -62,6 +62,8 @@ EXAMPLES = {
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
 """Files of another trainer's project."""
 NOT_SETTINGS = {"run.log"}
+REMOVED_SETTINGS = {"data.holdout.rule", "data.cache.batches", "optim.ema.passes"}
+"""Settings that docs/reference/removed.md lists."""
 PLACEHOLDER = re.compile(r"…|\b(?:VERB|PATH|CODE|RECIPE|NAME|PATTERN)\b")
 
 Load = Callable[[str, str], ModuleType]
@@ -175,14 +177,19 @@ def test_settings_codes_and_files_that_are_named_are_there() -> None:
             assert code in error_codes(), (name, code)
         for word in inline(text):
             path = re.fullmatch(r"((?:model|data|objective|optim|run|sample)(?:\.[a-z_0-9]+)+)(?:\+?=(.*))?", word)
-            # a decision may name what was turned down
-            if path and word not in NOT_SETTINGS and "decisions/" not in name:
+            # a decision may name what was turned down, a changelog what is gone
+            if path and word not in NOT_SETTINGS and "decisions/" not in name and path[1] not in REMOVED_SETTINGS:
                 assert owner(path[1]) is not None or path[1] in sections(), (name, word)
             if re.fullmatch(r"[a-z_0-9./-]+/[a-z_0-9.-]+\.(py|yaml|toml|json|txt)", word) and word not in EXAMPLES:
                 there = any((base / word).exists() for base in (SOURCE, ROOT))
                 assert FOREIGN.fullmatch(word) or there, (name, word)
             if re.fullmatch(r"(tests|docs|tools|recipes|benchmarks)/[\w/]*", word):
                 assert (ROOT / word).is_dir(), (name, word)
+
+
+def test_removed_settings_are_listed_and_gone() -> None:
+    assert set(lines_with(TEXTS["docs/reference/removed.md"], "removed")) >= REMOVED_SETTINGS
+    assert [path for path in REMOVED_SETTINGS if owner(path) is not None] == []
 
 
 def test_every_extra_stands_in_the_table_of_the_page_on_installing() -> None:
@@ -493,7 +500,7 @@ def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
     first, end = map(int, runs.split(", "))
     assert (end - first, int(kills)) == (50, 3)
     assert "kills 50 small runs three times each" in readme
-    parity = (ROOT / "tests/parity/test_training_step_parity.py").read_text("utf-8")
+    parity = (ROOT / "tests/compat/diffusers_scripts/test_training_step_parity.py").read_text("utf-8")
     cases = re.search(r"sorted\(CASES\) == (\[.*?\])", parity, re.DOTALL)
     roundings = re.search(r"^ROUNDINGS = (\{.*\})", parity, re.MULTILINE)
     assert cases

@@ -17,7 +17,7 @@ from mezzotint.reports.curves import read_metrics
 from mezzotint.reports.run_report import summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks.metrics_log import Lines
-from mezzotint.training.callbacks.progress_line import Voice
+from mezzotint.training.callbacks.progress_line import ConsoleLog
 
 HOLD = """
 import sys, time
@@ -171,7 +171,7 @@ def use(folder: RunFolder, name: str) -> None:
         case "lock":
             folder.lock().release()
         case "run.log":
-            Voice(io.StringIO(), folder.log).say("hello")
+            ConsoleLog(io.StringIO(), folder.log).say("hello")
         case "metrics.jsonl":
             Lines(folder.metrics).add({"step": 1})
         case "history.jsonl":

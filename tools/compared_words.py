@@ -97,7 +97,8 @@ class Words:
         if isinstance(value, list):
             pairs = list(self.translate_setting(path, value))
             return [f"{new}{operator}{text if leaf == value else _in_one_line(leaf)}" for new, leaf in pairs]
-        return [f"{new}{operator}{leaf}" for new, leaf in self.translate_setting(path, text)]
+        pairs = list(self.translate_setting(path, text))
+        return [f"{new}{operator}{'null' if leaf is None else leaf}" for new, leaf in pairs]
 
     # settings and names, to the newest words
 
@@ -114,7 +115,7 @@ class Words:
     def _translate_value(self, path: str, value: Any) -> Any:
         plain = re.sub(r"(\.\d+)+$", "", path)  # of a list
         new = self.values.get(f"{plain}={_in_one_line(value)}", value)
-        return None if new == "null" and not isinstance(value, str) else new  # of JSON; a command line has the word
+        return None if new == "null" else new
 
     def translate_path(self, path: str) -> str:
         """Of a setting. The longest row holds; a path that is new already stays."""

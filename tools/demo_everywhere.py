@@ -178,8 +178,8 @@ def said(rows: Sequence[Row]) -> str:
 
     text = (
         f"In {counted(len(rows), 'run')} ({counted(seeds, 'seed')}, {counted(processors, 'processor setting')}), of "
-        "100 wugs in colours and at places that it was never shown, this share came out right in shape, colour and "
-        f"position: {pair('new')}; of 100 things that it knew before: {pair('old')}. "
+        "100 wugs in colours and at places that it was never shown, this share was right in shape, colour and "
+        f"position: {pair('new')}; of 100 objects that it knew before: {pair('old')}. "
         "[All runs](docs/start/demonstration.md)."
     )
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"

@@ -37,7 +37,7 @@ def main() -> None:
         left.plot((edges[1:] + edges[:-1]) / 2, heights, label=name, lw=1.4)
     sigma = torch.from_numpy(densities.draw(FlowSettings(), addresses))
     for shift in SHIFTS:
-        heights, _ = np.histogram(flow.shifted(sigma, shift).numpy(), edges, density=True)
+        heights, _ = np.histogram(flow.shift_sigma(sigma, shift).numpy(), edges, density=True)
         right.plot((edges[1:] + edges[:-1]) / 2, heights, label=f"shift {shift:g}", lw=1.4)
     for axes, title in ((left, "densities, not shifted"), (right, "logit-normal (0, 1), shifted")):
         axes.set_title(title, fontsize=10)

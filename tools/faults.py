@@ -1,4 +1,4 @@
-"""`make faults`: every test of the fault suite, and its table in docs/faults.md.
+"""`make faults`: every test of the fault suite, and its results in tests/faults/results.md.
 
 tests/faults/faults.tsv says what faults there are, what is expected of each, and which test shows it. Run are all tests
 marked `faults`, the long ones too, then those that only a row of the table names. What was seen comes from pytest's
@@ -21,18 +21,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "tests" / "faults" / "faults.tsv"
-PAGE = ROOT / "docs" / "faults.md"
+PAGE = TABLE.with_name("results.md")
 OWED = "owed"
 """What stands in a row that no test shows yet."""
 
-HEAD = """# Faults
+HEAD = """# Results of the fault suite
 
-What is done to Mezzotint on purpose, what is expected of it, and what the last whole run of `make faults` saw. That
-command writes this page; `tests/faults/faults.tsv` names the test of each fault.
+What the last whole run of `make faults` saw. That command writes this page; [faults.tsv](faults.tsv) names the test of
+each fault, and [docs/faults.md](../../docs/faults.md) explains the suite.
 
-`X`: the run is killed or stopped, goes on, and ends with the same bits as one that was left alone. `E2`: refused with
-status 2, and a sentence with a code that names the file and the reason. `S`: skipped and reported. `W`: the run goes
-on, with a warning.
+`X`: the run is killed or stopped, resumes, and ends with the same bits as an undisturbed run. `E2`: refused with
+status 2, and a message with a code that names the file and the reason. `S`: skipped and reported. `W`: the run
+continues with a warning.
 
 """
 GROUPS = {
@@ -104,8 +104,8 @@ def cells(*words: str) -> str:
 
 
 def page(faults: Sequence[Fault], cases: Sequence[Case], *, machine: str, before: str = "") -> str:
-    """docs/faults.md. machine: what it was run on, in a few words. before: the page as it was: what it says of faults
-    and files that were not run now stays."""
+    """tests/faults/results.md. machine: what it was run on, in a few words. before: the page as it was; its results of
+    faults and files that were not run now stay."""
     known, by_test = _known(before), dict[str, list[Case]]()
     for case in cases:
         by_test.setdefault(case.test, []).append(case)

@@ -1,5 +1,5 @@
 """Writes the table of docs/guides/flow.md: what fits on a card of 24 GB and on one of 80 GB, and with which settings,
-for the seven families on straight paths in a published size, as `mezzotint check` counts it from their configurations.
+for the seven flow-matching families in a published size, as `mezzotint check` counts it from their configurations.
 
     python tools/flow_memory.py         # writes docs/guides/flow.md
     python tools/flow_memory.py flux    # prints one family
@@ -75,7 +75,7 @@ def _plain(value: object) -> str:
 
 
 def _host(way: fitting.Way) -> str:
-    return f" (and {way.memory.on_host / 1e9:.0f} GB of the host's)" if way.memory.on_host else ""
+    return f" (and {way.memory.on_host / 1e9:.0f} GB of host memory)" if way.memory.on_host else ""
 
 
 def main(names: list[str]) -> None:
@@ -83,7 +83,7 @@ def main(names: list[str]) -> None:
     if names:
         print("\n".join(rows(tuple(names))), flush=True)
         return
-    head = ["| model | adapter of rank 16, 24 GB | whole, AdamW unless said, 80 GB |", "|---|---|---|"]
+    head = ["| model | adapter of rank 16, 24 GB | full fine-tuning, AdamW unless noted, 80 GB |", "|---|---|---|"]
     table = [*head, *rows(tuple(MODELS))]
     text = PAGE.read_text("utf-8")
     before, rest = text.split(BEGIN)

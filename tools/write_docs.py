@@ -41,6 +41,25 @@ ERROR_PAGES: dict[str, dict[str, str]] = {
     },
 }
 """The pages of the error codes: what each range is about."""
+AREAS = (
+    "Recipes and settings",
+    "Data",
+    "Cache",
+    "Models and weights",
+    "Adapters",
+    "Diffusion",
+    "Training",
+    "Distributed training",
+    "Checkpoints and run folders",
+    "Sampling",
+    "Commands and Python",
+    "Board",
+    "Performance",
+    "Security",
+    "Other trainers",
+    "Project",
+)
+"""What a decision can be about: the headings of the list of decisions, in this order."""
 
 
 def pages() -> dict[Path, str]:
@@ -110,13 +129,19 @@ def error_page(ranges: Mapping[str, str]) -> str:
 
 
 def decisions_page() -> str:
-    """docs/decisions/README.md: every decision by its title."""
-    titles = []
+    """docs/decisions/README.md: every decision by its title, below the area that its page names."""
+    areas: dict[str, list[str]] = {area: [] for area in AREAS}
     for path in sorted((DOCS / "decisions").glob("0*.md")):
-        title = re.sub(r"^# \d+[.:] ", "", path.read_text("utf-8").partition("\n")[0])
-        titles.append(f"- [{int(path.name[:4])}. {title[0].upper()}{title[1:]}]({path.name})")
-    text = ["# Decisions", "", "What was decided for good, and why. This list is written by `make docs`.", ""]
-    return "\n".join([*text, *titles, ""])
+        head = re.match(r"# (\d{4}): (.+)\n\nArea: (.+)\n", path.read_text("utf-8"))
+        if not head or head[1] != path.name[:4] or head[3] not in areas:
+            raise ValueError(
+                f"{path}: begins with '# {path.name[:4]}: TITLE', an empty line, 'Area: AREA'; areas: {AREAS}"
+            )
+        areas[head[3]].append(f"- [{int(head[1])}. {head[2]}]({path.name})")
+    text = ["# Decisions", "", "Design decisions and their reasons, by area. This list is written by `make docs`.", ""]
+    for area, titles in areas.items():
+        text += [f"## {area}", "", *titles, ""]
+    return "\n".join(text)
 
 
 def room_table() -> list[str]:

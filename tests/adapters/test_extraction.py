@@ -1,4 +1,4 @@
-"""Adapters found in differences of weights."""
+"""Adapters extracted from weight differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of adapters, both ways, and in the reader on the other side."""
+"""Adapter files: reading, writing, and loading by other programs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_loha_and_lokr_stay_in_their_own_names(name: str, bases: dict[str, Any],
     warned = writing.write(adapter, tmp_path / "a.safetensors", names, "kohya").notes
     assert same(adapter, files.read(tmp_path / "a.safetensors", names))
     assert any("diffusers does not read LoHa and LoKr" in sentence for sentence in warned)
-    with pytest.raises(WeightsError, match=r"has no place for Lo.* write kohya's layout") as caught:
+    with pytest.raises(WeightsError, match=r"does not support Lo.* write kohya's layout") as caught:
         writing.write(adapter, tmp_path / "b.safetensors", names, "diffusers")
     assert caught.value.code == "E1435"
     assert not (tmp_path / "b.safetensors").exists()
@@ -97,11 +97,11 @@ def test_what_readers_drop_is_in_the_notes_of_a_written_file(bases: dict[str, An
         return "\n".join(writing.write(adapter, tmp_path / "a.safetensors", names, layout).notes)
 
     assert "diffusers drops the magnitudes of a DoRA" in notes(dora, "kohya")
-    assert "diffusers takes the commonest alpha of kohya's layout" in notes(mixed(names), "kohya")
+    assert "diffusers uses the most common alpha of kohya's layout" in notes(mixed(names), "kohya")
     assert notes(plain, "kohya") == "", "which all of them read"
     for adapter in (dora, plain, mixed(names)):
         assert notes(adapter, "diffusers") == (
-            "ComfyUI reads this layout in part, A1111 not at all; `mezzotint check-adapter` prints which layers"
+            "ComfyUI reads only part of this layout, A1111 none of it; `mezzotint check-adapter` lists the layers"
         )
 
 
@@ -193,9 +193,9 @@ def spoilt(tmp_path: Path, change: Any, name: str = "sd_lora_text_r4.kohya.safet
 @pytest.mark.parametrize(
     ("file", "model", "sentence"),
     [
-        ("sdxl_lora_text_r4.kohya.safetensors", "sd", "looks like an adapter of SDXL"),
-        ("sdxl_lora_text_r4.diffusers", "sd", "looks like an adapter of SDXL"),
-        ("sd_lora_text_r4.kohya.safetensors", "sdxl", "looks like an adapter of Stable Diffusion 1 or 2"),
+        ("sdxl_lora_text_r4.kohya.safetensors", "sd", "looks like an adapter for SDXL"),
+        ("sdxl_lora_text_r4.diffusers", "sd", "looks like an adapter for SDXL"),
+        ("sd_lora_text_r4.kohya.safetensors", "sdxl", "looks like an adapter for Stable Diffusion 1 or 2"),
     ],
 )
 def test_an_adapter_of_another_model_is_told_apart(file: str, model: str, sentence: str, bases: dict[str, Any]) -> None:
@@ -237,7 +237,7 @@ def test_rank_0_and_an_alpha_of_several_numbers_are_refused(leaf: str, bases: di
 def test_layers_without_alpha_are_counted(bases: dict[str, Any], tmp_path: Path) -> None:
     path = spoilt(tmp_path, lambda tensors: [tensors.pop(n) for n in list(tensors) if n.endswith("to_v.alpha")])
     adapter = files.read(path, bases["sd"].names)
-    assert adapter.notes == ("32 of 44 layers have no alpha; they are read with alpha = rank, as every reader does",)
+    assert adapter.notes == ("32 of 44 layers have no alpha; using alpha = rank, as every program does",)
 
 
 def test_values_that_are_not_finite_are_refused(bases: dict[str, Any], tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_values_that_are_not_finite_are_refused(bases: dict[str, Any], tmp_path:
 
 def test_a_model_is_no_adapter(bases: dict[str, Any]) -> None:
     model = next((bases["sd"].folder / "unet").glob("*.safetensors"))
-    with pytest.raises(WeightsError, match=r"holds no adapter.*A model is given as `model.path`") as caught:
+    with pytest.raises(WeightsError, match=r"contains no adapter.*Set `model.path` to give a model") as caught:
         files.read(model, bases["sd"].names)
     assert caught.value.code == "E1430"
     assert not files.is_adapter(tensor_files.read_header(model))
@@ -301,8 +301,8 @@ def test_lengths_of_columns_are_read_and_not_written_for_diffusers(bases: dict[s
 
     path = spoilt(tmp_path, turn, "sd_dora_r4_a8.lycoris.safetensors")
     adapter = files.read(path, bases["sd"].names)
-    assert "a length for each column" in adapter.notes[0]
-    with pytest.raises(WeightsError, match="lengths of columns"):
+    assert "a magnitude for each column" in adapter.notes[0]
+    with pytest.raises(WeightsError, match="magnitudes of columns"):
         writing.write(adapter, tmp_path / "b.safetensors", bases["sd"].names, "diffusers")
 
 
@@ -315,7 +315,7 @@ def test_lengths_of_columns_belong_to_any_kind(tmp_path: Path) -> None:
     lengths = torch.rand(1, 4, 1, 1, generator=draw) + 1
     save_file(tensors | {"lora_unet_conv.dora_scale": lengths}, tmp_path / "a.safetensors")
     adapter = files.read(tmp_path / "a.safetensors", names)
-    assert any("a length for each column" in note for note in adapter.notes)
+    assert any("a magnitude for each column" in note for note in adapter.notes)
     (module,) = adapter.modules.values()
     adapted = module.adapted(torch.randn(6, 4, 3, 3, generator=draw))
     torch.testing.assert_close(torch.linalg.vector_norm(adapted, dim=(0, 2, 3)), lengths.flatten())

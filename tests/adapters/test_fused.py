@@ -1,4 +1,4 @@
-"""Adapters of fused layers: joining parts and cutting a whole are exact."""
+"""Adapters of fused layers: joining and splitting are exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file of an adapter says about itself."""
+"""The header of adapter files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every family, kind and layout: what is written is read back, and programs accept it by the table of their names."""
+"""Every family, kind and layout: written files are read back, and other programs accept their names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def adapter_for(family: str, kind: str, preset: str = "attention+mlp", *, alpha:
     modules = {}
     own = family_spec(family).layers
     for component in names.shapes:
-        for layer in targets.chosen(names, component, cast(Any, preset), own) if component != "vae" else ():
+        for layer in targets.select_layers(names, component, cast(Any, preset), own) if component != "vae" else ():
             out, width, *window = names.weights[layer]
             match kind:
                 case "loha":

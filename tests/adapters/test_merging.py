@@ -1,4 +1,4 @@
-"""Adapters in a model's weights, and several in one."""
+"""Merging adapters into a model's weights, and several into one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ def test_what_is_not_finite_is_told_with_its_layer() -> None:
     large = AdapterModule("lora", pair, 1e30)
     flat = AdapterModule("lora", {name: torch.zeros_like(t) for name, t in pair.items()} | rows)
     for module in (large, flat):
-        with pytest.raises(WeightsError, match=r"unet\.a\.b: what the adapter makes of it") as caught:
+        with pytest.raises(
+            WeightsError, match=r"unet\.a\.b: the adapted weight has values that are not finite"
+        ) as caught:
             merging.merged("unet", {"a.b.weight": torch.zeros(3, 2)}, [(Adapter({layer: module}), 1.0)])
         assert caught.value.code == "E1403"
         with pytest.raises(WeightsError, match="not finite"):

@@ -1,4 +1,4 @@
-"""What an adapter makes of a layer's weight."""
+"""How an adapter changes a layer's weight."""
 
 from __future__ import annotations
 

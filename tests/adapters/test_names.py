@@ -1,4 +1,4 @@
-"""What files of adapters call the layers of a model."""
+"""Names of a model's layers in adapter files."""
 
 from __future__ import annotations
 

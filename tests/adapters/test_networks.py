@@ -1,4 +1,4 @@
-"""Adapters on networks that train."""
+"""Adapters attached to networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unet(bases: dict[str, Any]) -> Any:
 
 def shape_of(bases: dict[str, Any], method: Method, **others: Any) -> AdapterShape:
     patterns = ["mid_block.*.to_q", "mid_block.resnets.0.conv1", "up_blocks.2.*.conv_shortcut"]
-    layers = [layer.path for layer in targets.chosen(bases["sd"].names, "unet", patterns)]
+    layers = [layer.path for layer in targets.select_layers(bases["sd"].names, "unet", patterns)]
     return AdapterShape(method, layers, **({"rank": 2, "alpha": 6.0} | others))
 
 
@@ -50,7 +50,7 @@ def test_an_adapter_begins_without_effect_and_trains_alone(
     method: Method, bases: dict[str, Any], unet: nn.Module
 ) -> None:
     before = says(unet)
-    networks.put_on(unet, shape_of(bases, method))
+    networks.attach(unet, shape_of(bases, method))
     networks.set_initial(unet, "unet", seed=3)
     assert (says(unet) - before).abs().max() <= 1e-6 * before.abs().max()
     own = {id(each.parameter) for each in networks.trained(unet)}
@@ -63,7 +63,7 @@ def test_read_off_loaded_and_read_off_again_it_is_the_same(
     method: Method, bases: dict[str, Any], unet: nn.Module
 ) -> None:
     shape = shape_of(bases, method)
-    networks.put_on(unet, shape)
+    networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
     for each in networks.trained(unet):
         nn.init.normal_(each.parameter, generator=torch.Generator().manual_seed(len(each.path)))
@@ -100,7 +100,7 @@ def test_what_is_written_of_a_lokr_changes_weights_as_it_did_in_training(
     network = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1) if convolution else nn.Linear(32, 32))
     inputs, weight = drawn(2, 32, 5, 5) if convolution else drawn(2, 32), network[0].weight.detach().clone()
     shape = AdapterShape("lokr", ["0"], rank, 6.0, factor=factor, decompose_both=both)
-    networks.put_on(network, shape)
+    networks.attach(network, shape)
     networks.set_initial(network, "unet", seed=3)
     plain = network[0].base_layer(inputs)
     assert torch.equal(network(inputs), plain), "without effect at first"
@@ -148,7 +148,7 @@ def test_layers_of_any_form_are_trained_together_as_their_file_has_them(kind: An
         weights |= {"whole_w2": weights["lokr_auto"], "kernel": weights["lokr_conv"]}
     network = nn.ModuleDict({case: layer_with(weight) for case, weight in weights.items()})
     shape = networks.shape_of(modules)
-    networks.put_on(network, shape)
+    networks.attach(network, shape)
     networks.load(network, modules)
     for case, module in read_off(network, shape).items():
         assert module.tensors.keys() == modules[case].tensors.keys()
@@ -172,7 +172,7 @@ def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> N
     first = {}
     for both in (True, False):
         network = nn.Sequential(nn.Linear(1024, 1024))
-        networks.put_on(network, AdapterShape("lokr", ["0"], 8, decompose_both=both))
+        networks.attach(network, AdapterShape("lokr", ["0"], 8, decompose_both=both))
         networks.set_initial(network, "unet", seed=3)
         own = {each.leaf: each.parameter.detach() for each in networks.trained(network)}
         first[both] = own["lokr_w1_a"] @ own["lokr_w1_b"] if both else own["lokr_w1"]
@@ -181,7 +181,7 @@ def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> N
 
 def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
-    networks.put_on(unet, shape)
+    networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
     first = {(t.path, t.leaf): t.parameter.detach().clone() for t in networks.trained(unet)}
     torch.randn(10)
@@ -195,7 +195,7 @@ def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], une
 
 @pytest.mark.parametrize("init", ["kaiming", "gaussian"])
 def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
-    networks.put_on(unet, shape_of(bases, "lora", rank=8))
+    networks.attach(unet, shape_of(bases, "lora", rank=8))
     networks.set_initial(unet, "unet", seed=3, init=init)
     for each in networks.trained(unet):
         if each.leaf == "lora_up.weight":
@@ -210,7 +210,7 @@ def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], 
 
 def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "dora")
-    networks.put_on(unet, shape)
+    networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
     for path, module in read_off(unet, shape).items():
         weight = bases["sd"].weights["unet"][f"{path}.weight"]
@@ -220,7 +220,7 @@ def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn
 def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], unet: nn.Module) -> None:
     plain = shape_of(bases, "lora")
     shape = shape_of(bases, "lora", ranks={plain.layers[0]: 5}, alphas={plain.layers[1]: 1.0}, alpha=None)
-    networks.put_on(unet, shape)
+    networks.attach(unet, shape)
     modules = read_off(unet, shape)
     assert (modules[plain.layers[0]].rank, modules[plain.layers[0]].scale) == (5, 1.0)
     assert (modules[plain.layers[1]].rank, modules[plain.layers[1]].scale) == (2, 0.5)
@@ -230,18 +230,18 @@ def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], un
 
 def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
-    networks.put_on(unet, shape)
+    networks.attach(unet, shape)
     modules = read_off(unet, shape)
     first = min(modules)
     torn = {first: modules[first].to(torch.float64)} | {path: m for path, m in modules.items() if path != first}
     networks.load(unet, torn)  # another type is no other adapter
-    with pytest.raises(WeightsError, match=r"differs from the one asked for in \d+ tensors, the first mid_block"):
+    with pytest.raises(WeightsError, match=r"differs from the requested one in \d+ tensors, the first mid_block"):
         networks.load(unet, {path: m for path, m in modules.items() if path != first})
 
 
 def test_a_layer_that_is_not_there_is_named(unet: nn.Module) -> None:
     with pytest.raises(WeightsError, match=r"no layer mid_block\.attn"):
-        networks.put_on(unet, AdapterShape("lora", ["mid_block.attn"]))
+        networks.attach(unet, AdapterShape("lora", ["mid_block.attn"]))
 
 
 def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(
     kept = {name: tensor.clone() for name, tensor in small.named_buffers()}
     losses = {}
     for name, network in (("small", small), ("plain", unet)):
-        networks.put_on(network, AdapterShape(method, paths, 4))
+        networks.attach(network, AdapterShape(method, paths, 4))
         networks.set_initial(network, "unet", seed=3)
         moving = torch.optim.Adam([each.parameter for each in networks.trained(network)], lr=1e-2)
         draw = torch.Generator().manual_seed(0)

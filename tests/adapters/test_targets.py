@@ -1,4 +1,4 @@
-"""Which layers are adapted: presets held to what kohya's networks and diffusers' scripts take of full-size models."""
+"""Selecting layers: presets against kohya's networks and diffusers' scripts for full-size models."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def test_names_of_full_size_networks_are_those_of_kohyas(model: str) -> None:
     assert layout is not None
     names = LayerNames.of_stable(match_tensors.shapes_of(folder, layout))
     encoders = [component for component in names.shapes if component.startswith("text_encoder")]
-    text = [layer for each in encoders for layer in targets.chosen(names, each, "attention+mlp")]
+    text = [layer for each in encoders for layer in targets.select_layers(names, each, "attention+mlp")]
     record = COUNTS[RECORD_OF[model]]
     for preset, case in (("attention+mlp", RECORD_OF[model]), ("all", RECORD_OF[model] + "_conv")):
-        layers = [*targets.chosen(names, "unet", preset), *text]  # type: ignore[arg-type]
+        layers = [*targets.select_layers(names, "unet", preset), *text]  # type: ignore[arg-type]
         flat = "\n".join(sorted(names.kohya[layer] for layer in layers))
         assert len(layers) == COUNTS[case]["unet_modules"] + COUNTS[case]["text_modules"]
         assert hashlib.sha256(flat.encode()).hexdigest() == COUNTS[case]["names_sha256"]
-    assert len(targets.chosen(names, "unet", "attention")) == record.get("peft_attention_modules", 560)
-    assert len(targets.chosen(names, "unet", "all-linear")) > record["unet_modules"] * 0.7
+    assert len(targets.select_layers(names, "unet", "attention")) == record.get("peft_attention_modules", 560)
+    assert len(targets.select_layers(names, "unet", "all-linear")) > record["unet_modules"] * 0.7
 
 
 def test_patterns_choose_by_name(bases: dict[str, Any]) -> None:
     names: LayerNames = bases["sd"].names
-    layers = targets.chosen(names, "unet", ["mid_block.*.to_q", "conv_in"])
+    layers = targets.select_layers(names, "unet", ["mid_block.*.to_q", "conv_in"])
     assert {layer.path.rpartition(".")[2] for layer in layers} == {"to_q", "conv_in"}
 
 
@@ -49,7 +49,7 @@ def test_a_family_adds_what_its_own_layers_are_called() -> None:
     own = {"attention": r".*\.mix", "mlp": r".*\.squash", "outer": r"door\..*"}
 
     def paths(preset: targets.Preset, own: dict[str, str]) -> list[str]:
-        return [layer.path for layer in targets.chosen(names, "net", preset, own)]
+        return [layer.path for layer in targets.select_layers(names, "net", preset, own)]
 
     assert paths("attention", own) == ["a.to_q", "a.mix"]
     assert paths("attention+mlp", own) == ["a.to_q", "a.mix", "b.squash"] == paths("all-linear", own)
@@ -59,6 +59,6 @@ def test_a_family_adds_what_its_own_layers_are_called() -> None:
 
 def test_a_pattern_that_fits_nothing_is_an_error(bases: dict[str, Any]) -> None:
     path = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_w"
-    with pytest.raises(WeightsError, match=r"no layer of unet is called .*did you mean .*attn1\.to_") as caught:
-        targets.chosen(bases["sd"].names, "unet", [path])
+    with pytest.raises(WeightsError, match=r"no layer of unet matches .*did you mean .*attn1\.to_") as caught:
+        targets.select_layers(bases["sd"].names, "unet", [path])
     assert caught.value.code == "E1437"

@@ -1,4 +1,4 @@
-"""The adapter that a run trains: its layers and ranks, its names, and what is written of it."""
+"""The adapter that a run trains: its layers and ranks, its parameter names, and its file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files:
 
 
 @pytest.mark.parametrize(
-    ("targets", "sentence"), [(["*nowhere*"], "nowhere"), (["denoiser/attention"], "takes no layer of text_encoder")]
+    ("targets", "sentence"), [(["*nowhere*"], "nowhere"), (["denoiser/attention"], "matches no layer of text_encoder")]
 )
 def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: list[str], sentence: str) -> None:
     with pytest.raises(WeightsError, match=sentence) as caught:
@@ -66,14 +66,14 @@ def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: lis
     [
         (
             {"targets": ["text_encoder/attention"]},
-            "add text_encoder to model.train, or leave text_encoder/attention out",
+            "add text_encoder to model.train, or remove text_encoder/attention",
         ),
         ({"targets": ["denoser/attention"]}, "write denoiser/attention"),
         ({"targets": ["attentoin"]}, "did you mean attention?"),
-        ({"rank_pattern": {"*attn9*": 3}}, r"rank_pattern: no layer that gets an adapter is called '\*attn9\*'"),
-        ({"rank_pattern": {"*conv1": 3}}, "rank_pattern: no layer that gets an adapter is called"),
-        ({"alpha_pattern": {"*to_q": 3, "denoiser/mid_blok*": 1}}, "alpha_pattern: no layer that gets an adapter"),
-        ({"alpha_pattern": {"text_encoder/*": 3}}, "alpha_pattern: text_encoder/.* is about text_encoder"),
+        ({"rank_pattern": {"*attn9*": 3}}, r"rank_pattern: no layer with an adapter matches '\*attn9\*'"),
+        ({"rank_pattern": {"*conv1": 3}}, "rank_pattern: no layer with an adapter matches"),
+        ({"alpha_pattern": {"*to_q": 3, "denoiser/mid_blok*": 1}}, "alpha_pattern: no layer with an adapter"),
+        ({"alpha_pattern": {"text_encoder/*": 3}}, "alpha_pattern: text_encoder/.* is for text_encoder"),
     ],
 )
 def test_words_that_no_layer_answers_to_are_refused(
@@ -145,11 +145,11 @@ def test_training_goes_on_from_files_of_others_as_they_are(record: str) -> None:
     trained = TrainedAdapter.of(settings, opened)
     parameters = trained.put_on(dict(Family.load(opened).parts()))
     written = trained.as_file({name: p.detach() for name, p in parameters.items()})
-    assert trained.begun is not None
-    assert written.modules.keys() == trained.begun.modules.keys()
+    assert trained.initial is not None
+    assert written.modules.keys() == trained.initial.modules.keys()
     for layer, module in written.modules.items():
         weight = torch.randn(trained.names.weights[layer], generator=torch.Generator().manual_seed(0))
-        torch.testing.assert_close(module.adapted(weight), trained.begun.modules[layer].adapted(weight))
+        torch.testing.assert_close(module.adapted(weight), trained.initial.modules[layer].adapted(weight))
 
 
 MATRIX = LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn1.to_q")
@@ -164,9 +164,9 @@ def module(kind: Any, **shapes: tuple[int, ...]) -> AdapterModule:
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("magnitudes", r"attn1\.to_q is a LoKr with the magnitudes of a DoRA"),
-        ("window", r"conv1 is a LoRA of a convolution in three factors"),
-        ("columns", r"attn1\.to_q is a DoRA with the lengths of columns"),
+        ("magnitudes", r"attn1\.to_q is a LoKr with DoRA magnitudes"),
+        ("window", r"conv1 is a convolution's LoRA with three factors"),
+        ("columns", r"attn1\.to_q is a DoRA with magnitudes of columns"),
         ("mixed", r"layers of several kinds \(loha, lora\), which cannot be trained together"),
     ],
 )

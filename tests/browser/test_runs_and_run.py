@@ -317,7 +317,7 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
         look = looking(board, width=360)
         for path, words in (
             ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
-            ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "put them there"),
+            ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "add images"),
             ("/data?folder=0/pictures&text=zebra", "No sample matches these filters"),
             ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),
         ):  # fmt: skip

@@ -99,7 +99,6 @@ LEFT_OUT = {
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 @pytest.mark.timeout(2400)
 def test_the_suite_passes_without_any_folder(tmp_path: Path) -> None:
     """The default run of all other tests, after the generated pages are written for what is left. One process, since

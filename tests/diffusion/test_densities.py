@@ -1,4 +1,4 @@
-"""Densities of σ against what diffusers and other trainers make of the same numbers; draws by address."""
+"""Densities of σ against diffusers and other trainers, from the same random numbers; draws by address."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def at_quantiles(settings: FlowSettings, quantiles: NDArray[np.float64]) -> NDAr
     even numbers, which falls and rises again where the scale is large."""
     if settings.density in ("logit-normal", "sigmoid", "log-snr"):
         normals = torch.special.ndtri(torch.from_numpy(quantiles)).numpy()
-        return densities.of_normals(settings, -normals if settings.density == "log-snr" else normals)
-    return densities.of_evens(settings, quantiles)
+        return densities.from_normals(settings, -normals if settings.density == "log-snr" else normals)
+    return densities.from_uniforms(settings, quantiles)
 
 
 def settings_of(name: str) -> FlowSettings:
@@ -61,7 +61,7 @@ def test_quantiles_are_the_recorded_ones(records: dict[str, Tensor]) -> None:
             if len(name.split("_")) > 2:
                 _, _, how, number = name.split("_")
                 shift = float(number) if how == "shift" else float(np.exp(float(number)))
-                ours = flow.shifted(torch.from_numpy(ours), shift).numpy()
+                ours = flow.shift_sigma(torch.from_numpy(ours), shift).numpy()
         np.testing.assert_allclose(ours, recorded.numpy(), rtol=1e-12, atol=1e-12, err_msg=name)
     assert seen == 22
 
@@ -72,9 +72,9 @@ def test_numbers_become_what_the_library_draws_of_them(records: dict[str, Tensor
         numbers, theirs = records[key].double().numpy(), records[f"drawn.{name}.u"].double().numpy()
         normal = FlowSettings(density="logit-normal")  # mean and deviation are in the recorded numbers
         ours = (
-            densities.of_normals(normal, -numbers)
+            densities.from_normals(normal, -numbers)
             if key.endswith("normal")
-            else densities.of_evens(settings_of(name), numbers)
+            else densities.from_uniforms(settings_of(name), numbers)
         )
         np.testing.assert_allclose(1 - ours, theirs, rtol=1e-5, atol=1e-6, err_msg=name)
 
@@ -82,7 +82,7 @@ def test_numbers_become_what_the_library_draws_of_them(records: dict[str, Tensor
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 def test_the_table_is_looked_up_as_diffusers_scripts_do(records: dict[str, Tensor], shift: float) -> None:
     u = records["quantiles"].numpy()
-    sigma = flow.shifted(torch.from_numpy(flow.on_table(1 - u)).float(), shift)
+    sigma = flow.shift_sigma(torch.from_numpy(flow.round_to_table(1 - u)).float(), shift)
     torch.testing.assert_close(sigma, records[f"indexed.shift_{shift}.sigmas"], rtol=1e-6, atol=0)
     torch.testing.assert_close(sigma * 1000, records[f"indexed.shift_{shift}.timesteps"], rtol=1e-6, atol=0)
 

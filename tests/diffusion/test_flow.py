@@ -1,4 +1,4 @@
-"""Straight paths as schedules, against diffusers' tables: what is trained, what is drawn, μ by tokens and steps."""
+"""Flow-matching schedules against diffusers' tables: training, sampling, μ by tokens and steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def of(**config: Any) -> FlowSchedule:
 @pytest.mark.parametrize("shift", [1.0, 1.15, 3.0, 5.0, 6.0])
 def test_the_table_is_the_schedulers(tables: dict[str, Tensor], shift: float) -> None:
     plain = torch.arange(1000, 0, -1) / 1000
-    torch.testing.assert_close(flow.shifted(plain, shift), tables[f"train.shift_{shift}.sigmas"], rtol=1e-6, atol=0)
+    torch.testing.assert_close(flow.shift_sigma(plain, shift), tables[f"train.shift_{shift}.sigmas"], rtol=1e-6, atol=0)
     schedule = of(shift=shift)
     signal = (1 - tables[f"train.shift_{shift}.sigmas"].double().flip(0)).square()
     noise = tables[f"train.shift_{shift}.sigmas"].double().flip(0).square()
@@ -48,8 +48,8 @@ def test_the_table_is_the_schedulers(tables: dict[str, Tensor], shift: float) ->
 def test_unshifted_is_the_way_back() -> None:
     for shift in (0.5, 1.0, 3.0, 6.0):
         for sigma in (0.0, 0.1, 0.875, 1.0):
-            there = float(flow.shifted(torch.tensor(sigma, dtype=torch.float64), shift))
-            assert flow.unshifted(there, shift) == pytest.approx(sigma, abs=1e-12)
+            there = float(flow.shift_sigma(torch.tensor(sigma, dtype=torch.float64), shift))
+            assert flow.unshift_sigma(there, shift) == pytest.approx(sigma, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -1,4 +1,4 @@
-"""The objective of straight paths: what is shown and told, shifts, limits, weights, and draws that no batch changes."""
+"""The flow-matching objective: inputs, shifts, limits, weights, and draws that do not depend on the batch."""
 
 from __future__ import annotations
 

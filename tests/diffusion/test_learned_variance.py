@@ -1,4 +1,4 @@
-"""A denoiser that learns its variance: what must hold of the terms, what weighs them, what is refused."""
+"""Learned variance: properties of the terms, their weights, unsupported settings."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def test_a_mask_of_ones_says_what_no_mask_says(record: dict[str, Tensor]) -> Non
 
 def test_tables_are_open_sora_plans_in_float32(record: dict[str, Tensor]) -> None:
     for ours, name in (
-        (POSTERIOR.log_least, "posterior_log_variance_clipped"),
+        (POSTERIOR.log_min, "posterior_log_variance_clipped"),
         (POSTERIOR.share_x_0, "posterior_mean_coef1"),
         (POSTERIOR.share_x_t, "posterior_mean_coef2"),
     ):
         torch.testing.assert_close(ours.double(), record[f"table.{name}"], rtol=3e-7, atol=0)
-    torch.testing.assert_close(POSTERIOR.log_most.double(), record["table.betas"].log(), rtol=3e-7, atol=0)
+    torch.testing.assert_close(POSTERIOR.log_max.double(), record["table.betas"].log(), rtol=3e-7, atol=0)
 
 
 def test_the_true_noise_means_the_true_latents_and_leaves_nothing_to_say_with_the_true_variance() -> None:
@@ -143,10 +143,10 @@ def test_the_true_noise_means_the_true_latents_and_leaves_nothing_to_say_with_th
 def test_v_places_the_variance_between_its_bounds() -> None:
     t = torch.tensor([1, 10, 300, 999])
     at = [POSTERIOR.log_variance(torch.full(SHAPE, v), t)[:, 0, 0, 0, 0] for v in (-1.0, 0.0, 1.0)]
-    torch.testing.assert_close(at[0], POSTERIOR.log_least[t])
-    torch.testing.assert_close(at[1], (POSTERIOR.log_least[t] + POSTERIOR.log_most[t]) / 2)
+    torch.testing.assert_close(at[0], POSTERIOR.log_min[t])
+    torch.testing.assert_close(at[1], (POSTERIOR.log_min[t] + POSTERIOR.log_max[t]) / 2)
     torch.testing.assert_close(at[2], SCHEDULE.betas()[t].log())
-    assert POSTERIOR.log_least[0] == POSTERIOR.log_least[1]
+    assert POSTERIOR.log_min[0] == POSTERIOR.log_min[1]
 
 
 def test_bins_of_a_normal_distribution_share_all_of_it() -> None:
@@ -177,4 +177,4 @@ def test_nothing_is_read_back_from_the_device() -> None:
     x = torch.empty(SHAPE, device="meta")
     t = torch.empty(4, dtype=torch.int64, device="meta")
     assert moved.variational_bits(moved.x_0(x, x, t), x, x, x, t).shape == SHAPE
-    assert POSTERIOR.log_most.device.type == "cpu"
+    assert POSTERIOR.log_max.device.type == "cpu"

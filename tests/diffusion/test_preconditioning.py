@@ -1,4 +1,4 @@
-"""Factors of networks in σ; recorded numbers are in tests/parity."""
+"""Scaling of networks parameterized by σ; recorded values are in tests/parity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_an_unscaled_network_that_says_the_noise_gives_the_latents_back() -> Non
     x_sigma = x_0 + SIGMA[:, None] * eps
     factors = preconditioning.scaling("epsilon-unscaled", SIGMA)
     assert torch.equal(factors.c_in, torch.ones(4))
-    torch.testing.assert_close(preconditioning.denoised(eps, x_sigma, factors), x_0, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(preconditioning.denoise(eps, x_sigma, factors), x_0, rtol=1e-4, atol=2e-5)
 
 
 def test_sigmas_of_sampling_fall_to_nothing() -> None:

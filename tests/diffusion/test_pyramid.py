@@ -39,7 +39,7 @@ def test_levels_shrink_as_everydreams(case: dict[str, Any]) -> None:
 def test_the_same_draws_make_everydreams_noise(case: dict[str, Any]) -> None:
     tensors = load_file(RECORDS / "pyramid_noise.safetensors")
     base, *levels = (tensors[f"{case['key']}.draw{level:02d}"] for level in range(case["levels"] + 1))
-    result = pyramid.mixed(base, levels, case["discount"])
+    result = pyramid.add_levels(base, levels, case["discount"])
     # EveryDream2's deviation is that of the whole batch
     torch.testing.assert_close(result / result.std(), tensors[f"{case['key']}.result"], rtol=1e-6, atol=4e-6)
 
@@ -48,7 +48,7 @@ def test_enlarging_is_torchs_bilinear_interpolation() -> None:
     small = torch.from_numpy(np.random.Generator(np.random.Philox(key=1)).normal(size=(2, 3, 5, 1)).astype(np.float32))
     for height, width in ((5, 1), (13, 7), (64, 2)):
         expected = torch.nn.functional.interpolate(small, (height, width), mode="bilinear", align_corners=False)
-        result = pyramid.mixed(torch.zeros(2, 3, height, width), [small], 0.9)
+        result = pyramid.add_levels(torch.zeros(2, 3, height, width), [small], 0.9)
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -56,7 +56,7 @@ def test_each_sample_has_unit_deviation_of_its_own() -> None:
     built = noise_of(3, 0.8)
     torch.testing.assert_close(built.flatten(1).std(1), torch.ones(3), rtol=1e-5, atol=0)
     loud = torch.cat((built[:1] * 9, built[1:]))
-    torch.testing.assert_close(pyramid.of_unit_deviation(loud)[0], built[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(pyramid.normalize_deviation(loud)[0], built[0], rtol=1e-5, atol=1e-6)
 
 
 def test_pyramid_noise_depends_on_no_split() -> None:

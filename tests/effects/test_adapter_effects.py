@@ -94,7 +94,7 @@ def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
 
 @pytest.mark.parametrize(
     ("targets", "sentence"),
-    [("['*attn9*']", "no layer of unet is called"), ("['denoiser/attention']", "takes no layer of text_encoder")],
+    [("['*attn9*']", "no layer of unet matches"), ("['denoiser/attention']", "matches no layer of text_encoder")],
 )
 def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
     both = {"model__train": "[denoiser, text_encoder]", "data__cache__text": False}
@@ -246,7 +246,7 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
     for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)
     assert "adapter" in second.job.host.identity.parts, "another file would be another run"
-    with pytest.raises(WeightsError, match=r"is of kind lora, and model\.adapter\.kind is dora") as caught:
+    with pytest.raises(WeightsError, match=r"is of kind lora, but model\.adapter\.kind is dora") as caught:
         prepare(model__adapter__path=file, model__adapter__kind="dora")
     assert caught.value.code == "E1440"
 

@@ -134,9 +134,7 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     (sample,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
     assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
-    assert reasons(report.left_out) == {
-        "short.mp4": "too short: 0.30 s, and 0.90 s are needed (3 frames at 2.5 a second)"
-    }
+    assert reasons(report.left_out) == {"short.mp4": "too short: 0.30 s, but 0.90 s are needed (3 frames at 2.5 fps)"}
     assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 
@@ -161,7 +159,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
     path = listed("a.mp4", "short.mp4")
     fed = feed(path, **SQUARE, clips__frames=5)
     assert fed.report.used == 1
-    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are needed"}
+    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, but 5 are needed"}
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
@@ -222,7 +220,7 @@ def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, film
     of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
     assert captions == {f"picture {number}" for number in range(5)}
-    with refused("E1291", r"2 pictures, and data\.clips\.images=3"):
+    with refused("E1291", r"2 images, but data\.clips\.images=3"):
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 

@@ -258,7 +258,7 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     broken_inside(folder / "001.png")
     data_set = feed(folder, verify="on_first_use")
     assert len(data_set.catalogue) == 3
-    with refused("E1831", r"'001\.png' is damaged.*data\.verify=on_start"):
+    with refused("E1831", r"'001\.png' is corrupt.*data\.verify=on_start"):
         data_set.batches()
     decoded = feed(folder, verify="on_start")
     assert len(decoded.catalogue) == 2
@@ -270,7 +270,7 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
 def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
     feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._regular
+    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._open_regular
 
     def hanging(path: Path, most: int | None) -> Any:
         if path.name == "001.png":
@@ -279,7 +279,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 
     monkeypatch.setattr(patience, "_GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
-    monkeypatch.setattr(decoding, "_regular", hanging)
+    monkeypatch.setattr(decoding, "_open_regular", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
         feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")

@@ -225,7 +225,7 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
         f"model.{name}.first_frame_prob=0.25",
     )
     if name == "wan":
-        with pytest.raises(WeightsError, match=r"leave out model\.wan\.first_frame") as caught:
+        with pytest.raises(WeightsError, match=r"remove model\.wan\.first_frame") as caught:
             files(*words).require_trainable()
         assert caught.value.code == "E1480"
         edit(path / "model_index.json", expand_timesteps=True)
@@ -304,7 +304,7 @@ def test_klein_reads_the_layers_that_are_named() -> None:
     width = plain.shape[-1] // 3
     assert not torch.equal(plain[..., :width], other[..., :width])
     assert torch.equal(plain[..., width:], other[..., width:])
-    with pytest.raises(WeightsError, match="names layer 99") as caught:
+    with pytest.raises(WeightsError, match="has layer 99") as caught:
         files(*named, "model.flux2.text_layers=[1, 2, 99]").text_identity()
     assert caught.value.code == "E1093"
 

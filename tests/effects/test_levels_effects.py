@@ -104,7 +104,7 @@ def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> N
     assert edm.timesteps[0] == 999, "80 is above the schedule's highest level, which is the nearest one"
     assert "sigmas" not in usual.facts
     assert (karras.facts["sigmas"], edm.facts["sigmas"]) == ("karras", "edm")
-    with pytest.raises(RecipeError, match=r"pndm visits .* sample.sigmas=karras takes one of ddim, euler") as caught:
+    with pytest.raises(RecipeError, match=r"pndm visits .* sample.sigmas=karras needs one of ddim, euler") as caught:
         draw("sample.sigmas=karras", "--solver=pndm")
     assert caught.value.code == "E1070"
 

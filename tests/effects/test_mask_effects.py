@@ -53,7 +53,7 @@ def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, no
     without = feed(folder, captions__missing="empty")
     assert without.batches()[0].mask is None
     [(_, note)] = without.report.notes
-    assert note.startswith("2 files called NAME-masklabel.png: trained as pictures")
+    assert note.startswith("2 files called NAME-masklabel.png: trained as images")
 
 
 # breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
@@ -82,7 +82,7 @@ def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, nois
     fed = feed(*folders, mask__source="files", mask__path=list(map(str, masks)))
     shades = {key: int(mask.max()) for b in fed.batches() for key, mask in zip(b.keys, b.mask, strict=True)}
     assert shades == {"0/000.png": 10, "0/001.png": 10, "1/000.png": 20, "1/001.png": 20}
-    assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask of no picture"]
+    assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask without an image"]
     shutil.rmtree(masks[1])
     both = feed(*folders, mask__source="files", mask__path=str(masks[0]))
     assert {int(mask.max()) for b in both.batches() for mask in b.mask} == {10}
@@ -150,20 +150,20 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
 
     beside, named = {"mask__source": "files"}, {"mask__source": "files", "mask__path": str(tmp_path / "masks")}
     assert refused(mask__source="alpha")[0] == "E1475"
-    assert "no picture NAME has a mask (NAME-masklabel.png beside it)" in refused(**beside)[1]
+    assert "no image NAME has a mask (NAME-masklabel.png next to it)" in refused(**beside)[1]
     said = refused(**named)[1]
-    assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; it names the folder of masks"
+    assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; set it to the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
-    assert "no file there has the name of a picture" in refused(**named)[1]
+    assert "no file there has the name of an image" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)
     code, message = refused(**beside)
     assert code == "E1476"
-    assert "000-masklabel.png is 32×40, its picture 32×32" in message
+    assert "000-masklabel.png is 32×40, its image 32×32" in message
     (folder / "000-masklabel.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
     assert refused(**beside)[0] == "E1477"
     grey(tmp_path / "masks" / "000.png", (32, 32), 0)
     grey(tmp_path / "masks" / "000-masklabel.png", (32, 32), 0)
-    assert "are masks of one picture" in refused(**named)[1]
+    assert "are masks of one image" in refused(**named)[1]
     clips = "data.format=videofolder"
     assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
     both = ("data.clips.images=2", "data.clips.images_from=clips")
@@ -290,15 +290,15 @@ def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tm
     report = feed(folder, format="metadata", mask__source="files").report
     assert sorted(reason for _, reason in report.skipped) == [
         "its mask 'gone.png': no such file below the folder of the table",
-        "its mask is a number (3), not the name of a file",
+        "its mask is a number (3), not a file name",
     ]
     table(folder, row("000.png") | {"mask": "../000.png"})
     with pytest.raises(DatasetError, match="outside the folder of the table"):
         feed(folder, format="metadata", mask__source="files")
     write(tmp_path / "p" / "train.parquet", {"image": pictures(1), "text": ["one"], "mask": [3]})
-    with pytest.raises(DatasetError, match="the column 'mask' holds int64"):
+    with pytest.raises(DatasetError, match="the column 'mask' contains int64"):
         feed(tmp_path / "p", format="metadata", mask__source="files")
     assert feed(tmp_path / "p", format="metadata").catalogue.overrides.mask_digest is None
     shard(tmp_path / "s" / "a.tar", ("a.png", png(1)), ("a.txt", "a"), ("a.mask.png", png(1)), ("a.mask.jpg", png(1)))
-    with pytest.raises(DatasetError, match="are masks of one key"):
+    with pytest.raises(DatasetError, match="are masks with the same key"):
         feed(tmp_path / "s", format="webdataset", mask__source="files")

@@ -127,7 +127,7 @@ def test_warmup_rises_from_rest(prepare: Prepare) -> None:
     assert rates == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
 
 
-# breaks if a case of lr._height were another curve
+# breaks if a case of lr._decay_factor were another curve
 @pytest.mark.effect("optim.schedule.kind")
 @pytest.mark.parametrize(
     ("kind", "at_25", "at_75"),

@@ -41,7 +41,7 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
     factors = preconditioning.scaling(kind, sigma)
     x_sigma = x_0 + sigma.view(2, 1, 1, 1) * noised.noise
     torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
-    clean = preconditioning.denoised(ready.objective.target(noised), x_sigma, factors)
+    clean = preconditioning.denoise(ready.objective.target(noised), x_sigma, factors)
     torch.testing.assert_close(clean, x_0, rtol=1e-4, atol=1e-4)
     model_t = times if kind == "epsilon-unscaled" else 0.25 * sigma.log()
     torch.testing.assert_close(noised.model_t, model_t)
@@ -52,7 +52,7 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
         "v-edm": {"prediction_type": "v_prediction", "timestep_type": "continuous", "sigma_data": None},
         "epsilon-unscaled": {"prediction_type": "epsilon-unscaled", "timestep_type": None, "sigma_data": None},
     }[kind]
-    with pytest.raises(RecipeError, match=r"zero_terminal_snr.*thinks in σ"):
+    with pytest.raises(RecipeError, match=r"zero_terminal_snr.*parameterized by σ"):
         prepare(model__prediction=kind, objective__zero_terminal_snr=True)
 
 
@@ -102,7 +102,7 @@ def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
                                    torch.tensor(0.0))  # fmt: skip
     assert scheduler_of(ready)["timestep_type"] == "continuous"
     with pytest.raises(
-        RecipeError, match=r"objective.time_input is log-sigma.*predicts epsilon; write objective.time_input=auto"
+        RecipeError, match=r"objective.time_input=log-sigma.*predicts epsilon; write objective.time_input=auto"
     ):
         prepare(objective__time_input="log-sigma")
 

@@ -81,13 +81,13 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
     assert all(torch.equal(small[name], full[name]) for name in small)
     [note] = [note for note in less.notes if "model.depth" in note]
     layers = {name.partition(".transformer_blocks.1.")[0] + ".transformer_blocks.1" for name in lost}
-    assert note.startswith(f"denoiser: model.depth leaves out {len(layers)} transformer layers: ")
+    assert note.startswith(f"denoiser: model.depth removes {len(layers)} transformer layers: ")
     assert all(layer in note for layer in layers)
     same = Family.of(ModelSettings(family="sdxl", path=sdxl_folder, depth=(1, 2)), only=["denoiser"])
     assert not [note for note in same.notes if "model.depth" in note], "a depth that is the files' own leaves out none"
     assert fingerprints(recipe.model, "denoiser") != fingerprints(whole_settings(sdxl_folder), "denoiser")
     for depth in ((1, 9), (1,), (1, 0)):
-        with pytest.raises(WeightsError, match=r"does not fit a denoiser of \[1, 2\]"):
+        with pytest.raises(WeightsError, match=r"does not fit a denoiser with \[1, 2\]"):
             Family.of(ModelSettings(family="sdxl", path=sdxl_folder, depth=depth), only=["denoiser"])
 
 

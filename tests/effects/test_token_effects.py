@@ -92,6 +92,6 @@ def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
     text = f'schema: 1\nmodel:\n  family: flux\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
     recipe = read_text(text).recipe
     flux: Any = SimpleNamespace(spec=family_spec("flux"))
-    with pytest.raises(RecipeError, match="takes no new words, sd and sdxl do") as caught:
+    with pytest.raises(RecipeError, match="does not support learned tokens, only sd and sdxl do") as caught:
         new_words.add_to(flux, recipe.model)
     assert caught.value.code == "E1473"

@@ -418,7 +418,7 @@ def test_wandb_that_fails_or_is_missing_is_said_in_a_sentence(prepare: Any, monk
     sentences: list[str] = []
     object.__setattr__(ready.trainer.host, "say", sentences.append)
     ready.trainer.run()
-    assert len([line for line in sentences if "Weights & Biases takes nothing (no API key)" in line]) == 1
+    assert len([line for line in sentences if "Weights & Biases rejected the data (no API key)" in line]) == 1
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(RecipeError, match="is not installed") as caught:
         prepare(run__steps=2, run__wandb__mode="online", **COMMON)

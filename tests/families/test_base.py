@@ -1,4 +1,4 @@
-"""What holds for every family: parts are loaded as they are asked for, in float32, and draw nothing."""
+"""Every family loads only the requested parts, in float32, without drawing random numbers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.cli import main
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
 from mezzotint.settings.families.base import family_spec, specs
 from mezzotint.settings.reading.read import located, read_text
 from mezzotint.settings.sections.model import ModelSettings
@@ -107,11 +107,11 @@ def test_presets_take_what_stands_in_attention_blocks(name: str) -> None:
     names = LayerNames(files_of(name).of(settings_of(name)).trainable_shapes())
     layers = [layer.path for layer in names.weights]
     own = family_spec(name).layers
-    both = {layer.path for layer in targets.chosen(names, "transformer", "attention+mlp", own)}
+    both = {layer.path for layer in targets.select_layers(names, "transformer", "attention+mlp", own)}
     assert both == {path for path in layers if re.fullmatch(OF_BLOCKS[name], path)}
-    attention = {layer.path for layer in targets.chosen(names, "transformer", "attention", own)}
+    attention = {layer.path for layer in targets.select_layers(names, "transformer", "attention", own)}
     assert attention == {path for path in both if re.search(r"\.(to_|add_)", path)}
-    every = {layer.path for layer in targets.chosen(names, "transformer", "all-linear", own)}
+    every = {layer.path for layer in targets.select_layers(names, "transformer", "all-linear", own)}
     assert both <= every
     assert all(re.match(r"\w+\.\d+\.", path) for path in every)
 
@@ -130,10 +130,10 @@ def test_layers_of_clip_are_called_apart_from_the_denoisers(name: str) -> None:
 
 def test_packing_keeps_its_order() -> None:
     x = torch.arange(2 * 3 * 4 * 6.0).reshape(2, 3, 4, 6)
-    tokens = packed(x)
+    tokens = pack_latents(x)
     assert tokens.shape == (2, 6, 12)
     assert tokens[0, 1].tolist() == [x[0, c, r, k].item() for c in range(3) for r in (0, 1) for k in (2, 3)]
-    assert torch.equal(unpacked(tokens, 4, 6), x)
+    assert torch.equal(unpack_latents(tokens, 4, 6), x)
 
 
 def refusal(run: Any, code: str) -> str:
@@ -155,7 +155,7 @@ def test_a_folder_of_another_family_is_named(name: str) -> None:
 def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
     shutil.rmtree(folder / part)
-    assert f"lacks {part}/; fetch the whole model" in refusal(
+    assert f"lacks {part}/; download the complete model" in refusal(
         lambda: files_of(name).of(settings_of(name, folder)), "E1409"
     )
 
@@ -171,7 +171,7 @@ def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_pa
     source = settings_of(name).path
     folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("transformer")))
     said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
-    assert "lacks transformer/; fetch the whole model" in said
+    assert "lacks transformer/; download the complete model" in said
     assert kinds.family_at(folder) == name
     (folder / "transformer").mkdir()
     said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
@@ -185,7 +185,7 @@ def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_pa
         ("wan", "vae/config.json", "latents_mean", None, "lacks latents_mean"),
         ("sd3", "text_encoder/config.json", "projection_dim", "abc", "says what cannot be used"),
         ("z-image", "vae/config.json", "scaling_factor", "abc", "says what cannot be used"),
-        ("flux", "vae/config.json", "scaling_factor", -1, "says what cannot be used (-1.0 where a number"),
+        ("flux", "vae/config.json", "scaling_factor", -1, "says what cannot be used (expected a number above 0"),
     ],
 )
 def test_a_configuration_that_lacks_or_misstates_something_is_named(
@@ -364,7 +364,7 @@ def test_a_picture_is_a_clip_of_one_frame(name: str) -> None:
 
 def test_captions_of_wan_are_mended_as_its_pipeline_does() -> None:
     pipeline = importlib.import_module("diffusers.pipelines.wan.pipeline_wan")
-    ours = importlib.import_module("mezzotint.families.wan").mended
+    ours = importlib.import_module("mezzotint.families.wan").clean_caption
     for caption in ("  a  red\n circle ", "bread &amp; butter", "&amp;lt;b&amp;gt;", "schÃ¶n", ""):
         assert ours(caption) == pipeline.prompt_clean(caption)
 
@@ -438,7 +438,7 @@ def test_no_shared_source_names_the_family(name: str) -> None:
     spec, own = family_spec(name), name.replace("-", "_")
     words = [rf'"{re.escape(name)}"', rf"families\.{own}\b", re.escape(spec.networks["denoiser"].rpartition(".")[2])]
     source = ROOT / "src" / "mezzotint"
-    mine = {source / "families" / f"{own}.py", source / "recipe" / "families" / f"{own}.py"}
+    mine = {source / "families" / f"{own}.py", source / "settings" / "families" / f"{own}.py"}
     for path in source.rglob("*.py"):
         if path not in mine and "compat" not in path.parts:
             text = path.read_text(encoding="utf-8")

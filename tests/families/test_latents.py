@@ -1,4 +1,4 @@
-"""Clean latents: as cached, or drawn from moments by address; stills behind the frames."""
+"""Clean latents: cached, or drawn from moments by address; images joined after the frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Family sd: the numbers of the stock libraries, only what is asked for is loaded, other models are refused by name."""
+"""Family sd: the same numbers as diffusers, only requested parts are loaded, other models are rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Family sdxl: the stock pipeline's numbers, sizes in their order, the crop that is drawn, refusals by name."""
+"""Family sdxl: the same numbers as diffusers' pipeline, the order of sizes, the crop, other models rejected by name."""
 
 from __future__ import annotations
 
@@ -384,6 +384,6 @@ def test_a_refiners_configurations_do_not_open_a_base_models_file(
     tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     save_file(in_one_file(layout.LAYOUT, folder, tensors), tmp_path / "model.safetensors")
     settings = ModelSettings(family="sdxl", path=tmp_path / "model.safetensors", config=refiner_folder)
-    with pytest.raises(WeightsError, match=r"configurations in .* are of another model") as caught:
+    with pytest.raises(WeightsError, match=r"configurations in .* are for another model") as caught:
         load_model(Family, settings)
     assert caught.value.code == "E1414"

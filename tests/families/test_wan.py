@@ -1,4 +1,4 @@
-"""Wan 2.2 A14B, of two denoisers, each on its side of a level of noise; and what of Wan stays float32."""
+"""Wan 2.2 A14B: two denoisers, each for its range of noise levels; and the layers of Wan that stay in float32."""
 
 from __future__ import annotations
 

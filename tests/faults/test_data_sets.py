@@ -111,7 +111,7 @@ def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_
         return np.diff(epoch.starts).tolist()
 
     assert [sizes(remainder) for remainder in ("short", "fill", "repeat")] == [[count], [5], [5]]
-    with refused("E1207", rf"{count} samples make no batch of 5 with data\.remainder=drop; set .*short") as caught:
+    with refused("E1207", rf"{count} samples do not fill a batch of 5 with data\.remainder=drop.*short") as caught:
         _, dataset = opened(tmp_path / "pictures", tmp_path, "data.batch_size=5", "data.remainder=drop")
         dataset.timeline.steps_of(0)
     assert caught.value.exit_status == 2

@@ -145,10 +145,10 @@ def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("answer", "tries", "words"),
     [
-        ("401", 1, "the hub answers 401: it is private, gated or not there; `hf auth login`"),
+        ("401", 1, "the hub returned 401: it is private, gated or missing; log in with `hf auth login`"),
         ("404", 1, "'someone/pictures' doesn't exist on the Hub or cannot be accessed"),
-        ("429", 3, "the hub answers 429, also when asked again: try it later"),
-        ("500", 3, "the hub answers 500, also when asked again: try it later"),
+        ("429", 3, "the hub returned 429, also after retries: try again later"),
+        ("500", 3, "the hub returned 500, also after retries: try again later"),
     ],
 )
 def test_what_the_server_refuses_is_told_by_name(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:

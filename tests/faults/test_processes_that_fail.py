@@ -120,7 +120,7 @@ def test_one_that_hangs_is_named_with_its_step_when_patience_is_over(shared_worl
     assert status == 6, world.out("hangs")
     assert waited < 35
     assert "process 0 lost process 1 of this run, which does not answer; " in world.out("hangs")
-    assert "process 1 was last behind the passes of step 3" in world.out("hangs")
+    assert "process 1 was last after the passes of step 3" in world.out("hangs")
     assert state.newest(world.root / "hangs" / "checkpoints").path.name == "step-00000002"
 
 

@@ -36,8 +36,8 @@ def spoilt(tmp_path: Path, change: Change, name: str = "sd_lora_text_r4.kohya.sa
     ("settings", "sentence"),
     [
         ({"model__adapter__rank": 0}, "must be greater than 0, got 0"),
-        ({"model__adapter__targets": "[nothing.*]"}, "no layer of unet is called 'nothing.*'"),
-        ({"model__adapter__path": FILES / "sdxl_lora_text_r4.kohya.safetensors"}, "looks like an adapter of SDXL"),
+        ({"model__adapter__targets": "[nothing.*]"}, "no layer of unet matches 'nothing.*'"),
+        ({"model__adapter__path": FILES / "sdxl_lora_text_r4.kohya.safetensors"}, "looks like an adapter for SDXL"),
         ({"model__adapter__path": FILES / "sd_lora_text_r4.kohya.safetensors"}, "the model is one with other layers"),
         (
             {"model__path": FILES / "sd_lora_text_r4.kohya.safetensors", "model__weights": "files"},
@@ -53,7 +53,7 @@ def test_what_cannot_be_is_a_sentence(settings: dict[str, Any], sentence: str, s
 def test_an_adapter_of_sd_is_not_for_sdxl(shared_world: Any, capsys: Any) -> None:
     path = FILES / "sd_lora_text_r4.kohya.safetensors"
     said = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
-    assert "looks like an adapter of Stable Diffusion 1 or 2" in said
+    assert "looks like an adapter for Stable Diffusion 1 or 2" in said
 
 
 def test_numbers_that_are_not_finite_are_named(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_an_alpha_that_is_missing_is_told_by_train_and_by_check(
     for verb in ("check", "train"):
         assert shared_world.train("no-alpha", verb, **settings) == 0, capsys.readouterr().err
         said = " ".join(capsys.readouterr().out.split())
-        assert f"{path}: 44 of 44 layers have no alpha; they are read with alpha = rank" in said, verb
+        assert f"{path}: 44 of 44 layers have no alpha; using alpha = rank" in said, verb
 
 
 def test_a_pickle_that_runs_code_runs_none(shared_world: Any, capsys: Any, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_fp16_where_the_family_overflows(shared_world: Any, capsys: Any) -> None
 def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random")
     heard = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
-    assert "error[E1464]: batches of 40×40 cannot be trained: the sides of this model's pictures are multiples" in heard
+    assert "error[E1464]: batches of 40×40 cannot be trained: this model needs sides that are multiples" in heard
     assert "write data.buckets.step=16 or a multiple of it" in heard
     words = ["--prompt=a", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-flux", "--size=40x48", *words]) == 2
@@ -110,15 +110,15 @@ def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_pa
     words = ["--prompt=a", "--size=48x48", "--guidance=3.5", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", str(folder), *words]) == 2
     said = (
-        "FLUX.1-schnell takes no guidance, got sample.guidance=3.5; set sample.guidance=1 and sample.steps=4, or leave"
+        "FLUX.1-schnell takes no guidance, got sample.guidance=3.5; set sample.guidance=1 and sample.steps=4, or remove"
     )
-    assert f"error[E1220]: {said} both out" in capsys.readouterr().err
+    assert f"error[E1220]: {said} both" in capsys.readouterr().err
     previews = {"model__weights": "random", "model__flux__distilled": True, "run__preview__every": 1}
     for verb in ("check", "train"):
         heard = sentence(
             shared_world, capsys, verb=verb, **settings_of("flux", folder, **previews, sample__guidance=3.5)
         )
-        assert f"error[E1220]: {said} both out" in heard
+        assert f"error[E1220]: {said} both" in heard
 
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])
@@ -130,21 +130,21 @@ def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path)
         shutil.rmtree(folder / part)
     index = json.loads((folder / "model_index.json").read_text())
     edit(folder / "model_index.json", **{key: [None, None] for key in index if key.endswith("_3")})
-    note = "text_encoder_3: this folder has no T5; zeros take the place of what it says, as in diffusers' pipeline"
+    note = "text_encoder_3: this folder has no T5; zeros replace its output, as in diffusers' pipeline"
     assert shared_world.train(f"without-t5-{verb}", verb, **settings_of("sd3", folder)) == 0
     heard = capsys.readouterr()
     assert note in re.sub(r"\s+", " ", heard.out + heard.err)
     flux = copied("flux", tmp_path / "flux")
     shutil.rmtree(flux / "text_encoder_2")
     heard = sentence(shared_world, capsys, **settings_of("flux", flux))
-    assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; fetch the whole model"
+    assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; download the complete model"
 
 
 def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     for name, pipeline, said in (
         ("flux", "ChromaPipeline", "is a folder of ChromaPipeline with a ChromaTransformer2DModel"),
         ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
-        ("wan", "WanImageToVideoPipeline", "a model that goes on from a picture"),
+        ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
     ):
         folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / name))
         edit(folder / "model_index.json", _class_name=pipeline)
@@ -228,7 +228,7 @@ def test_memory_that_the_system_does_not_lock(shared_world: Any, capsys: Any, mo
     assert asked
     assert asked[0] > 1000
     assert heard.strip() == (
-        f"error[E1753]: run.offload.blocks needs {asked[0]:,} bytes of host memory that stay where they are (locked "
-        "memory), and the system refuses them; free memory on the host, raise the limit of locked memory (`ulimit "
-        "-l`), or leave run.offload.blocks out"
+        f"error[E1753]: run.offload.blocks needs {asked[0]:,} bytes of page-locked host memory, which the system "
+        "refused; free memory on the host, raise the limit of locked memory (`ulimit -l`), or remove "
+        "run.offload.blocks"
     )

@@ -68,7 +68,7 @@ TAKEN_OVER = "tests/compat/mindone/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
-    "a folder in diffusers' layout": (
+    "a diffusers folder": (
         ONE_FILE, ONE_FILE, ONE_FILE,
         f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
         f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
@@ -90,7 +90,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CONVERT}::test_pickles_become_folders",
         f"{CONVERT}::test_pickles_become_safetensors",
     ),
-    "one file with averaged copies (EMA) in it": (
+    "one file with EMA copies in it": (
         ONE_FILE, ONE_FILE, ONE_FILE,
         f"{CONVERT}::test_averages_are_left_out_unless_asked_for",
         f"{CONVERT}::test_ema_use_makes_the_average_the_denoiser",
@@ -104,32 +104,32 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "SDXL's base model: a folder, one .safetensors file": (XL, XL, XL, XL_FILES, XL_FILES),
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
-    "SDXL in a checkpoint of MindSpore's, .ckpt": (XL_CKPT, XL_CKPT, XL_CKPT, XL_MINDSPORE, XL_MINDSPORE),
+    "SDXL in a MindSpore checkpoint, .ckpt": (XL_CKPT, XL_CKPT, XL_CKPT, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
-    "SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, LTX-Video: folders in diffusers' layout": (
+    "SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, LTX-Video: diffusers folders": (
         STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
-    "the same: the makers' .safetensors file, with such a folder beside it": (
+    "the same: an original-format .safetensors file, with such a folder beside it": (
         MAKERS, MAKERS, MAKERS, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
-    "SD3's and LTX-Video's whole checkpoints; a makers' file in plain fp8": (FORMS,) * 5,
-    "a makers' file, with the autoencoder and text encoders in files of their own, as ComfyUI has them": (PARTS,) * 5,
-    "Wan 2.2 A14B: a makers' file for each of its two denoisers": (
+    "whole checkpoints of SD3 and LTX-Video; an original-format file in plain fp8": (FORMS,) * 5,
+    "an original-format file, with standalone files of the autoencoder and text encoders, as in ComfyUI": (PARTS,) * 5,
+    "Wan 2.2 A14B: an original-format file for each of its two denoisers": (
         EXPERTS, EXPERTS, EXPERTS,
         "tests/tasks/weights/test_convert_flow.py::test_a_folder_is_made_of_both_files",
         "tests/tasks/weights/test_convert_flow.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
     ),
     # the data: check, cache, train
-    "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
+    "a folder of images, captions in .txt files": (DATA, DATA, DATA),
     "the same, captions in .caption files": (DATA, DATA, DATA),
     "the same, captions in the file names": (DATA, DATA, DATA),
     "kohya's folders 10_name, with and without class words": (MORE_DATA,) * 3,
-    "pictures named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
-    "pictures inside .parquet or .arrow": (DATA, DATA, DATA),
-    "a data set of the hub that is in the local cache": (DATA, DATA, DATA),
+    "images named by metadata.jsonl, .csv or .parquet": (DATA, DATA, DATA),
+    "images inside .parquet or .arrow": (DATA, DATA, DATA),
+    "a data set of the Hub in the local cache": (DATA, DATA, DATA),
     "a data folder of EveryDream2, with its yaml and txt files, or its manifest": (DREAMS,) * 3,
     "tables of MindONE's SDXL example, .csv": (f"{MINDONE}::test_its_tables_are_checked_cached_and_trained",) * 3,
-    "latents and texts that MindONE's example has cached": (
+    "latents and text embeddings cached by MindONE's example": (
         f"{TAKEN_OVER}::test_check_tells_what_lies_there",
         f"{TAKEN_OVER}::test_what_is_trained_is_what_the_files_say",
         f"{TAKEN_OVER}::test_a_run_takes_it_over_by_itself_and_loads_no_encoder",
@@ -146,7 +146,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
     ),
-    "those for models on straight paths: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
+    "recipes for flow-matching models: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
         f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
@@ -211,18 +211,18 @@ TESTS: dict[str, tuple[str, ...]] = {
         "test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted",
     ) * 6,
     # files that are something else
-    "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
+    "a model with other inputs: inpainting (nine channels), depth, image editing, upscaling": (
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
     "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_a_folder_of_another_kind",),
-    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not ask for': (
+    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
         f"{REFUSED}::test_a_distilled_model_is_not_trained_without_asking",
     ),
-    "a makers' file in few bits with scales beside them (scaled_fp8)": (
+    "a quantized file with separate scales (scaled_fp8)": (
         "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
     ),
-    "an autoencoder's file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
+    "an autoencoder file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
         "tests/weights/single_file/test_standalone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
     ),
     "SDXL or its refiner, where model.family is sd": (
@@ -232,7 +232,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/tasks/weights/test_adapter_files.py::test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write",
     ),
     "ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
-    "a VAE or a text encoder alone": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),
+    "only a VAE or a text encoder": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),
     "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
         f"{SINGLE}::test_files_that_are_no_weights_are_refused_by_name",
     ),
@@ -284,7 +284,7 @@ def test_every_cell_of_the_page_has_a_test_and_every_test_a_cell() -> None:
 def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
     names = {name for cells in TESTS.values() for name in cells}
     for file in {name.partition("::")[0] for name in names}:
-        if file.startswith("tests/compat/") and not (ROOT / file).parent.exists():
+        if file.startswith("tests/compat/") and not (ROOT / file).exists():
             continue  # of a trainer whose folder is not there
         functions = {
             n.name: n for n in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)

@@ -69,7 +69,7 @@ class Model:
             settings.get("lora_alpha", settings.get("alpha")),
             factor=settings.get("decompose_factor", -1),
         )
-        networks.put_on(network, shape)
+        networks.attach(network, shape)
         self.shapes[part] = shape
         places = {(t.path.removeprefix("text_model."), t.leaf): t.parameter for t in networks.trained(network)}
         assert len(places) == len(initial)

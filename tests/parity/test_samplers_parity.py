@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.sampling.guidance import guided, thresholded
+from mezzotint.sampling.guidance import apply_guidance, apply_threshold
 from mezzotint.sampling.network import CleanLatents
 from mezzotint.sampling.sigma_solvers import SIGMA_SOLVERS, SigmaSolver
 from mezzotint.sampling.sigmas import compute_sigmas
@@ -51,7 +51,7 @@ def _without() -> CleanLatents:
 
 
 def _with_guidance() -> CleanLatents:
-    return CleanLatents(_both, SCHEDULE, EPSILON, lambda output: guided(output, lambda n, p: n + 5.0 * (p - n)))
+    return CleanLatents(_both, SCHEDULE, EPSILON, lambda output: apply_guidance(output, lambda n, p: n + 5.0 * (p - n)))
 
 
 def _walk(name: SolverName, kind: str, is_guided: bool) -> list[Tensor]:
@@ -95,5 +95,5 @@ def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])
 def test_thresholding_is_the_recorded_one(ratio: float, most: float) -> None:
-    bounded = thresholded(RECORD["dyn.input"], ratio=ratio, most=most)
+    bounded = apply_threshold(RECORD["dyn.input"], ratio=ratio, most=most)
     torch.testing.assert_close(bounded, RECORD[f"dyn.ratio{ratio}_max{most}"], rtol=0, atol=0)

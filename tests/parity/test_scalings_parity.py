@@ -47,7 +47,7 @@ def test_factors_are_the_recorded_ones(name: str, kind: ScalingName, sigma_data:
 
 @pytest.mark.parametrize(("name", "kind"), [("unit", "unit"), ("eps", "epsilon"), ("v", "v"), ("edm0.5", "edm")])
 def test_weights_are_the_recorded_ones(name: str, kind: str) -> None:
-    same(weighting.of_x_0(kind, SIGMAS**-2.0), f"weighting.{name}")
+    same(weighting.x_0_weight(kind, SIGMAS**-2.0), f"weighting.{name}")
 
 
 def test_the_tables_are_the_recorded_ones() -> None:
@@ -85,20 +85,20 @@ def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) ->
     for kind, right in said.items():
         factors = preconditioning.scaling(kind, sigma)
         torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
-        denoised = preconditioning.denoised(right, x_sigma, factors)
+        denoised = preconditioning.denoise(right, x_sigma, factors)
         torch.testing.assert_close(denoised.double(), x_0, rtol=1e-3, atol=1e-3)
-        error = (preconditioning.denoised(right + wrong, x_sigma, factors) - denoised).square()
-        weighted = weighting.of_x_0(kind, sigma**-2.0) * error
+        error = (preconditioning.denoise(right + wrong, x_sigma, factors) - denoised).square()
+        weighted = weighting.x_0_weight(kind, sigma**-2.0) * error
         torch.testing.assert_close(weighted.double(), wrong.square(), rtol=2e-2, atol=2e-3)
 
 
 def test_unknown_kinds_and_too_many_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="no scaling"):
+    with pytest.raises(ValueError, match="unknown scaling"):
         preconditioning.scaling("eps", SIGMAS)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no weight is known"):
-        weighting.of_x_0("eps", SIGMAS)
+    with pytest.raises(ValueError, match="unknown prediction"):
+        weighting.x_0_weight("eps", SIGMAS)
     for steps in (0, 1001):
-        with pytest.raises(ValueError, match="1 to 1000 steps"):
+        with pytest.raises(ValueError, match="from 1 to 1000"):
             preconditioning.spread_sigmas(TABLE, steps)
     assert preconditioning.spread_sigmas(TABLE, 1000).tolist() == [*TABLE.flip(0).tolist(), 0.0]
     once = preconditioning.scaling("epsilon-unscaled", SIGMAS)

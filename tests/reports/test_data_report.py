@@ -65,7 +65,7 @@ def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
     assert lines["7.png"]["size"] == "150×100"
     assert [lines[f"{n}.png"].get("same_as") for n in (0, 5, 6, 8)] == [None, "0.png", None, "6.png"]
     assert lines["7.png"]["class"] == "converted"
-    assert lines["7.png"]["conversion"] == ["transparency laid on the background colour"]
+    assert lines["7.png"]["conversion"] == ["transparency composited on the background colour"]
     assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
     assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

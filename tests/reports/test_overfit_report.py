@@ -39,7 +39,7 @@ def test_an_overfitted_run_is_told_with_its_best_step_and_its_gap(folder: RunFol
     first, second, third = words_of(folder)
     assert first.startswith("The held-out loss was lowest at step 200 and has risen by 60% since")
     assert "has grown: 0.0200 at the first measurement, 0.7000 at the last" in second
-    assert third == "At the end the averaged weights are better on held-out pictures: 0.6500, the trained ones 0.8000."
+    assert third == "At the end the averaged weights are better on held-out images: 0.6500, the trained ones 0.8000."
     facts = json.loads((folder.logs / "overfit.json").read_text())
     assert facts["best"] == {"trained": {"step": 200, "loss": 0.5}, "average": {"step": 300, "loss": 0.6}}
     assert facts["gap"]["best"] == pytest.approx(0.2)
@@ -52,7 +52,7 @@ def test_an_overfitted_run_is_told_with_its_best_step_and_its_gap(folder: RunFol
 
 
 @pytest.mark.parametrize(
-    ("held", "said"),
+    ("held", "phrase"),
     [
         ([1.0, 0.8, 0.6, 0.602], "shows no overfitting"),
         ([1.0, 1.1, 1.2, 1.3], "never lower than before training"),
@@ -60,11 +60,11 @@ def test_an_overfitted_run_is_told_with_its_best_step_and_its_gap(folder: RunFol
         ([1.0, 0.9, float("nan")], "too few measurements"),
     ],
 )
-def test_other_runs_are_told_as_they_are(folder: RunFolder, held: list[float], said: str) -> None:
+def test_other_runs_are_reported_as_they_are(folder: RunFolder, held: list[float], phrase: str) -> None:
     for place, loss in enumerate(held):
         durable.append_line(folder.metrics, {"step": place, "val/loss": loss if loss == loss else "nan"})
     words = words_of(folder)
-    assert said in words[0]
+    assert phrase in words[0]
     assert "run.validation.training_fraction=0.1 measures it" in words[1]
     assert len(words) == 2
 

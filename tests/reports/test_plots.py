@@ -38,7 +38,7 @@ def test_a_benchmark_has_a_colour_a_row_and_its_warm_up_shaded() -> None:
     assert {tuple(bytes.fromhex(colour)) for colour in ("1f4e8c", "c4462d", "f2f2f2")} <= colours
 
 
-def test_a_benchmark_draws_a_strip_for_each_row_and_says_what_is_what() -> None:
+def test_a_benchmark_has_a_labelled_strip_for_each_row() -> None:
     rows = {"as written": [2.0, 1.0, 0.5, 1.0], "fast": [1.0, 0.5, 0.25, 0.5], "stock": [4.0, 2.0, 1.0, 2.0]}
     runs = [plots.BenchRun(name, [1.0, 0.9, 0.8, 0.7], seconds, [4] * 4) for name, seconds in rows.items()]
     figure = plots._bench_figure(runs, title="bench", warm_up=1)
@@ -50,7 +50,7 @@ def test_a_benchmark_draws_a_strip_for_each_row_and_says_what_is_what() -> None:
         curve, counted = left.get_lines()
         assert curve.get_ydata().tolist() == [4 / seconds for seconds in run.seconds]
         assert list(counted.get_ydata()) == [pytest.approx(12 / sum(run.seconds[1:]))] * 2
-        assert left.get_ylabel() == "images a second"
+        assert left.get_ylabel() == "images per second"
         [losses] = right.get_lines()
         assert list(losses.get_ydata()) == run.loss
     assert len({left.get_lines()[0].get_color() for left, _ in strips}) == len(rows)

@@ -1,4 +1,4 @@
-"""Choosing a runtime, norms, blocks that are computed again."""
+"""Choosing a runtime, gradient norms, activation checkpointing."""
 
 from __future__ import annotations
 

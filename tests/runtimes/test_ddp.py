@@ -1,4 +1,4 @@
-"""Gradients over several processes."""
+"""Gradient exchange between processes."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_step_with_nothing_due_has_its_buckets_and_no_other_collective(
     trained = trainer.model.trained
     if num_buckets > 1:
         monkeypatch.setattr(ddp, "_BUCKET_BYTES", sum(p.nbytes for p in trained.values()) // num_buckets)
-    vars(runtime)["_patient"] = dist.group.WORLD  # gloo would wait for the other
+    vars(runtime)["_long_group"] = dist.group.WORLD  # gloo would wait for the other
     runtime.prepare(model.parts(), trained)
     met = collectives(lambda: trainer.progress.step, monkeypatch)
     trainer.run()

@@ -1,4 +1,4 @@
-"""Who holds which rows; whole runs that share weights are in tests/journeys."""
+"""Which process holds which rows; complete runs with sharded weights are in tests/journeys."""
 
 from __future__ import annotations
 

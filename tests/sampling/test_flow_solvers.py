@@ -44,7 +44,7 @@ def test_fixed_shifts_visit_the_recorded_levels(tables: dict[str, Tensor]) -> No
     for key, recorded in tables.items():
         match = re.fullmatch(r"sample\.shift_([\d.]+)\.steps_(\d+)(\.given_linspace)?\.sigmas", key)
         if match:
-            schedule = FlowSchedule.of({"shift": float(match[1])}, Tokens(evenly=bool(match[3])))
+            schedule = FlowSchedule.of({"shift": float(match[1])}, Tokens(uniform_sigmas=bool(match[3])))
             torch.testing.assert_close(sigmas_of(schedule, (4, 8, 8), int(match[2])), recorded, rtol=1e-6, atol=1e-7)
             seen += 1
     assert seen == 40
@@ -83,7 +83,7 @@ def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
 
 def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
     solver = open_solver(
-        "euler", FlowSchedule.of({"shift": 3.0}, Tokens(evenly=False)), (4, 3, 5), steps=4, device="cpu"
+        "euler", FlowSchedule.of({"shift": 3.0}, Tokens(uniform_sigmas=False)), (4, 3, 5), steps=4, device="cpu"
     )
     ours = solver.step(0, tables["euler.x"], lambda x, t: tables["euler.v"], lambda number: torch.zeros(()))
     torch.testing.assert_close(ours, tables["euler.first"], rtol=1e-6, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Sheets: every picture is there, small ones enlarged without blur, texts inside their place."""
+"""Contact sheets contain every image, enlarge small ones without blur, and keep texts within their cells."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_letters_beyond_ascii_are_written_and_not_shown_as_boxes() -> None:
 @given(st.text(max_size=200), st.integers(20, 300), st.integers(1, 6))
 def test_wrapped_lines_fit_and_lose_nothing_unmarked(text: str, width: int, limit: int) -> None:
     font = ImageFont.load_default(size=14)
-    lines = grids._wrapped(text, font, width, limit)
+    lines = grids._wrap(text, font, width, limit)
     assert len(lines) <= limit
     assert all(font.getlength(line) <= width or len(line) <= 2 for line in lines)
     if lines and not lines[-1].endswith("…"):

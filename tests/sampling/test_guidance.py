@@ -1,4 +1,4 @@
-"""Guidance: away from the negative text, through the prompt, in one pass."""
+"""Guidance: extrapolation from the negative text through the prompt, in one forward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mezzotint.sampling.guidance import concatenate, guided, predict_both, zeros_like
+from mezzotint.sampling.guidance import apply_guidance, concatenate, predict_both, zeros_like
 from mezzotint.stages import TextEmbedding
 
 
@@ -27,7 +27,7 @@ def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
     for scale, expected in ((1.0, 13.0), (0.0, 11.0), (2.0, 15.0)):
         out = predict_both(predict, x, t, prompt, None if scale == 1.0 else negative)
         if scale != 1.0:
-            out = guided(out, lambda n, p, scale=scale: n + scale * (p - n))  # type: ignore[misc]
+            out = apply_guidance(out, lambda n, p, scale=scale: n + scale * (p - n))  # type: ignore[misc]
         assert out.flatten().tolist() == [expected, expected]
     assert calls == [2, 4, 4]  # one forward pass each; a scale of 1 has no second half
 

@@ -1,4 +1,4 @@
-"""Drawing from networks that are thought of in σ: one that knows the picture draws it, whatever it predicts."""
+"""Sampling from networks parameterized by σ: a network that knows the image reproduces it, for any prediction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.diffusion.parameterization import Parameterization as Form
 from mezzotint.diffusion.parameterization import sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
-from mezzotint.sampling.guidance import guided
+from mezzotint.sampling.guidance import apply_guidance
 from mezzotint.sampling.network import CleanLatents
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample_latents
@@ -80,7 +80,7 @@ def test_thresholding_holds_each_text_before_guidance() -> None:
     bound = ThresholdingSettings(ratio=1.0, max=1.0)
 
     def guide(output: Tensor) -> Tensor:
-        return guided(output, lambda n, p: n + 2.0 * (p - n))
+        return apply_guidance(output, lambda n, p: n + 2.0 * (p - n))
 
     model = (lambda shown, time: torch.cat([away, towards]), SCHEDULE, Form("x0"), guide)
     network = CleanLatents(*model, bound)

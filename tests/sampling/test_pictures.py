@@ -1,4 +1,4 @@
-"""What a picture's file says: read by us, by the web UI's form, and harmless to ComfyUI."""
+"""Metadata of image files: read by Mezzotint, in the web UI's format, and safe for ComfyUI."""
 
 from __future__ import annotations
 

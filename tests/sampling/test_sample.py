@@ -1,4 +1,4 @@
-"""Pictures depend on their own request, not on the company they are drawn in; embeddings stand in for the encoder."""
+"""Images depend only on their request, not on the batch; embeddings can replace the text encoder."""
 
 from __future__ import annotations
 

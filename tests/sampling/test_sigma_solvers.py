@@ -1,4 +1,4 @@
-"""Solvers in σ end at the picture whatever the network predicts, and can stop at any level and continue from it."""
+"""Solvers in σ reach the image for any prediction, and can stop at any level and continue from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise levels that are visited."""
+"""The noise levels of sampling."""
 
 from __future__ import annotations
 

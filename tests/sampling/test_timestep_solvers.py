@@ -1,4 +1,4 @@
-"""Our latents equal the stock pipeline's, for every solver, with and without guidance, from the same noise."""
+"""Latents equal those of diffusers' pipeline from the same noise, for every solver, with and without guidance."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_ZERO_SNR, "dpm++-single")])
 def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
-    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.timestep_spacing=leading") as caught:
+    with pytest.raises(RecipeError, match=r"pure noise; use one of ddim, .*sample.timestep_spacing=leading") as caught:
         open_solver(solver, schedule, "v", steps=5, device="cpu")
     assert caught.value.code == "E1070"
     stopping_short = open_solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")

@@ -1,4 +1,4 @@
-"""Clips as files that play, whatever encoders this PyAV has."""
+"""Clips are written as playable files, with any of PyAV's encoders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_another_codecs_encoder_is_taken_with_a_note_and_none_at_all_is_an_error
 
     assert encoder("h264", ["mpeg4", "libopenh264"]) == ("libopenh264", "")
     name, note = encoder("h264", ["mpeg4"])
-    assert (name, "no encoder for h264: clips are written as mpeg4" in note) == ("mpeg4", True)
+    assert (name, "no encoder for h264; writing clips as mpeg4" in note) == ("mpeg4", True)
     with pytest.raises(RecipeError, match="can write neither") as caught:
         encoder("mpeg4", [])
     assert caught.value.code == "E1467"

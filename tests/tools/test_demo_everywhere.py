@@ -55,7 +55,7 @@ def test_the_worst_and_the_usual_are_told() -> None:
     assert "| **usual** | | | 96% |" in table
     text = " ".join(everywhere.said(rows).split())
     assert "3 runs (3 seeds, 1 processor setting)" in text
-    assert "position: 96% (worst run 91%); of 100 things that it knew before: 100% (worst run 100%)" in text
+    assert "position: 96% (worst run 91%); of 100 objects that it knew before: 100% (worst run 100%)" in text
     assert everywhere.said([]) == ""
 
 

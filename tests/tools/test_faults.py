@@ -65,7 +65,6 @@ def test_what_is_marked_runs_first_and_then_what_only_rows_name(
     monkeypatch.setattr(faults, "run", run)
     assert faults.run_all(ROWS, tmp_path, workers=1) == (1, cases)
     assert calls == [["-m", "faults and not gpu and not timing"], ["-m", "not gpu", ROWS[2].test]]
-    monkeypatch.setattr(faults, "PAGE", faults.ROOT / "docs" / "faults.md")
     monkeypatch.setattr(faults, "run_all", lambda *given, workers: (5, []))
     monkeypatch.setattr(Path, "write_text", lambda *given: 0)
     assert faults.main([]) == 1, "nothing was run"

@@ -115,7 +115,7 @@ def test_weights_leave_a_device_on_a_stream_of_their_own(monkeypatch: pytest.Mon
     words = ["optim.ema.rule=constant", "optim.ema.decay=0.5", "optim.lr=1.0"]
     update = Update(masters, read_text("schema: 1", overrides=words).recipe.optim, separate_masters=False)
     assert update.ema is not None
-    update.ema._behind = behind = AsyncEma(update.masters)
+    update.ema._async = behind = AsyncEma(update.masters)
     for place, line in (("_stream", side), ("_arrived", arrived)):
         monkeypatch.setattr(behind.copies, place, line)
     lr = {group.name: 1.0 for group in update.groups}

@@ -365,7 +365,7 @@ def test_a_part_without_gradient_ends_the_run_by_name(fresh: Family) -> None:
     # the embeddings are at hand, so nothing of the text encoder takes part in the loss
     steps = [step_batches(four_samples(fresh, (4,)), 0)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]})
-    with pytest.raises(Diverged, match="text_encoder is to be trained but receives no gradient"):
+    with pytest.raises(Diverged, match="text_encoder is trained but receives no gradient"):
         trainer.run()
 
 
@@ -373,7 +373,7 @@ def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(fresh: Family)
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(5)]
     model = {"train": ["denoiser", "text_encoder"]}
     trainer = trainer_over(fresh, steps, model=model, optim={"lr": 1e-3, "part_lr": {"text_encoder": 0.0}})
-    with pytest.raises(Diverged, match=r"text_encoder has not moved in 3 updates: its learning rate has been 0"):
+    with pytest.raises(Diverged, match=r"text_encoder has not changed in 3 updates: its learning rate was always 0"):
         trainer.run()
 
 

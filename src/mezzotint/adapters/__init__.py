@@ -1,4 +1,4 @@
-"""Adapters: small changes of a model's layers (LoRA, DoRA, LoHa, LoKr), their files and what is computed from them.
+"""Adapters (LoRA, DoRA, LoHa, LoKr): their files, formulas, training, merging and extraction.
 
-From outside: every file; `networks`, `trained` and `laying` need peft when they compute.
+From outside: every file; `networks`, `trained` and `laying` need peft at run time.
 """

@@ -1,4 +1,4 @@
-"""Dropout before adapters whose draws have addresses: a function of the sample, the step and the layer alone."""
+"""Dropout before adapters, drawn by address: a function of only the sample, the step and the layer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mezzotint.diffusion import noise
 
 
 class DropoutDraws:
-    """Where dropout draws now. keys: (B,) int64, an address for each sample; None while nothing is dropped."""
+    """The current addresses of dropout. keys: (B,) int64, one for each sample; None disables dropout."""
 
     keys: Tensor | None = None
 
     @contextmanager
     def at(self, keys: Tensor) -> Iterator[None]:
-        """Within, everything draws at these addresses; what is computed again draws the same."""
+        """Context in which dropout draws at these addresses; recomputation draws the same."""
         self.keys = keys
         try:
             yield
@@ -28,9 +28,9 @@ class DropoutDraws:
 
 
 class AddressedDropout(nn.Module):
-    """Takes numbers as 0 by chance, and makes the others larger by 1 / (1 − chance), in training steps alone.
+    """Sets random values to 0 and scales the others by 1 / (1 − chance), only in training steps.
 
-    place: the layer, which draws for itself. A sample's rows lie together along the first axis, (B · n, …).
+    place: the layer's path, part of the address. A sample's rows are contiguous along the first axis, (B · n, …).
     """
 
     def __init__(self, chance: float, place: str, where: DropoutDraws) -> None:
@@ -40,7 +40,7 @@ class AddressedDropout(nn.Module):
         self._draws = where
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (B · n, …) of any floating type; returns the same shape and type."""
+        """x: (B · n, …) of any floating-point dtype; returns the same shape and dtype."""
         keys = self._draws.keys
         if keys is None or not len(keys):
             return x

@@ -1,7 +1,7 @@
-"""Adapters found in differences of weights by singular values: extracted from two models, or brought to another rank.
+"""Adapters from singular value decompositions of weight differences: extraction from two models, and resizing.
 
-The best approximation of a rank is given by the largest singular values (Eckart and Young 1936). Each factor takes the
-root of them, and nothing is clamped: a difference that has the rank comes back as it was, to rounding.
+The best approximation of a given rank keeps the largest singular values (Eckart and Young 1936). Each factor gets their
+square roots, without clamping: a difference of that rank is reproduced up to rounding.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mezzotint.adapters.names import LayerName
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """What an approximation leaves of one layer's difference. rank: that was taken. norm: Frobenius, of the difference.
-    share: of that norm that is left out, 0 … 1."""
+    """The error of a layer's approximation. rank: of the approximation. norm: Frobenius norm of the difference. share:
+    of that norm that is lost, 0 … 1."""
 
     layer: LayerName
     rank: int
@@ -30,12 +30,11 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True)
 class RankRule:
-    """How many singular values are kept: at most `rank`, and no more than one further rule asks for.
+    """How many singular values are kept: at most `rank`, limited further by at most one other rule.
 
-    share: as few as leave out at most this share of the difference's Frobenius norm. sv_ratio: those of at least the
-    largest / sv_ratio. sv_cumulative: as few as reach this share of the sum of all. At most one of them is given; the
-    last two are kohya's rules of these names. convolutions: the limit for windows larger than one pixel; None is
-    `rank`.
+    share: the fewest that lose at most this share of the difference's Frobenius norm. sv_ratio: those of at least the
+    largest / sv_ratio. sv_cumulative: the fewest that reach this share of the sum of all. The last two are kohya's
+    rules of the same names. convolutions: the limit for kernels larger than one pixel; None is `rank`.
     """
 
     rank: int
@@ -45,13 +44,14 @@ class RankRule:
     sv_cumulative: float | None = None
 
     def choose(self, values: Tensor, shape: tuple[int, ...]) -> int:
-        """The number to keep, at least 1. values: singular values, largest first. shape: of the weight."""
-        window = len(shape) > 2 and any(side > 1 for side in shape[2:])
-        limit = min(self.rank if self.convolutions is None or not window else self.convolutions, len(values))
-        return max(1, min(limit, self._enough(values)))
+        """The number of singular values to keep, at least 1. values: singular values, largest first. shape: of the
+        weight."""
+        has_kernel = len(shape) > 2 and any(side > 1 for side in shape[2:])
+        limit = min(self.rank if self.convolutions is None or not has_kernel else self.convolutions, len(values))
+        return max(1, min(limit, self._count_by_rule(values)))
 
-    def _enough(self, values: Tensor) -> int:
-        """What the further rule asks for, without the limit."""
+    def _count_by_rule(self, values: Tensor) -> int:
+        """The number that the other rule gives, without the limit."""
         if self.sv_ratio is not None:
             return int(((values >= values[0] / self.sv_ratio) & (values > 0)).sum())
         if self.sv_cumulative is not None:
@@ -67,10 +67,10 @@ class RankRule:
 def extracted(
     pairs: Iterable[tuple[LayerName, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
 ) -> tuple[Adapter, list[Remainder]]:
-    """A LoRA that leads from one model to another, and what it leaves out of each layer.
+    """A LoRA of the difference between two models, and the error for each layer.
 
-    pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). least: layers that no
-    number of which differs by more than this are left alone; 0 leaves out those that are equal. Scale is 1.
+    pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). least: layers in which
+    no value differs by more than this are skipped; 0 skips equal layers. Scale is 1.
     """
     modules: dict[LayerName, AdapterModule] = {}
     remainders = []
@@ -78,7 +78,7 @@ def extracted(
         difference = tuned.float() - base.float()
         if not difference.numel() or float(difference.abs().max()) <= least:
             continue
-        modules[layer], remainder = approximated(layer, difference, rule)
+        modules[layer], remainder = approximate(layer, difference, rule)
         remainders.append(remainder)
     return Adapter(modules), remainders
 
@@ -86,9 +86,9 @@ def extracted(
 def resized(
     adapter: Adapter, rule: RankRule, weights: Mapping[LayerName, Tensor], shapes: Mapping[LayerName, tuple[int, ...]]
 ) -> tuple[Adapter, list[Remainder]]:
-    """The adapter in another rank, as a LoRA, and what that leaves out of each layer.
+    """The adapter with another rank, as a LoRA, and the error for each layer.
 
-    weights: of the base, needed for layers that are DoRA; others take their shapes alone.
+    weights: of the base, needed for DoRA layers; for others only shapes are used.
     """
     modules: dict[LayerName, AdapterModule] = {}
     remainders = []
@@ -97,13 +97,13 @@ def resized(
             difference = module.adapted(weights[layer]) - weights[layer].float()
         else:
             difference = module.difference(shapes[layer])
-        modules[layer], remainder = approximated(layer, difference, rule)
+        modules[layer], remainder = approximate(layer, difference, rule)
         remainders.append(remainder)
     return Adapter(modules, adapter.metadata, adapter.layout), remainders
 
 
-def approximated(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
-    """The LoRA nearest to a difference of weights, float32, and what it leaves out. Raises WeightsError E1403 for one
+def approximate(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
+    """The LoRA nearest to a difference of weights, float32, and its error. Raises WeightsError E1403 for a difference
     that is not finite."""
     require_finite(layer, difference)
     shape = tuple(difference.shape)

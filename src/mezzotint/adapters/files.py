@@ -1,7 +1,7 @@
-"""Adapter files read: in diffusers', kohya's and ComfyUI's layouts, with every prefix that programs write.
+"""Reading adapter files in diffusers', kohya's and ComfyUI's layouts, with every prefix that programs write.
 
-What is read is checked against the layers of the model, name by name and shape by shape: a file of another model is
-recognised before anything is changed.
+Names and shapes are checked against the layers of the model: a file for another model is rejected before anything is
+changed.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mezzotint.weights.files import pickled, tensor_files
 
 Layout = Literal["diffusers", "kohya", "comfy"]
 DIFFUSERS_NAME = "pytorch_lora_weights.safetensors"
-"""The name that diffusers gives the file in a folder."""
+"""diffusers' name for the file in a folder."""
 SETTINGS_KEY = "lora_adapter_metadata"
-"""Entry of the header under which diffusers keeps rank, alpha and kind."""
+"""Header entry in which diffusers stores rank, alpha and kind."""
 ALPHA_KEY = "mezzotint.alpha"
-"""Entry of the header with the alphas that were multiplied into a diffusers file, as JSON by component and layer."""
+"""Header entry with the alphas that were multiplied into a diffusers file, as JSON by component and layer."""
 DENOISER_KEY = "mezzotint.denoiser"
-"""Entry of the header with the component that the denoiser's names belong to, where a model has two."""
+"""Header entry with the component of the denoiser's names, for models with two denoisers."""
 HIGH_NOISE, LOW_NOISE = "_high_noise", "_low_noise"
-"""Endings of the names of two files, for the two denoisers of a model."""
+"""Suffixes of the two file names for a model with two denoisers."""
 
 _KIND_OF: dict[str, Kind] = {leaf: kind for kind, leaves in LEAVES.items() for leaf in leaves}
 _LEAVES: dict[str, str] = {
@@ -44,10 +44,10 @@ _LEAVES: dict[str, str] = {
        for letter, ours in (("A", "down"), ("B", "up")) for adapter in ("", ".default")},
     **{f"lora_magnitude_vector{ending}": MAGNITUDE for ending in ("", ".weight", ".default", ".default.weight")},
 }  # fmt: skip
-"""Our name of a tensor by the ending of its name in a file."""
+"""Our name of a tensor by the suffix of its name in a file."""
 _NAME = re.compile(rf"(?P<stem>.+?)\.(?P<leaf>{'|'.join(re.escape(leaf) for leaf in _LEAVES)})")
-_FIRST_FORM = re.compile(r"(.+)\.processor\.(to_[qkv]|to_out)_lora\.(down|up)\.weight")
-"""How diffusers wrote the attention of a denoiser before it had peft."""
+_ATTENTION_PROCESSOR = re.compile(r"(.+)\.processor\.(to_[qkv]|to_out)_lora\.(down|up)\.weight")
+"""diffusers' names of attention layers before it used peft."""
 _OTHER_MODELS = {
     r"lora_te2_|text_encoder_2\.|input_blocks_[78]_1_|\.transformer_blocks\.[1-9]\.|_transformer_blocks_[1-9]_": "SDXL",
     r"lora_te_|_attentions_0_transformer_blocks_0_|\.attentions\.0\.transformer_blocks\.0\.": "Stable Diffusion 1 or 2",
@@ -55,15 +55,15 @@ _OTHER_MODELS = {
     r"joint_blocks": "Stable Diffusion 3",
     r"blocks[._]\d+[._](self|cross)_attn": "Wan",
 }
-"""What a file seems to be of, by a pattern that some name in it has; the first that fits."""
+"""The likely model of a file, by a pattern of its tensor names; the first match counts."""
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """What a file of an adapter holds.
+    """The contents of an adapter file.
 
-    modules: by layer of the model. metadata: the texts of its header. layout: of the file. notes: what a user should
-    know of it, in sentences.
+    modules: by layer of the model. metadata: the entries of its header. layout: of the file. notes: sentences for the
+    user.
     """
 
     modules: Mapping[LayerName, AdapterModule]
@@ -73,12 +73,12 @@ class Adapter:
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The components that it changes, in the order of their names."""
+        """The components that it changes, sorted by name."""
         return tuple(sorted({layer.component for layer in self.modules}))
 
     @property
     def parameters(self) -> int:
-        """How many numbers it holds."""
+        """The number of parameters."""
         return sum(module.parameters for module in self.modules.values())
 
     def of(self, component: str) -> dict[str, AdapterModule]:
@@ -87,13 +87,13 @@ class Adapter:
 
 
 def is_adapter(names: Iterable[str]) -> bool:
-    """Whether a file with these names of tensors is an adapter rather than a model."""
+    """Whether a file with these tensor names is an adapter, not a model."""
     return any(leaf in _KIND_OF or (leaf and stem.startswith("lora_")) for stem, leaf in map(split_name, names))
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The layer's name in a file and our name of the tensor; the second is empty for a tensor of no adapter."""
-    first = _FIRST_FORM.fullmatch(name)
+    """The layer's name in the file and our name of the tensor, which is empty if the tensor belongs to no adapter."""
+    first = _ATTENTION_PROCESSOR.fullmatch(name)
     if first is not None:
         projection = "to_out.0" if first[2] == "to_out" else first[2]
         return f"{first[1]}.{projection}", f"lora_{first[3]}.weight"
@@ -102,8 +102,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def files_at(path: Path) -> tuple[Path, ...]:
-    """The files that a path means: itself; in a folder the one of diffusers' name, or the only one, or the two of a
-    model with two denoisers."""
+    """The adapter files at a path: the file itself; in a folder the one with diffusers' name, or the only one, or the
+    two of a model with two denoisers."""
     if not path.is_dir():
         return (path,)
     files = {file.stem: file for file in sorted(path.glob("*.safetensors"))}
@@ -117,22 +117,22 @@ def files_at(path: Path) -> tuple[Path, ...]:
 
 
 def read(path: Path, names: LayerNames, store: Path | None = None, *, denoiser: str | None = None) -> Adapter:
-    """Reads an adapter for the model with these layers; a pickled one in a separate process that cannot do harm.
+    """Reads an adapter for the model with these layers; pickles are read in a sandboxed process.
 
-    path: the file, or a folder, see `files_at`. store: for copies of pickles; None is the usual one. denoiser: the
-    component of a file that does not say which of two denoisers it is for; None goes by the file's name.
+    path: the file, or a folder, see `files_at`. store: for copies of pickles; None is the default. denoiser: the
+    component of a file that does not specify one of two denoisers; None decides by the file's name.
 
-    Raises WeightsError: E1401, E1402, E1403 as any file of tensors, E1411 for a pickle that is not plain weights; E1430
-    when it holds no adapter; E1431 when it is of another model, E1432 naming a layer whose shape does not fit; E1433
-    for a layer that lacks a tensor or has one twice; E1434 for settings in its header that cannot be read.
+    Raises WeightsError: E1401, E1402, E1403 as for any tensor file, E1411 for a pickle that is not plain weights; E1430
+    if it contains no adapter; E1431 if it is for another model, E1432 naming a layer whose shape does not fit; E1433
+    for a layer with a missing or duplicate tensor; E1434 for unreadable settings in its header.
     """
     adapters = [_read_one(file, names, store, denoiser) for file in files_at(path)]
     if len(adapters) == 1:
         return adapters[0]
     first, second = adapters
-    twice = first.modules.keys() & second.modules.keys()
-    if twice:
-        raise WeightsError(f"{path}: {min(twice)} is in two files of this folder; give one file", code="E1433")
+    duplicates = first.modules.keys() & second.modules.keys()
+    if duplicates:
+        raise WeightsError(f"{path}: {min(duplicates)} is in two files of this folder; give one file", code="E1433")
     return Adapter({**first.modules, **second.modules}, first.metadata, first.layout, (*first.notes, *second.notes))
 
 
@@ -150,15 +150,15 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     header = tensor_files.read_header(file)
     if not is_adapter(header):
         raise WeightsError(
-            f"{file}: holds no adapter; its {tensor_files.listed(header, 2)} are those of a model or of another "
-            "kind of file. A model is given as `model.path`",
+            f"{file}: contains no adapter; its {tensor_files.listed(header, 2)} belong to a model or another kind of "
+            "file. Set `model.path` to give a model",
             code="E1430",
         )
     metadata = tensor_files.read_metadata(file)
     tensors = tensor_files.read(file)
     component, guess = _denoiser(names, metadata, header, named, denoiser)
     lookup = names.lookup(component)
-    grouped, unknown = _grouped(file, tensors, lookup)
+    grouped, unknown = _group_by_layer(file, tensors, lookup)
     if unknown:
         _refuse_other(file, header, unknown, names)
     settings = read_settings(metadata, file)
@@ -166,15 +166,15 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     for target, leaves in grouped.items():
         for layer, module in _modules(file, target, leaves, settings, names).items():
             if layer in modules:
-                raise WeightsError(f"{file}: {layer} is there twice, as a layer and in a fused one", code="E1433")
+                raise WeightsError(f"{file}: {layer} occurs twice, once as part of a fused layer", code="E1433")
             modules[layer] = module
-    modules = _with_alphas(file, modules, metadata)
+    modules = _restore_alphas(file, modules, metadata)
     notes = (*guess, *_notes(modules, tensors, settings))
     return Adapter(modules, metadata, layout_of(header), notes)
 
 
 def layout_of(names: Iterable[str]) -> Layout:
-    """The layout that a file with these names of tensors is in."""
+    """The layout of a file with these tensor names."""
     stems = [split_name(name)[0] for name in names]
     if any(stem.startswith("diffusion_model.") for stem in stems):
         return "comfy"
@@ -184,7 +184,7 @@ def layout_of(names: Iterable[str]) -> Layout:
 def _denoiser(
     names: LayerNames, metadata: Mapping[str, str], header: Iterable[str], file: Path, expected: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """The component that the denoiser's names belong to, and a note where that is a guess."""
+    """The component of the denoiser's names, and a note if it is a guess."""
     if len(names.denoisers) < 2:
         return (names.denoisers or ("",))[0], ()
     first, second = names.denoisers
@@ -200,15 +200,15 @@ def _denoiser(
         if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}[-_ ]?noise", stem):
             return component, ()
     return first, (
-        "the file does not say which of the two denoisers it is for; it is used for high noise. Put low_noise in its "
-        "name for the other one",
+        "the file does not specify one of the two denoisers; using it for high noise. Put low_noise in its name for "
+        "the other one",
     )
 
 
-def _grouped(
+def _group_by_layer(
     file: Path, tensors: Mapping[str, Tensor], lookup: Mapping[str, LayerName | OriginalLayer]
 ) -> tuple[dict[LayerName | OriginalLayer, dict[str, Tensor]], list[str]]:
-    """The tensors of each layer by our names, and the names that are of no layer of the model. Raises WeightsError
+    """The tensors of each layer by our names, and the names that match no layer of the model. Raises WeightsError
     E1433."""
     grouped: dict[LayerName | OriginalLayer, dict[str, Tensor]] = defaultdict(dict)
     unknown = []
@@ -219,14 +219,14 @@ def _grouped(
             unknown.append(name)
         elif leaf in grouped[layer]:
             raise WeightsError(
-                f"{file}: {_called(layer)} has {leaf} twice, once as {name}; take another copy", code="E1433"
+                f"{file}: {_display_name(layer)} has {leaf} twice, once as {name}; use another copy", code="E1433"
             )
         else:
             grouped[layer][leaf] = tensor
     return dict(grouped), unknown
 
 
-def _called(layer: LayerName | OriginalLayer) -> str:
+def _display_name(layer: LayerName | OriginalLayer) -> str:
     return layer.path if isinstance(layer, OriginalLayer) else str(layer)
 
 
@@ -234,7 +234,7 @@ def _modules(
     file: Path, target: LayerName | OriginalLayer, leaves: dict[str, Tensor], settings: Mapping[str, Any],
     names: LayerNames,
 ) -> dict[LayerName, AdapterModule]:  # fmt: skip
-    """The module of each of the model's layers that a layer of a file stands for. Raises WeightsError E1432, E1433."""
+    """The modules of the model's layers that a layer of a file covers. Raises WeightsError E1432, E1433."""
     if isinstance(target, LayerName):
         module = make_module(file, target, leaves, settings)
         if not module.fits(names.weights[target]):
@@ -254,19 +254,19 @@ def _modules(
 def make_module(
     file: Path | str, layer: LayerName, leaves: Mapping[str, Tensor], settings: Mapping[str, Any]
 ) -> AdapterModule:
-    """The module of a layer's tensors, by our names, `alpha` among them. settings: of the header, see `read_settings`.
-    Raises WeightsError E1433 for one that is incomplete."""
+    """The module of a layer's tensors, by our names, including `alpha`. settings: of the header, see `read_settings`.
+    Raises WeightsError E1433 for an incomplete one."""
     tensors = dict(leaves)
     alpha = tensors.pop("alpha", None)
     kinds = {_KIND_OF[leaf] for leaf in tensors if leaf in _KIND_OF}
     if len(kinds) != 1:
         listed = ", ".join(sorted(leaves))
-        raise WeightsError(f"{file}: {layer} has {listed}, which is no known kind of adapter", code="E1433")
+        raise WeightsError(f"{file}: {layer} has {listed}, which is not a supported kind of adapter", code="E1433")
     (kind,) = kinds
-    lacking = _lacking(kind, tensors)
-    if lacking:
+    missing = _missing_tensor(kind, tensors)
+    if missing:
         raise WeightsError(
-            f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {lacking}; the file is incomplete",
+            f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {missing}; the file is incomplete",
             code="E1433",
         )
     if not all(tensor.is_floating_point() for tensor in tensors.values()):
@@ -276,25 +276,24 @@ def make_module(
         )
     if any(0 in tensor.shape for tensor in tensors.values()) or (alpha is not None and alpha.numel() != 1):
         raise WeightsError(
-            f"{file}: {layer} has a tensor without numbers (rank 0), or an alpha that is not one number; "
-            "take another copy",
+            f"{file}: {layer} has an empty tensor (rank 0), or an alpha that is not a single number; use another copy",
             code="E1433",
         )
     if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 1:
         tensors[MAGNITUDE] = tensors[MAGNITUDE][:, None]
     if kind == "lora" and MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
         rows = tensors["lora_up.weight"].shape[0]
-        if tensors[MAGNITUDE].shape[1] == rows:  # peft keeps a convolution's as (1, out, 1, 1)
+        if tensors[MAGNITUDE].shape[1] == rows:  # peft stores a convolution's magnitude as (1, out, 1, 1)
             tensors[MAGNITUDE] = tensors[MAGNITUDE].reshape(rows, 1, 1, 1)
     if alpha is not None:
         return AdapterModule(kind, tensors, float(alpha))
-    # a file for the second of two denoisers calls it `transformer`, as diffusers does
+    # as in diffusers, a file for the second of two denoisers calls it `transformer`
     starts = (f"{layer.component}.", "transformer." if layer.component.startswith("transformer") else "")
-    own = {key.removeprefix(starts[0]).removeprefix(starts[1]): value for key, value in settings.items()}
-    if not settings or "lora_alpha" not in own:
+    of_layer = {key.removeprefix(starts[0]).removeprefix(starts[1]): value for key, value in settings.items()}
+    if not settings or "lora_alpha" not in of_layer:
         return AdapterModule(kind, tensors)
-    stated = _by_pattern(own.get("alpha_pattern"), layer.path, own["lora_alpha"])
-    return AdapterModule(kind, tensors, stated, bool(own.get("use_rslora")))
+    stated = _by_pattern(of_layer.get("alpha_pattern"), layer.path, of_layer["lora_alpha"])
+    return AdapterModule(kind, tensors, stated, bool(of_layer.get("use_rslora")))
 
 
 _NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
@@ -304,17 +303,17 @@ _NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
         ("lokr_w1", "lokr_w1_a"), ("lokr_w1", "lokr_w1_b"), ("lokr_w2", "lokr_w2_a"), ("lokr_w2", "lokr_w2_b"),
     ),
 }  # fmt: skip
-"""Of each group a module of the kind has one."""
+"""A module of the kind has one tensor of each group."""
 
 
-def _lacking(kind: Kind, tensors: Mapping[str, Tensor]) -> str:
-    """What a module of a kind needs and has not; empty when it is whole."""
+def _missing_tensor(kind: Kind, tensors: Mapping[str, Tensor]) -> str:
+    """A required tensor that is missing; empty if the module is complete."""
     return next((" or ".join(either) for either in _NEEDED[kind] if not tensors.keys() & set(either)), "")
 
 
 def read_settings(metadata: Mapping[str, str], file: Path | str = "the file") -> dict[str, Any]:
-    """What diffusers wrote about the adapter, keys with their component in front; nothing where it wrote nothing.
-    Raises WeightsError E1434."""
+    """diffusers' settings of the adapter, with the component as key prefix; empty if there are none. Raises
+    WeightsError E1434."""
     text = metadata.get(SETTINGS_KEY)
     if text is None:
         return {}
@@ -324,46 +323,46 @@ def read_settings(metadata: Mapping[str, str], file: Path | str = "the file") ->
         tables = [value for key, value in settings.items() if key.endswith("_pattern") and value is not None]
         numbers += [value for table in tables for value in table.values()]
         if not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
-            raise ValueError("a strength that is no number")
+            raise ValueError("a strength is not a number")
     except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(
-            f"{file}: the settings in its header ({SETTINGS_KEY}) cannot be read ({error}), so that the strength of "
-            "the adapter is not known; write it anew, or take the entry out to have it read with alpha = rank",
+            f"{file}: the settings in its header ({SETTINGS_KEY}) cannot be read ({error}), so the adapter's strength "
+            "is unknown; write the file again, or remove the entry to use alpha = rank",
             code="E1434",
         ) from error
     return dict(settings)
 
 
-def _by_pattern(patterns: Mapping[str, float] | None, path: str, otherwise: float) -> float:
-    """The value of the pattern that a path ends in. Patterns are taken as plain names, which is what files have."""
+def _by_pattern(patterns: Mapping[str, float] | None, path: str, default: float) -> float:
+    """The value of the pattern that a path ends with. Patterns are treated as plain names, as they occur in files."""
     for pattern, value in (patterns or {}).items():
         plain = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
         if path == plain or path.endswith(f".{plain}"):
             return value
-    return otherwise
+    return default
 
 
-def _with_alphas(
+def _restore_alphas(
     file: Path, modules: Mapping[LayerName, AdapterModule], metadata: Mapping[str, str]
 ) -> dict[LayerName, AdapterModule]:
-    """The modules with the alphas that they had before these were multiplied into a diffusers file; each change of
-    weights stays the same. Raises WeightsError E1434."""
+    """The modules with the alphas that were multiplied into a diffusers file restored; the weight changes stay the
+    same. Raises WeightsError E1434."""
     text = metadata.get(ALPHA_KEY)
     if text is None:
         return dict(modules)
     try:
         alphas = {key: float(value) for key, value in outside.parse_json(text).items()}
         if not all(math.isfinite(alpha) and alpha for alpha in alphas.values()):
-            raise ValueError("an alpha that is 0 or not finite")
+            raise ValueError("an alpha is 0 or not finite")
     except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(
-            f"{file}: {ALPHA_KEY} in its header cannot be read ({error}); take another copy", code="E1434"
+            f"{file}: {ALPHA_KEY} in its header cannot be read ({error}); use another copy", code="E1434"
         ) from error
-    return {layer: _with_alpha(module, alphas.get(str(layer), alphas.get(layer.component)))
+    return {layer: _restore_alpha(module, alphas.get(str(layer), alphas.get(layer.component)))
             for layer, module in modules.items()}  # fmt: skip
 
 
-def _with_alpha(module: AdapterModule, alpha: float | None) -> AdapterModule:
+def _restore_alpha(module: AdapterModule, alpha: float | None) -> AdapterModule:
     if alpha is None or module.kind != "lora" or module.scale != 1:
         return module
     up = module.tensors["lora_up.weight"]
@@ -379,24 +378,23 @@ def _notes(
             "; if it was trained with another alpha, its strength is alpha / rank" if without == len(modules) else ""
         )
         yield (
-            f"{without} of {len(modules)} layers have no alpha; they are read with alpha = rank, as every reader does"
-            + strength
+            f"{without} of {len(modules)} layers have no alpha; using alpha = rank, as every program does" + strength
         )
     if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors[MAGNITUDE].numel()
            for m in modules.values()):  # fmt: skip
-        yield "its DoRA has a length for each column (older LyCORIS) instead of each row; it is computed so"
+        yield "the DoRA has a magnitude for each column (older LyCORIS) instead of each row; using it per column"
     if any(m.rows is not None for m in modules.values()):
-        yield "it has LoKr of fused layers; to train it further, make a LoRA of it with `mezzotint resize`"
+        yield "the file has LoKr for fused layers; to train it further, convert it to a LoRA with `mezzotint resize`"
 
 
 def _refuse_other(file: Path, header: Iterable[str], unknown: Sequence[str], names: LayerNames) -> NoReturn:
-    """Says what the file seems to be of."""
+    """Raises WeightsError E1431 with the model that the file is probably for."""
     everything = "\n".join(header)
     seems = next((name for pattern, name in _OTHER_MODELS.items() if re.search(pattern, everything)), "")
     raise WeightsError(
-        f"{file}: {len(unknown)} of its tensors belong to no layer of this model ({', '.join(unknown[:2])}, …)"
-        + (f"; it looks like an adapter of {seems}, and the model is {_described(names)}" if seems else "")
-        + ". Give the model that it was made for",
+        f"{file}: {len(unknown)} of its tensors match no layer of this model ({', '.join(unknown[:2])}, …)"
+        + (f"; it looks like an adapter for {seems}, but the model is {_model_name(names)}" if seems else "")
+        + ". Use the model that it was trained for",
         code="E1431",
     )
 
@@ -406,13 +404,13 @@ def _refuse_shape(
 ) -> NoReturn:
     shapes = ", ".join(f"{leaf} {tuple(tensor.shape)}" for leaf, tensor in sorted(module.tensors.items()))
     raise WeightsError(
-        f"{file}: {_called(layer)} does not fit: {shapes}, and the layer's weight is {tuple(shape)}. The adapter is of "
-        f"another model than {_described(names)}, or the file is damaged",
+        f"{file}: {_display_name(layer)} does not fit: {shapes}, but the layer's weight is {tuple(shape)}. The adapter "
+        f"is for another model than {_model_name(names)}, or the file is damaged",
         code="E1432",
     )
 
 
-def _described(names: LayerNames) -> str:
+def _model_name(names: LayerNames) -> str:
     if names.is_sdxl:
         return "SDXL"
     width = names.weights.get(LayerName("unet", "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"), (0, 0))[

@@ -1,7 +1,7 @@
-"""Adapters of fused layers: original-format checkpoints have query, key and value in one matrix, diffusers three.
+"""Adapters of fused layers: original-format checkpoints have one matrix for query, key and value, diffusers three.
 
-A LoRA of the parts is a LoRA of the whole, block-diagonal with the sum of their ranks; a LoRA of the whole gives each
-part its rows. Both are exact.
+LoRAs of the parts form a block-diagonal LoRA of the fused layer with the sum of their ranks; a LoRA of the fused layer
+splits into the rows of each part. Both conversions are exact.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ _ROW_FACTORS = (_UP, MAGNITUDE, "hada_w1_a", "hada_w2_a")
 
 
 def split(module: AdapterModule, rows: Sequence[int]) -> list[AdapterModule | None]:
-    """The module of each part of a fused layer. rows: how many rows each part has, in order.
+    """The module of each part of a fused layer. rows: the number of rows of each part, in order.
 
-    Of a block-diagonal LoRA each part keeps its own block; None where a part has no block. A LoKr is not cut: its parts
-    share its tensors and take their rows of the product.
+    For a block-diagonal LoRA each part keeps only its block; None for a part without a block. A LoKr is not split: its
+    parts share its tensors and use their rows of the product.
     """
     ends = [sum(rows[: number + 1]) for number in range(len(rows))]
     spans = [(end - size, end) for end, size in zip(ends, rows, strict=True)]
     if module.kind == "lokr":
-        return [_rows_of_product(module, span) for span in spans]
-    parts = [replace(module, tensors=_cut(module.tensors, *span)) for span in spans]
+        return [_select_rows(module, span) for span in spans]
+    parts = [replace(module, tensors=_slice_rows(module.tensors, *span)) for span in spans]
     if module.kind != "lora":
         return list(parts)
     used = [part.tensors[_UP].flatten(1).any(dim=0) for part in parts]
     if not any(mask.any() for mask in used):
         return list(parts)
-    return [_own_block(part, mask) for part, mask in zip(parts, used, strict=True)]
+    return [_keep_block(part, mask) for part, mask in zip(parts, used, strict=True)]
 
 
-def _cut(tensors: Mapping[str, Tensor], first: int, end: int) -> dict[str, Tensor]:
+def _slice_rows(tensors: Mapping[str, Tensor], first: int, end: int) -> dict[str, Tensor]:
     return {name: tensor[first:end].clone() if name in _ROW_FACTORS else tensor for name, tensor in tensors.items()}
 
 
-def _rows_of_product(module: AdapterModule, span: tuple[int, int]) -> AdapterModule:
+def _select_rows(module: AdapterModule, span: tuple[int, int]) -> AdapterModule:
     tensors = {n: t[slice(*span)].clone() if n == MAGNITUDE else t for n, t in module.tensors.items()}
     return replace(module, tensors=tensors, rows=span)
 
 
-def _own_block(part: AdapterModule, used: Tensor) -> AdapterModule | None:
+def _keep_block(part: AdapterModule, used: Tensor) -> AdapterModule | None:
     if not used.any():
         return part if part.is_dora else None
     if used.all():
@@ -58,8 +58,8 @@ def _own_block(part: AdapterModule, used: Tensor) -> AdapterModule | None:
 
 
 def join(parts: Sequence[AdapterModule | None], rows: Sequence[int]) -> AdapterModule | None:
-    """One module for a fused layer, or None where there is no exact one: for LoHa and LoKr of the parts, and for a DoRA
-    of some of them. rows: how many rows each part has; a part without a module does not change."""
+    """One module for a fused layer, or None if there is no exact one: for LoHa and LoKr of the parts, and for a DoRA of
+    only some of them. rows: the number of rows of each part; a part without a module does not change."""
     present = [part for part in parts if part is not None]
     spans = [(sum(rows[:number]), sum(rows[: number + 1])) for number in range(len(rows))]
     if any(part.rows is not None for part in present):
@@ -79,7 +79,7 @@ def join(parts: Sequence[AdapterModule | None], rows: Sequence[int]) -> AdapterM
 
 
 def _stack(parts: Sequence[AdapterModule], row_factors: Sequence[str]) -> AdapterModule | None:
-    """One module whose row factors are those of the parts, below each other; None where other factors differ."""
+    """One module with the row factors of the parts concatenated; None if other factors differ."""
     first = parts[0]
     for part in parts[1:]:
         if (part.kind, part.scale, part.tensors.keys()) != (first.kind, first.scale, first.tensors.keys()):
@@ -104,7 +104,7 @@ def _block_diagonal(parts: Sequence[AdapterModule], starts: Sequence[int], rows:
 
 
 def swap_halves(module: AdapterModule, shape: tuple[int, ...]) -> AdapterModule:
-    """The module for a layer whose two halves of rows change places; of a LoKr a LoRA of full rank, which is exact.
+    """The module for a layer whose two halves of rows are swapped; for a LoKr a LoRA of full rank, which is exact.
 
     shape: (out, in) of the weight, out even.
     """
@@ -113,8 +113,8 @@ def swap_halves(module: AdapterModule, shape: tuple[int, ...]) -> AdapterModule:
         tensors = {_DOWN: torch.eye(shape[1]), _UP: up}
         module = AdapterModule("lora", tensors | {n: t for n, t in module.tensors.items() if n == MAGNITUDE})
     half = shape[0] // 2
-    return replace(module, tensors={n: _turn(t, half) if n in _ROW_FACTORS else t for n, t in module.tensors.items()})
+    return replace(module, tensors={n: _swap(t, half) if n in _ROW_FACTORS else t for n, t in module.tensors.items()})
 
 
-def _turn(tensor: Tensor, half: int) -> Tensor:
+def _swap(tensor: Tensor, half: int) -> Tensor:
     return torch.cat([tensor[half:], tensor[:half]]) if tensor.shape[0] == 2 * half else tensor

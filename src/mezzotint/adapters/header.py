@@ -1,5 +1,5 @@
-"""What files of a trained adapter say about it: in kohya's words (`ss_…`), which A1111, Forge and ComfyUI show, and in
-ModelSpec's. Nothing of the pictures or of this machine's paths is among it."""
+"""The header of a trained adapter's file: kohya's entries (`ss_…`), which A1111, Forge and ComfyUI show, and
+ModelSpec's. It contains nothing about the images and no paths of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.modelspec import Description
 
 BASE = "mezzotint.base"
-"""Entry with the fingerprints of the model's parts that it was trained on, as JSON."""
+"""Entry with the fingerprints of the base model's parts, as JSON."""
 _MODULES = {"loha": "lycoris.kohya", "lokr": "lycoris.kohya"}
 _VERSIONS = {
     "stable-diffusion-v1": "sd_v1",
@@ -30,17 +30,17 @@ def entries(
     description: Description | None,
     facts: Mapping[str, object],
 ) -> dict[str, str]:
-    """The entries of a header, all texts.
+    """The entries of a header, all strings.
 
-    base: fingerprints of the model's parts; empty where they are not known. description: of the model, with the
-    adapter's title; None for a family that ModelSpec has no word for. facts: of the run, by kohya's names without
-    `ss_`. With a description the hash is left open for `modelspec.seal`.
+    base: fingerprints of the model's parts; empty if unknown. description: of the model, with the adapter's title; None
+    for a family that ModelSpec does not define. facts: of the run, by kohya's names without `ss_`. With a description
+    the hash is left open for `modelspec.seal`.
     """
     modules = list(adapter.modules.values())
     rank = max(module.rank for module in modules)
     first = next(module for module in modules if module.rank == rank)
     kind = "dora" if first.is_dora else first.kind
-    words: dict[str, object] = {
+    fields: dict[str, object] = {
         "network_module": _MODULES.get(first.kind, "networks.lora"),
         "network_dim": rank,
         "network_alpha": first.plain_alpha if first.alpha is not None else rank,
@@ -48,11 +48,11 @@ def entries(
         **facts,
     }
     if settings.trigger:
-        words["tag_frequency"] = json.dumps({settings.trigger: {settings.trigger: 1}})
+        fields["tag_frequency"] = json.dumps({settings.trigger: {settings.trigger: 1}})
     if description is not None:
-        words["base_model_version"] = _VERSIONS.get(description.architecture, description.architecture)
-        words["v2"] = description.version == "2"
-    header = {f"ss_{name}": str(value) for name, value in words.items()}
+        fields["base_model_version"] = _VERSIONS.get(description.architecture, description.architecture)
+        fields["v2"] = description.version == "2"
+    header = {f"ss_{name}": str(value) for name, value in fields.items()}
     header |= {BASE: json.dumps(dict(base), sort_keys=True)} if base else {}
     if description is not None:
         spec = description.metadata({})

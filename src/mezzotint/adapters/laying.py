@@ -1,4 +1,4 @@
-"""Adapters laid into a whole model as it is merged, a few tensors at a time, among files that are laid over it."""
+"""Adapters applied to a model while it is merged with overlay files, a few tensors at a time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mezzotint.weights.merge import Merge
 
 @dataclass(frozen=True, slots=True)
 class LaidAdapter:
-    """An adapter among the sources of a merge. behind: how many of the others stand before it; a tensor that a later
-    source brings is not changed by it."""
+    """An adapter among the sources of a merge. behind: the number of other sources before it; it does not change
+    tensors of later sources."""
 
     path: Path
     adapter: Adapter
@@ -27,20 +27,20 @@ class LaidAdapter:
 
 @dataclass(frozen=True)
 class AdaptedMerge(Merge):
-    """A merge with adapters. All that change a tensor are added to the same weight, so that their order is free."""
+    """A merge with adapters. All adapters that change a tensor are added to the same weight, in any order."""
 
     adapters: tuple[LaidAdapter, ...] = ()
 
     def values(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
-        """See Merge: sums in float32, in each tensor's own type, or in float32 for the type that was asked for. Raises
-        WeightsError E1416."""
+        """See Merge: computed in float32, returned in each tensor's dtype, or in float32 if a dtype is requested.
+        Raises WeightsError E1416."""
         tensors = super().values(component, names)
         for number, source in enumerate((self.base.source, *self.others)):
-            laid = [(each.adapter, each.strength) for each in self.adapters if each.behind >= number]
-            mine = {name: t for name, t in tensors.items() if self.origin[component][name] is source}
+            applied = [(each.adapter, each.strength) for each in self.adapters if each.behind >= number]
+            selected = {name: t for name, t in tensors.items() if self.origin[component][name] is source}
             if self.dtype is not None:
-                mine = {name: t.float() if t.is_floating_point() else t for name, t in mine.items()}
-            tensors |= merged(component, mine, laid)
+                selected = {name: t.float() if t.is_floating_point() else t for name, t in selected.items()}
+            tensors |= merged(component, selected, applied)
         return tensors
 
     def changing(self, component: str, name: str) -> list[LaidAdapter]:
@@ -48,8 +48,8 @@ class AdaptedMerge(Merge):
         source = self.origin[component][name]
         number = (self.base.source, *self.others).index(source)
         layer = LayerName(component, name.removesuffix(".weight")) if name.endswith(".weight") else None
-        laid = [each for each in self.adapters if each.behind >= number and each.strength]
-        return [each for each in laid if layer in each.adapter.modules]
+        applied = [each for each in self.adapters if each.behind >= number and each.strength]
+        return [each for each in applied if layer in each.adapter.modules]
 
     def report(self) -> Iterator[str]:
         """See Merge."""
@@ -57,15 +57,15 @@ class AdaptedMerge(Merge):
         for each in self.adapters:
             counts = {c: sum(each in self.changing(c, name) for name in names) for c, names in self.origin.items()}
             what = ", ".join(f"{count} layers of {component}" for component, count in counts.items() if count)
-            yield f"{each.path}: {each.strength:g} of it in {what or 'no layer (replaced, or no strength)'}"
+            yield f"{each.path}: strength {each.strength:g}, in {what or 'no layer (replaced, or strength 0)'}"
             yield from (f"{each.path}: {note}" for note in each.adapter.notes)
 
     def keys(self) -> dict[str, dict[str, str]]:
-        """See Merge; behind a tensor's place the adapters that change it."""
+        """See Merge; after a tensor's source come the adapters that change it."""
         return {
             component: {
-                name: " + ".join([place, *(f"{e.strength:g} · {e.path}" for e in self.changing(component, name))])
-                for name, place in places.items()
+                name: " + ".join([origin, *(f"{e.strength:g} · {e.path}" for e in self.changing(component, name))])
+                for name, origin in origins.items()
             }
-            for component, places in super().keys().items()
+            for component, origins in super().keys().items()
         }

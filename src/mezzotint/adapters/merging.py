@@ -1,4 +1,4 @@
-"""Adapters put into a model's weights, and several adapters into one."""
+"""Merging adapters into a model's weights, and several adapters into one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mezzotint.adapters.networks import file_weights
 from mezzotint.errors import WeightsError
 
 Weighted = Sequence[tuple[Adapter, float]]
-"""Adapters with their strengths; 1 is as trained, 0 nothing, below 0 the other way."""
+"""Adapters with their strengths; 1 is as trained, 0 has no effect, negative values invert the change."""
 
 
 def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) -> dict[str, Tensor]:
-    """A component's weights with adapters in them: W + Σ strength · (adapted − W).
+    """A component's weights with adapters merged: W + Σ strength · (adapted − W).
 
-    component: of a model folder. weights: by the names of its files; some or all. Computed in float32, and cast once to
-    each weight's own type. Weights that no adapter changes are returned as they are. Raises WeightsError E1416 when a
-    sum is too large for its type, E1403 when what an adapter makes of a weight is not finite.
+    component: of a model folder. weights: by the names in its files; some or all. Computed in float32, and cast once to
+    each weight's dtype. Weights that no adapter changes are returned unchanged. Raises WeightsError E1416 if a sum
+    overflows its dtype, E1403 if an adapted weight is not finite.
     """
     result = dict(weights)
     by_path = [(adapter.of(component), strength) for adapter, strength in adapters]
@@ -41,15 +41,15 @@ def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) ->
             continue
         require_finite(f"{component}.{path}", total)
         raise WeightsError(
-            f"{component}.{name}: the sum reaches {float(total.abs().max()):.3g}, too large for "
-            f"{str(weight.dtype).removeprefix('torch.')}; merge into fp32 or bf16, or with less strength",
+            f"{component}.{name}: the merged weight reaches {float(total.abs().max()):.3g}, too large for "
+            f"{str(weight.dtype).removeprefix('torch.')}; merge into fp32 or bf16, or use less strength",
             code="E1416",
         )
     return result
 
 
 def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
-    """Puts adapters into the weights of a network, in place, as `merged`. component: of a model folder. Raises
+    """Merges adapters into the weights of a network, in place, see `merged`. component: of a model folder. Raises
     WeightsError E1403, E1416."""
     weights = file_weights(network)
     with torch.no_grad():
@@ -59,24 +59,25 @@ def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
 
 
 def joined(adapters: Weighted) -> Adapter:
-    """One LoRA that changes weights as several with their strengths do, exactly: its rank is the sum of theirs.
+    """One LoRA exactly equal to several with their strengths; its rank is the sum of theirs.
 
-    Raises WeightsError E1436 for what does not add up so: DoRA, LoHa, LoKr, convolutions in three factors.
+    Raises WeightsError E1436 for adapters that cannot be concatenated: DoRA, LoHa, LoKr, convolutions with three
+    factors.
     """
     layers: dict[LayerName, list[tuple[AdapterModule, float]]] = {}
     for adapter, strength in adapters:
         for layer, module in adapter.modules.items():
             if module.kind != "lora" or module.is_dora or "lora_mid.weight" in module.tensors:
                 raise WeightsError(
-                    f"{layer} is no plain LoRA, and only those can be joined without loss; merge them into the model, "
-                    "or `mezzotint extract` one from the model they make",
+                    f"{layer} is not a plain LoRA; only plain LoRAs can be joined without loss. Merge them into the "
+                    "model, or `mezzotint extract` one from the merged model",
                     code="E1436",
                 )
             layers.setdefault(layer, []).append((module, strength))
-    return Adapter({layer: _side_by_side(parts) for layer, parts in layers.items()})
+    return Adapter({layer: _concatenate(parts) for layer, parts in layers.items()})
 
 
-def _side_by_side(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule:
+def _concatenate(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule:
     downs = [module.tensors["lora_down.weight"].float() for module, _ in parts]
     ups = [module.tensors["lora_up.weight"].float() * (module.scale * strength) for module, strength in parts]
     ups = [up.reshape(*up.shape[:2], *(1,) * (downs[0].ndim - 2)) for up in ups]
@@ -85,15 +86,15 @@ def _side_by_side(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule
 
 
 def scaled(adapter: Adapter, strength: float) -> Adapter:
-    """The same adapter with another strength as its own; exact for LoRA, LoHa and LoKr.
+    """The adapter multiplied by a strength; exact for LoRA, LoHa and LoKr.
 
-    Raises WeightsError E1436 for a DoRA, whose change is no multiple of its factors.
+    Raises WeightsError E1436 for a DoRA, whose change is not proportional to its factors.
     """
     modules = {}
     for layer, module in adapter.modules.items():
         if module.is_dora:
             raise WeightsError(f"{layer} is a DoRA, whose strength cannot be written into its file", code="E1436")
-        if {"lokr_w1", "lokr_w2"} <= module.tensors.keys():  # whose alpha no reader takes
+        if {"lokr_w1", "lokr_w2"} <= module.tensors.keys():  # programs ignore the alpha of such a module
             tensors = {**module.tensors, "lokr_w1": module.tensors["lokr_w1"] * strength}
             modules[layer] = replace(module, tensors=tensors)
         else:
@@ -102,6 +103,6 @@ def scaled(adapter: Adapter, strength: float) -> Adapter:
 
 
 def differences(adapter: Adapter, weights: Mapping[LayerName, Tensor]) -> Iterator[tuple[LayerName, Tensor]]:
-    """adapted − W of each layer, float32. weights: at least of the layers that it changes."""
+    """adapted − W of each layer, float32. weights: of at least the layers that it changes."""
     for layer, module in adapter.modules.items():
         yield layer, module.adapted(weights[layer]) - weights[layer].float()

@@ -1,8 +1,8 @@
-"""What an adapter makes of one layer's weight: LoRA, DoRA, LoHa and LoKr as formulas of the tensors in a file.
+"""How an adapter changes a layer's weight: LoRA, DoRA, LoHa and LoKr as formulas of the tensors in a file.
 
-Tensors carry the names of kohya's and LyCORIS' files, which all kinds have; files in diffusers' layout are read into
-them. LoRA: Hu et al., arXiv 2106.09685. rsLoRA: Kalajdzievski, arXiv 2312.03732. DoRA: Liu et al., arXiv 2402.09353.
-LoHa and LoKr: Yeh et al., arXiv 2309.14859.
+Tensors have the names of kohya's and LyCORIS' files, which exist for all kinds; diffusers' names are converted to them.
+LoRA: Hu et al., arXiv 2106.09685. rsLoRA: Kalajdzievski, arXiv 2312.03732. DoRA: Liu et al., arXiv 2402.09353. LoHa and
+LoKr: Yeh et al., arXiv 2309.14859.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ LEAVES: dict[Kind, tuple[str, ...]] = {
     "loha": ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b", "hada_t1", "hada_t2"),
     "lokr": ("lokr_w1", "lokr_w1_a", "lokr_w1_b", "lokr_w2", "lokr_w2_a", "lokr_w2_b", "lokr_t2"),
 }
-"""The tensors of each kind; not every module of a kind has all of its own."""
+"""The tensors of each kind; a module need not have all of them."""
 MAGNITUDE = "dora_scale"
-"""The length of each row of the weight that DoRA trains: (out, 1, …), or (1, in, …), one for each column, in old files
-of LyCORIS."""
+"""DoRA's trained norm of each row of the weight: (out, 1, …), or in old LyCORIS files of each column, (1, in, …)."""
 
 
 @dataclass(frozen=True)
 class AdapterModule:
     """The adapter of one layer.
 
-    tensors: by the names of LEAVES, and MAGNITUDE where it is a DoRA. alpha: strength in multiples of the rank; None is
-    the rank itself, scale 1. rank_stabilized: alpha is divided by √rank (rsLoRA) instead of by the rank. rows: (first,
-    end) where the tensors are those of a fused layer and this layer is some of its rows; None is all rows.
+    tensors: by the names in LEAVES, and MAGNITUDE for a DoRA. alpha: strength times the rank; None is the rank, scale
+    1. rank_stabilized: alpha is divided by √rank (rsLoRA) instead of by the rank. rows: (first, end) if the tensors are
+    those of a fused layer, of which this layer is a range of rows; None is all rows.
     """
 
     kind: Kind
@@ -48,7 +47,7 @@ class AdapterModule:
 
     @cached_property
     def rank(self) -> int:
-        """The inner dimension. A LoKr whose two factors are whole has none; it counts as 1."""
+        """The inner dimension; 1 for a LoKr with two full factors, which has none."""
         match self.kind:
             case "lora":
                 return self.tensors["lora_down.weight"].shape[0]
@@ -59,9 +58,9 @@ class AdapterModule:
 
     @property
     def scale(self) -> float:
-        """What the product of the factors is multiplied by.
+        """The factor of the product of the tensors.
 
-        1 for a LoKr of two whole factors, whatever alpha says: LyCORIS and ComfyUI read it so.
+        1 for a LoKr with two full factors, for any alpha, as in LyCORIS and ComfyUI.
         """
         if self.alpha is None or {"lokr_w1", "lokr_w2"} <= self.tensors.keys():
             return 1.0
@@ -69,100 +68,100 @@ class AdapterModule:
 
     @property
     def plain_alpha(self) -> float:
-        """The alpha that gives this scale when it is divided by the rank, as every reader of kohya's files does."""
+        """The alpha that gives this scale when divided by the rank, as programs do with kohya's files."""
         return self.scale * self.rank if self.rank_stabilized or self.alpha is None else self.alpha
 
     @property
     def is_dora(self) -> bool:
-        """Whether the length of the weight's rows is a tensor of its own."""
+        """Whether there is a tensor of magnitudes."""
         return MAGNITUDE in self.tensors
 
     @property
     def parameters(self) -> int:
-        """How many numbers it holds."""
+        """The number of parameters."""
         return sum(tensor.numel() for tensor in self.tensors.values())
 
     def to(self, dtype: torch.dtype) -> AdapterModule:
-        """The same with tensors of another type."""
+        """The same with tensors of another dtype."""
         return replace(self, tensors={name: tensor.to(dtype) for name, tensor in self.tensors.items()})
 
     def fits(self, shape: tuple[int, ...]) -> bool:
-        """Whether it belongs to a weight of this shape; a pointwise convolution is as good as a matrix."""
+        """Whether it fits a weight of this shape; a pointwise convolution is equivalent to a matrix."""
         try:
             change = self._product_on_meta(shape)
         except (RuntimeError, KeyError, IndexError, ValueError):
             return False
-        return _plain(change) == _plain(shape)
+        return _drop_pointwise_axes(change) == _drop_pointwise_axes(shape)
 
     def difference(self, shape: tuple[int, ...]) -> Tensor:
         """scale · product of the factors, float32, in the weight's shape (out, in) or (out, in, k, k).
 
-        Of a DoRA only what it adds before the rows get their lengths.
+        For a DoRA the change before the rows are rescaled.
         """
         product = _product(self.kind, {n: t.float() for n, t in self.tensors.items()}, shape)
         return self.scale * product[slice(*(self.rows or (None,)))].reshape(shape)
 
     def adapted(self, weight: Tensor, strength: float = 1.0) -> Tensor:
-        """The weight with the adapter in it, float32, of the same shape.
+        """The weight with the adapter merged, float32, of the same shape.
 
-        strength: 0 gives the weight itself, 1 what was trained; between, before and beyond along the straight line, of
-        a DoRA too, as ComfyUI and LyCORIS do.
+        strength: 0 gives the weight, 1 the trained result; other values interpolate or extrapolate linearly, for a DoRA
+        too, as in ComfyUI and LyCORIS.
         """
         base = weight.float()
         change = self.difference(tuple(weight.shape))
         if self.is_dora:
             whole = base + change
-            change = _with_lengths(whole, self.tensors[MAGNITUDE].float()) - base
+            change = _rescale_rows(whole, self.tensors[MAGNITUDE].float()) - base
         return base + strength * change
 
     def _product_on_meta(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         tensors = {name: torch.empty(t.shape, device="meta") for name, t in self.tensors.items()}
         product = _product(self.kind, tensors, shape)[slice(*(self.rows or (None,)))]
         if self.is_dora and _axis(tensors[MAGNITUDE], shape) is None:
-            raise ValueError("lengths of other rows")
+            raise ValueError("magnitudes of another number of rows")
         return tuple(product.shape)
 
 
 def require_finite(layer: object, change: Tensor) -> None:
-    """Raises WeightsError E1403 for a change of a layer's weight, or a weight with one, that numbers cannot hold."""
+    """Raises WeightsError E1403 if a layer's change, or changed weight, is not finite."""
     if not torch.isfinite(change).all():
         raise WeightsError(
-            f"{layer}: what the adapter makes of it has numbers that are not finite; its alpha or its factors are too "
-            "large, or a DoRA's row has no length; take another copy of the adapter",
+            f"{layer}: the adapted weight has values that are not finite; the adapter's alpha or factors are too "
+            "large, or a row of a DoRA has norm 0; use another copy of the adapter",
             code="E1403",
         )
 
 
 def row_lengths(weight: Tensor, axis: int = 0) -> Tensor:
-    """The Euclidean length of each row (axis 0) or column (axis 1), with one place for each other axis."""
+    """The Euclidean norm of each row (axis 0) or column (axis 1), with size 1 in every other axis."""
     others = [number for number in range(weight.ndim) if number != axis]
     lengths: Tensor = torch.linalg.vector_norm(weight, dim=others, keepdim=True)
     return lengths
 
 
-def _with_lengths(weight: Tensor, lengths: Tensor) -> Tensor:
-    """Rows, or columns, scaled to these lengths."""
+def _rescale_rows(weight: Tensor, lengths: Tensor) -> Tensor:
+    """The weight with rows, or columns, rescaled to these norms."""
     axis = _axis(lengths, tuple(weight.shape))
     assert axis is not None
-    own = row_lengths(weight, axis)
-    return weight * (lengths.reshape(own.shape) / own)
+    current = row_lengths(weight, axis)
+    return weight * (lengths.reshape(current.shape) / current)
 
 
 def _axis(lengths: Tensor, shape: tuple[int, ...]) -> int | None:
-    """Which axis of a weight the lengths belong to; None when they belong to neither."""
+    """The axis of a weight that the lengths belong to, or None."""
     if lengths.numel() == shape[0] and lengths.shape[0] == shape[0]:
         return 0
     return 1 if lengths.numel() == shape[1] and lengths.ndim > 1 and lengths.shape[0] == 1 else None
 
 
-def _plain(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape without the sides of one pixel that a pointwise convolution has."""
+def _drop_pointwise_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without the kernel axes of a pointwise convolution."""
     return shape[:2] if all(side == 1 for side in shape[2:]) else shape
 
 
 def _product(kind: Kind, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-    """The factors multiplied out, (out, in, …), without the scale. shape: of the weight; settles how a convolution's
-    window is folded where the factors do not tell."""
+    """The product of the factors, (out, in, …), without the scale. shape: of the weight; it determines a convolution's
+    kernel if the factors do not."""
     match kind:
         case "lora":
             return _low_rank(tensors)
@@ -173,7 +172,7 @@ def _product(kind: Kind, tensors: Mapping[str, Tensor], shape: tuple[int, ...]) 
 
 
 def _low_rank(tensors: Mapping[str, Tensor]) -> Tensor:
-    """up · down, with a core between them (Tucker) where the file has one."""
+    """up · down, with a core between them (Tucker) if the file has one."""
     down, up = tensors["lora_down.weight"], tensors["lora_up.weight"].flatten(1)
     core = tensors.get("lora_mid.weight")
     if core is not None:
@@ -182,16 +181,16 @@ def _low_rank(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def _pair(tensors: Mapping[str, Tensor], number: str, shape: tuple[int, ...]) -> Tensor:
-    """One of the two products whose elements LoHa multiplies."""
+    """One of the two products that LoHa multiplies element-wise."""
     first, second = tensors[f"hada_w{number}_a"], tensors[f"hada_w{number}_b"]
     core = tensors.get(f"hada_t{number}")
     if core is not None:
         return torch.einsum("abhw,ao,bi->oihw", core, first, second)
-    return _unfolded(first @ second, shape)
+    return _unfold(first @ second, shape)
 
 
 def _kronecker(tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> Tensor:
-    """The Kronecker product of a small matrix and a block, each whole or of two factors."""
+    """The Kronecker product of a small matrix and a block, each given in full or by two factors."""
     left = tensors["lokr_w1"] if "lokr_w1" in tensors else tensors["lokr_w1_a"] @ tensors["lokr_w1_b"]
     core = tensors.get("lokr_t2")
     if core is not None:
@@ -201,10 +200,10 @@ def _kronecker(tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> Tensor:
     else:
         right = tensors["lokr_w2_a"] @ tensors["lokr_w2_b"]
         block = (right.shape[0], shape[1] // left.shape[1], *shape[2:])
-        right = _unfolded(right, block)
+        right = _unfold(right, block)
     return torch.kron(left.reshape(*left.shape, *(1,) * (right.ndim - 2)), right)
 
 
-def _unfolded(matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A matrix (out, in · k · k) as a convolution's weight, when the weight is one."""
+def _unfold(matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Reshapes a matrix (out, in · k · k) to a convolution's weight, if the weight is one."""
     return matrix.reshape(matrix.shape[0], shape[1], *shape[2:]) if math.prod(shape[2:]) > 1 else matrix

@@ -1,8 +1,7 @@
-"""Names of a model's layers in adapter files: by diffusers' paths, by original-format paths, and with every prefix that
-programs put before them.
+"""Names of a model's layers in adapter files: diffusers' paths and original-format paths, with every prefix in use.
 
-A flattened name (`lora_unet_down_blocks_0_attentions_0_proj_in`) does not show where its dots were. So all names are
-made from the layers of the model and looked up; none is parsed.
+A flattened name (`lora_unet_down_blocks_0_attentions_0_proj_in`) does not show where its dots were. Therefore names are
+generated from the layers of the model and looked up, never parsed.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from mezzotint.weights.layouts import base
 from mezzotint.weights.model_files import ModelFiles
 
 _TABLE = re.compile(r"(^|\.)(embeddings\.|shared\.|embed_tokens\.|relative_attention_bias\.)")
-"""Weights that are indexed by number (tokens, positions), which no adapter changes."""
+"""Embedding tables (tokens, positions), which no adapter changes."""
 _ROW_ORDER = ("q", "k", "v", "mlp")
 """The order of rows in a fused projection of an original-format checkpoint."""
 _CLIP_PATH = re.compile(r"(text_model\.)?(encoder\.layers\.|embeddings\.|final_layer_norm)")
 _DOTTED = ("transformer.", "unet.", "diffusion_model.", "model.diffusion_model.", "base_model.model.",
            "base_model.model.transformer.", "base_model.model.unet.", "")  # fmt: skip
-"""Prefixes of a denoiser's dotted names."""
+"""Prefixes of a denoiser's dotted names in files."""
 _FLAT = ("lora_unet_", "lora_transformer_", "lycoris_")
 """Prefixes of a denoiser's names with underscores for dots."""
 
 
 class LayerName(NamedTuple):
-    """A layer of a model. component: its folder (`unet`, `text_encoder_2`). path: dotted, as in that component's
+    """A layer of a model. component: its folder (`unet`, `text_encoder_2`). path: dotted, as in the component's
     files."""
 
     component: str
@@ -43,10 +42,10 @@ class LayerName(NamedTuple):
 
 
 class OriginalLayer(NamedTuple):
-    """A layer as the original-format checkpoint has it.
+    """A layer of the original-format checkpoint.
 
-    path: dotted. parts: the layers of this model that its rows belong to, in their order: one, or several where it is
-    fused. is_swapped: the two halves of its rows are in the other order (scale before shift).
+    path: dotted. parts: the layers of this model that its rows belong to, in order: one, or several if it is fused.
+    is_swapped: the two halves of its rows are in the other order (scale before shift).
     """
 
     path: str
@@ -58,9 +57,10 @@ class OriginalLayer(NamedTuple):
 class LayerNames:
     """The layers of one model that an adapter can change, and their names in files.
 
-    shapes: by component, the shape of every tensor under the names of its files; an autoencoder is ignored. originals:
-    by component, the original-format name of each tensor; several may share one. swapped: paths of layers whose two
-    halves of rows are in the other order there. has_split_names: ComfyUI reads diffusers' names of its fused layers.
+    shapes: by component, the shape of every tensor by its name in files; an autoencoder is ignored. originals: by
+    component, the original-format name of each tensor; several may share one. swapped: paths of layers whose two halves
+    of rows are in the other order in such checkpoints. has_split_names: whether ComfyUI reads diffusers' names for its
+    fused layers.
     """
 
     shapes: Mapping[str, Mapping[str, Shape]]
@@ -70,7 +70,7 @@ class LayerNames:
 
     @classmethod
     def of(cls, files: ModelFiles) -> Self:
-        """The layers of a model. Raises WeightsError where its configurations cannot be used."""
+        """The layers of a model. Raises WeightsError if its configurations cannot be used."""
         shapes = files.trainable_shapes()
         parts = {part: folder for part, folder in files.spec.folders.items() if folder in shapes}
         known = {folder: files.original_names(part, shapes[folder]) for part, folder in parts.items()}
@@ -86,7 +86,7 @@ class LayerNames:
 
     @cached_property
     def weights(self) -> dict[LayerName, Shape]:
-        """Matrices and convolutions, with the shapes of their weights."""
+        """Linear and convolution layers, with the shapes of their weights."""
         return {
             LayerName(component, name.removesuffix(".weight")): shape
             for component, tensors in self.shapes.items()
@@ -97,12 +97,12 @@ class LayerNames:
 
     @cached_property
     def denoisers(self) -> tuple[str, ...]:
-        """The components that denoise: one, or the two of Wan 2.2 A14B (high noise, low noise)."""
+        """The denoisers: one, or the two of Wan 2.2 A14B (high noise, low noise)."""
         return tuple(c for c in self.shapes if c != "vae" and not c.startswith("text_encoder"))
 
     @cached_property
     def original_layers(self) -> dict[LayerName, OriginalLayer]:
-        """The original-format layer that each layer is in, of components whose original names are known."""
+        """The original-format layer that contains each layer, for components whose original names are known."""
         groups: dict[tuple[str, str], list[LayerName]] = defaultdict(list)
         for layer in self.weights:
             name = self.originals.get(layer.component, {}).get(f"{layer.path}.weight")
@@ -117,8 +117,8 @@ class LayerNames:
 
     @cached_property
     def kohya(self) -> dict[LayerName, str]:
-        """The flattened name of each layer as sd-scripts and musubi-tuner write it: original names, but of Stable
-        Diffusion 1 and 2 diffusers' names. Layers that are fused there share one."""
+        """The flattened name of each layer in sd-scripts and musubi-tuner: original names, but diffusers' names for
+        Stable Diffusion 1 and 2. Parts of a fused layer share one."""
         return {layer: self._kohya_name(layer) for layer in self.weights}
 
     def _kohya_name(self, layer: LayerName) -> str:
@@ -128,8 +128,8 @@ class LayerNames:
         return f"{_FLAT[0]}{_flatten(layer.path if original is None else original.path)}"
 
     def text_names(self, layer: LayerName) -> list[str]:
-        """Flattened names of a text encoder's layer, the usual one first. CLIP's files may lack the level `text_model`
-        in their own names; programs want it."""
+        """Flattened names of a text encoder's layer, the usual one first. CLIP's files may lack the level `text_model`,
+        which programs expect."""
         number = layer.component.removeprefix("text_encoder").removeprefix("_") or "1"
         starts = [f"lora_te{number}_"]
         if self.is_sd:
@@ -141,8 +141,8 @@ class LayerNames:
         return [start + _flatten(path) for path in paths for start in starts]
 
     def lookup(self, denoiser: str) -> dict[str, LayerName | OriginalLayer]:
-        """What each name in a file stands for, in every spelling that programs write. denoiser: the component that a
-        file's denoiser names belong to, where the model has two."""
+        """The layer of each name in a file, in every spelling that programs write. denoiser: the component of a file's
+        denoiser names, if the model has two."""
         table: dict[str, LayerName | OriginalLayer] = {}
         for layer in sorted(self.weights, key=lambda layer: layer.component != denoiser):
             for name in self._dotted_names(layer, denoiser):
@@ -171,12 +171,12 @@ class LayerNames:
 
     @property
     def is_sdxl(self) -> bool:
-        """Whether they are of SDXL, whose denoiser has original names in kohya's files."""
+        """Whether the model is SDXL, whose denoiser has original names in kohya's files."""
         return {"unet", "text_encoder_2"} <= self.shapes.keys()
 
     @property
     def is_sd(self) -> bool:
-        """Whether they are of Stable Diffusion 1 or 2."""
+        """Whether the model is Stable Diffusion 1 or 2."""
         return "unet" in self.shapes and not self.is_sdxl
 
 

@@ -1,6 +1,6 @@
-"""Adapters on networks that train: put on with peft, with initial values at addresses.
+"""Adapters in training: attached to networks with peft, with initial values drawn by address.
 
-Needs the extra `adapters` (peft), which is imported at use.
+Needs the extra `adapters` (peft), which is imported on use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Method = Literal["lora", "rslora", "dora", "loha", "lokr"]
 Init = Literal["kaiming", "gaussian"]
 Factors = Mapping[tuple[str, str], Tensor]
-"""Tensors of adapters by path and leaf."""
+"""Adapter tensors by path and leaf."""
 _NAME = "default"
 _LEAVES = {
     "lora_A": "lora_down.weight",
@@ -42,21 +42,21 @@ _LEAVES = {
         )
     },
 }  # fmt: skip
-"""Leaf of a file by peft's name of a tensor."""
+"""The leaf in files by peft's tensor name."""
 ALL_LEAVES = tuple(_LEAVES.values())
 FACTORS = tuple(leaf for leaf in ALL_LEAVES if leaf != MAGNITUDE)
-"""The leaves whose product the change of a weight is."""
+"""The leaves whose product is the change of a weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterShape:
-    """What is put on the layers of one network.
+    """The adapters to attach to the layers of one network.
 
-    layers: by path, as in files; the order is free. rank: at least 1. alpha: strength in multiples of the rank; None is
-    the rank. ranks, alphas: of single layers that have others, by path. factor: of a LoKr, how weights are split; −1 as
-    evenly as can be. decompose_both: of a LoKr, whether the smaller factor is a product too, where the rank is below
-    half of its larger side. forms: of a LoHa or LoKr, layers whose tensors have given shapes, such as those of a file:
-    by path, the shape of each leaf. Rank, factor and decompose_both do not matter for their tensors.
+    layers: by path, as in files, in any order. rank: at least 1. alpha: strength times the rank; None is the rank.
+    ranks, alphas: exceptions for single layers, by path. factor: of a LoKr, how weights are split; −1 as evenly as
+    possible. decompose_both: of a LoKr, whether the smaller factor is a product too if the rank is below half of its
+    larger side. forms: of a LoHa or LoKr, layers whose tensors have given shapes, such as those of a file: by path, the
+    shape of each leaf; rank, factor and decompose_both do not affect them.
     """
 
     method: Method
@@ -79,39 +79,40 @@ class Trained(NamedTuple):
 
 
 def require_peft() -> None:
-    """Raises WeightsError E1438 where peft is not installed."""
+    """Raises WeightsError E1438 if peft is not installed."""
     if importlib.util.find_spec("peft") is None:
         raise WeightsError(
             'adapters need the package peft; install it with `pip install "mezzotint[adapters]"`', code="E1438"
         )
 
 
-def put_on(network: nn.Module, shape: AdapterShape) -> None:
-    """Gives layers of a network an adapter each, and freezes everything else. The effect is none yet: one factor is 0.
+def attach(network: nn.Module, shape: AdapterShape) -> None:
+    """Attaches an adapter to each layer and freezes everything else. One factor is 0, so the output does not change.
 
-    The other factor has peft's own values, drawn from torch's generator, until `set_initial` or `load`. Raises
-    WeightsError E1438, E1439.
+    The other factor has peft's values, drawn from torch's generator, until `set_initial` or `load`. Raises WeightsError
+    E1438, E1439.
     """
     require_peft()
     from peft import inject_adapter_in_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     network.requires_grad_(False)
-    own = {name for name, _ in network.named_modules()}
-    inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
-    if shape.method in ("loha", "lokr"):  # whose layers draw in training, whatever their dropout is
+    existing = {name for name, _ in network.named_modules()}
+    paths = [_module_path(path, existing) for path in shape.layers]
+    inject_adapter_in_model(_config(shape, paths), network, _NAME)
+    if shape.method in ("loha", "lokr"):  # whose layers draw random numbers in training, even without dropout
         modules: dict[str, nn.Module] = dict(network.named_modules())
         for name, module in modules.items():
             if isinstance(module, BaseTunerLayer):
                 _set_form(module, shape.forms.get(_file_path(name, network)))
                 module.eval()
                 vars(module)["train"] = lambda mode=True, layer=module: layer
-    for _, _, parameter in _parameters(network):  # peft takes the type of the layer, which may be a small one
+    for _, _, parameter in _named_parameters(network):  # peft uses the dtype of the layer, which may have low precision
         parameter.data = parameter.data.float()
 
 
 def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
-    """Gives every adapter of a network dropout before its first factor. chance: in (0, 1)."""
+    """Adds dropout before the first factor of every adapter of a network. chance: in (0, 1)."""
     for name, module in list(network.named_modules()):
         if name.endswith(".lora_dropout"):
             path = _file_path(name.removesuffix(".lora_dropout"), network)
@@ -120,17 +121,17 @@ def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
 
 def trained(network: nn.Module) -> list[Trained]:
     """The parameters of a network's adapters, sorted by layer and leaf."""
-    return sorted(_parameters(network), key=lambda each: each[:2])
+    return sorted(_named_parameters(network), key=lambda each: each[:2])
 
 
 def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kaiming") -> None:
-    """Sets the values that training begins with, each at an address of (seed, component, path, leaf).
+    """Sets the initial values, each drawn at an address of (seed, component, path, leaf).
 
-    So they do not depend on the machine, on the order of layers or on what else was drawn. LoRA: `kaiming`, evenly in
-    ±1/√(fan in) (peft's and kohya's); `gaussian`, deviation 1/rank (diffusers' scripts); the other factor is 0. LoHa
-    and LoKr: normal with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as LyCORIS. w1_a of a LoKr
-    has deviation 1/√rank, so that w1_a · w1_b has deviation 1 as a whole w1. The magnitude of a DoRA is the length of
-    the weight's rows.
+    They do not depend on the machine, the order of layers or other draws. LoRA: `kaiming`, uniform in ±1/√(fan in) (as
+    in peft and kohya); `gaussian`, deviation 1/rank (diffusers' scripts); the other factor is 0. LoHa and LoKr: normal
+    with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as in LyCORIS. w1_a of a LoKr has deviation
+    1/√rank, which gives w1_a · w1_b the deviation 1 of a full w1. The magnitude of a DoRA is the norm of the weight's
+    rows.
     """
     layers = _base_layers(network)
     for path, leaf, parameter in trained(network):
@@ -142,58 +143,58 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
 
 
 def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
-    """Takes over values, by path and leaf. Raises WeightsError E1440 when layers, ranks or kinds are others."""
+    """Loads values, by path and leaf. Raises WeightsError E1440 if layers, ranks or kinds differ."""
     values = {(path, leaf): tensor for path, module in modules.items() for leaf, tensor in module.tensors.items()}
-    places = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
-    other = values.keys() ^ places.keys()
-    other |= {place for place in values.keys() & places.keys() if values[place].numel() != places[place].numel()}
+    parameters = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
+    other = values.keys() ^ parameters.keys()
+    other |= {key for key in values.keys() & parameters.keys() if values[key].numel() != parameters[key].numel()}
     if other:
         path, leaf = min(other)
         raise WeightsError(
-            f"the adapter that was given differs from the one asked for in {len(other)} tensors, the first "
-            f"{path}.{leaf}; ask for the same kind, rank and layers as its file has",
+            f"the given adapter differs from the requested one in {len(other)} tensors, the first {path}.{leaf}; "
+            "set the same kind, rank and layers as in the file",
             code="E1440",
         )
     with torch.no_grad():
-        for place, parameter in places.items():
-            parameter.copy_(values[place].reshape(parameter.shape))
+        for key, parameter in parameters.items():
+            parameter.copy_(values[key].reshape(parameter.shape))
 
 
 def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
-    """What has to be put on a network to hold these modules. All have one method, and none is `untrainable`."""
+    """The adapters to attach for loading these modules, which must be trainable and have one method."""
     (method,) = {method_of(module) for module in modules.values()}
     ranks = {path: module.rank for path, module in modules.items()}
     alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
     forms = {}
     if method in ("loha", "lokr"):
         forms = {path: {leaf: tuple(t.shape) for leaf, t in m.tensors.items()} for path, m in modules.items()}
-        # two whole factors have scale 1, whatever alpha the file has
+        # two full factors have scale 1, for any alpha in the file
         alphas |= {path: float(ranks[path]) for path, form in forms.items() if {"lokr_w1", "lokr_w2"} <= form.keys()}
     return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, forms=forms)
 
 
-def untrainable(module: AdapterModule) -> str:
-    """What an adapter is that files may have and peft cannot train; empty when it can be trained."""
+def reason_untrainable(module: AdapterModule) -> str:
+    """The kind of an adapter that peft cannot train; empty if it can be trained."""
     if module.rows is not None:
         return "a LoKr of a fused layer"
     if "lora_mid.weight" in module.tensors:
-        return "a LoRA of a convolution in three factors (lora_mid)"
+        return "a convolution's LoRA with three factors (lora_mid)"
     if module.is_dora and module.kind != "lora":
-        return f"a {'LoHa' if module.kind == 'loha' else 'LoKr'} with the magnitudes of a DoRA (dora_scale)"
+        return f"a {'LoHa' if module.kind == 'loha' else 'LoKr'} with DoRA magnitudes (dora_scale)"
     if module.is_dora and module.tensors[MAGNITUDE].shape[0] == 1 < module.tensors["lora_up.weight"].shape[0]:
-        return "a DoRA with the lengths of columns instead of rows"
+        return "a DoRA with magnitudes of columns instead of rows"
     return ""
 
 
 def method_of(module: AdapterModule) -> Method:
-    """How an adapter of a file is trained."""
+    """The method with which an adapter of a file is trained."""
     if module.kind != "lora":
         return module.kind
     return "dora" if module.is_dora else "rslora" if module.rank_stabilized else "lora"
 
 
 def as_module(shape: AdapterShape, path: str, tensors: Mapping[str, Tensor]) -> AdapterModule:
-    """The adapter of a layer as files have it. tensors: its parameters by leaf, which it shares where it can."""
+    """The adapter of a layer as in files. tensors: its parameters by leaf, shared without a copy where possible."""
     leaves = dict(tensors)
     rank = shape.ranks.get(path, shape.rank)
     alpha = float(shape.alphas.get(path, rank if shape.alpha is None else shape.alpha))
@@ -201,14 +202,14 @@ def as_module(shape: AdapterShape, path: str, tensors: Mapping[str, Tensor]) -> 
     if MAGNITUDE in leaves:
         up = leaves["lora_up.weight"]
         leaves[MAGNITUDE] = leaves[MAGNITUDE].reshape(up.shape[0], *(1,) * (up.ndim - 1))
-    if {"lokr_w1", "lokr_w2"} <= leaves.keys():  # readers take such a module at scale 1
+    if {"lokr_w1", "lokr_w2"} <= leaves.keys():  # programs read such a module with scale 1
         leaves["lokr_w1"] = leaves["lokr_w1"] * (alpha / rank)
     return AdapterModule(kind, leaves, alpha, shape.method == "rslora")
 
 
-def take_out(network: nn.Module, shape: AdapterShape) -> Factors:
-    """Begins with the largest singular vectors of each weight, and takes them out of it: PiSSA (Meng et al.,
-    arXiv:2404.02948). The model computes what it did before. Returns the factors, by path and leaf."""
+def init_pissa(network: nn.Module, shape: AdapterShape) -> Factors:
+    """Initializes with the largest singular vectors of each weight and subtracts them from it: PiSSA (Meng et al.,
+    arXiv:2404.02948). The model's output does not change. Returns the factors, by path and leaf."""
     factors: dict[tuple[str, str], Tensor] = {}
     pairs = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
     for path, layer in _base_layers(network).items():
@@ -221,13 +222,13 @@ def take_out(network: nn.Module, shape: AdapterShape) -> Factors:
             down[: len(root)].copy_((root[:, None] * right[: len(root)]).reshape(-1, *down.shape[1:]))
             up[:, : len(root)].copy_((left[:, : len(root)] * root).reshape(len(up), -1, *up.shape[2:]))
         factors |= {(path, "lora_down.weight"): down.detach().clone(), (path, "lora_up.weight"): up.detach().clone()}
-    exchange(network, shape, {}, factors)
+    swap_factors(network, shape, {}, factors)
     return factors
 
 
-def exchange(network: nn.Module, shape: AdapterShape, before: Factors, after: Factors) -> None:
-    """Puts the products of some factors back into the weights and takes those of others out; equal ones change
-    nothing. By path and leaf."""
+def swap_factors(network: nn.Module, shape: AdapterShape, before: Factors, after: Factors) -> None:
+    """Adds the products of some factors to the weights and subtracts those of others; equal factors change nothing. By
+    path and leaf."""
     for path, layer in _base_layers(network).items():
         weight = layer.weight
         products = [_product_of(shape, path, factors, weight) for factors in (before, after)]
@@ -246,33 +247,35 @@ def _product_of(shape: AdapterShape, path: str, factors: Factors, weight: Tensor
 # --- peft -----------------------------------------------------------------------------------------------------------
 
 
-def _config(shape: AdapterShape, own_paths: Sequence[str]) -> PeftConfig:
+def _config(shape: AdapterShape, paths: Sequence[str]) -> PeftConfig:
     import peft
 
-    own = dict(zip(shape.layers, own_paths, strict=True))
-    words: dict[str, Any] = {
+    module_paths = dict(zip(shape.layers, paths, strict=True))
+    options: dict[str, Any] = {
         "r": shape.rank,
-        "target_modules": "|".join(re.escape(path) for path in own_paths),
-        "rank_pattern": {f"^{re.escape(own[path])}$": rank for path, rank in shape.ranks.items()},
-        "alpha_pattern": {f"^{re.escape(own[path])}$": alpha for path, alpha in _alphas(shape).items()},
+        "target_modules": "|".join(re.escape(path) for path in paths),
+        "rank_pattern": {f"^{re.escape(module_paths[path])}$": rank for path, rank in shape.ranks.items()},
+        "alpha_pattern": {f"^{re.escape(module_paths[path])}$": alpha for path, alpha in _alphas(shape).items()},
     }
-    alpha: Any = shape.rank if shape.alpha is None else shape.alpha  # peft says int and takes any number
+    alpha: Any = (
+        shape.rank if shape.alpha is None else shape.alpha
+    )  # annotated as int by peft, which accepts any number
     match shape.method:
         case "loha":
-            return peft.LoHaConfig(alpha=alpha, **words)
+            return peft.LoHaConfig(alpha=alpha, **options)
         case "lokr":
             return peft.LoKrConfig(
-                alpha=alpha, decompose_factor=shape.factor, decompose_both=shape.decompose_both, **words
+                alpha=alpha, decompose_factor=shape.factor, decompose_both=shape.decompose_both, **options
             )
         case method:
-            words |= {"use_dora": method == "dora", "use_rslora": method == "rslora"}
-            return peft.LoraConfig(lora_alpha=alpha, **words)
+            options |= {"use_dora": method == "dora", "use_rslora": method == "rslora"}
+            return peft.LoraConfig(lora_alpha=alpha, **options)
 
 
 def _set_form(layer: Any, form: Mapping[str, tuple[int, ...]] | None) -> None:
-    """Gives a LoHa or LoKr layer tensors of these shapes in the place of those that peft made.
+    """Replaces the tensors of a LoHa or LoKr layer with tensors of these shapes.
 
-    peft computes with the tensors that a layer has, but makes them by one rule for all layers of a network.
+    peft computes with tensors of any shape, but creates them by one rule for all layers of a network.
     """
     if form is None:
         return
@@ -282,40 +285,40 @@ def _set_form(layer: Any, form: Mapping[str, tuple[int, ...]] | None) -> None:
 
 
 def _alphas(shape: AdapterShape) -> dict[str, float]:
-    """Alphas of layers whose own differs; without an alpha it follows the rank."""
+    """Alphas of single layers; without an alpha they follow the rank."""
     follows = {path: float(rank) for path, rank in shape.ranks.items()} if shape.alpha is None else {}
     return follows | dict(shape.alphas)
 
 
-def _own_path(path: str, own: set[str]) -> str:
-    """The path of a layer in the network at hand; encoders of newer transformers lack the level `text_model`."""
+def _module_path(path: str, modules: set[str]) -> str:
+    """The path of a layer in this network; encoders of newer transformers lack the level `text_model`."""
     short = path.removeprefix("text_model.")
-    if path not in own and short not in own:
+    if path not in modules and short not in modules:
         raise WeightsError(f"the network has no layer {path}", code="E1439")
-    return path if path in own else short
+    return path if path in modules else short
 
 
 def file_weights(network: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters of a network without adapters, by the names of its files."""
+    """The parameters of a network without adapters, by their names in files."""
     return {_file_path(name, network): parameter for name, parameter in network.named_parameters()}
 
 
 def _file_path(path: str, network: nn.Module) -> str:
-    """The path in files of a layer, or a parameter, of the network at hand."""
+    """The path in files of a layer, or a parameter, of this network."""
     flat_encoder = type(network).__name__ == "CLIPTextModel" and not path.startswith("text_model.")
     return f"text_model.{path}" if flat_encoder else path
 
 
-def _parameters(network: nn.Module) -> Iterator[Trained]:
+def _named_parameters(network: nn.Module) -> Iterator[Trained]:
     for name, parameter in network.named_parameters():
-        words = name.split(".")
-        for number, word in enumerate(words):
-            if word in _LEAVES and words[number + 1] == _NAME:
-                yield Trained(_file_path(".".join(words[:number]), network), _LEAVES[word], parameter)
+        pieces = name.split(".")
+        for number, piece in enumerate(pieces):
+            if piece in _LEAVES and pieces[number + 1] == _NAME:
+                yield Trained(_file_path(".".join(pieces[:number]), network), _LEAVES[piece], parameter)
 
 
 def _base_layers(network: nn.Module) -> dict[str, Any]:
-    """Adapted layers as they are without the adapter, by path in files. Of one in few bits `weight` is made anew."""
+    """The base layers of adapters, by path in files. `weight` of a quantized layer is dequantized on each access."""
     ending = ".base_layer"
     return {
         _file_path(name.removesuffix(ending), network): module

@@ -1,4 +1,5 @@
-"""Which programs take an adapter file, how much of it and at what strength, by the table of names that each accepts."""
+"""Compatibility of adapter files with other programs: which layers each applies, and at what strength, by a table of
+the names that it accepts."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ _NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
 class Reader:
     """A program that loads adapters.
 
-    label: its name. basis: what the table's facts rest on. strength: the rule by which it scales, see the table. lora:
-    the endings of the two factors, in each spelling that it knows. dora: the ending of a DoRA's magnitudes. kinds: that
-    it reads. denoiser, text: by family, and by text encoder (or family and encoder), the names that it accepts.
+    label: its name. basis: the source of the table's facts. strength: its scaling rule, see the table. lora: the
+    suffixes of the two factors, in each accepted spelling. dora: the suffix of a DoRA's magnitudes. kinds: the kinds
+    that it reads. denoiser, text: accepted names by family, and by text encoder (or family and encoder).
     """
 
     label: str
@@ -40,21 +41,21 @@ class Reader:
     text: Mapping[str, Any]
 
     def forms(self, family: str, layer: LayerName, names: LayerNames) -> Sequence[str]:
-        """The patterns of names under which it knows a layer."""
+        """The name patterns that it accepts for a layer."""
         if layer.component in names.denoisers:
             return self.denoiser.get(family, ())
         if family not in self.denoiser:
             return ()
-        own: Sequence[str] = self.text.get(family, {}).get(layer.component) or self.text.get(layer.component, ())
-        return own
+        patterns: Sequence[str] = self.text.get(family, {}).get(layer.component) or self.text.get(layer.component, ())
+        return patterns
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a reader makes of a file.
+    """How a reader handles a file.
 
-    accepted, layers: how many of the file's layers it applies, and how many there are. strengths: of those that it
-    applies, its scale over the one that was trained, each once. refused: the names of the others.
+    accepted, layers: the number of layers that it applies, and of all layers in the file. strengths: the distinct
+    ratios of its scale to the trained one, over the applied layers. refused: the names of the other layers.
     """
 
     reader: Reader
@@ -65,7 +66,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether it applies everything at the strength that was trained."""
+        """Whether it applies everything at the trained strength."""
         return self.accepted == self.layers and all(math.isclose(s, 1.0, rel_tol=1e-3) for s in self.strengths)
 
 
@@ -77,7 +78,7 @@ def load() -> tuple[Reader, ...]:
 
 @dataclass
 class FileLayer:
-    """A layer of a file, by its name there. leaves: our names of its tensors by their endings in the file."""
+    """A layer of a file, by its name in the file. leaves: our names of its tensors by their suffixes in the file."""
 
     name: str
     leaves: dict[str, str] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class FileLayer:
 
 
 def layers_of(tensors: Mapping[str, Tensor]) -> list[FileLayer]:
-    """The layers of a file, in its order; tensors of no adapter make a layer of their own."""
+    """The layers of a file, in its order; each tensor that belongs to no adapter is a separate layer."""
     layers: dict[str, FileLayer] = {}
     for name, tensor in tensors.items():
         stem, leaf = files.split_name(name)
@@ -99,30 +100,30 @@ def judge(
     reader: Reader, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], names: LayerNames, family: str, *,
     numbered: bool = True,
 ) -> Verdict:  # fmt: skip
-    """What a reader makes of a file for a model with these layers. numbered: False compares names without their block
-    numbers, for a file whose own model is not at hand."""
+    """How a reader handles a file for a model with these layers. numbered: False compares names without block numbers,
+    for a file whose model is not available."""
     plain: Callable[[str], str] = str if numbered else without_numbers
-    known = {plain(name) for name in accepted_names(reader, names, family)}
+    accepted_by_reader = {plain(name) for name in accepted_names(reader, names, family)}
     lookup = {plain(name): layer for name, layer in names.lookup((names.denoisers or ("",))[0]).items()}
     settings = files.read_settings(metadata)
     accepted, strengths, refused = 0, set(), []
     layers = layers_of(tensors)
     for layer in layers:
         module = _module(layer, lookup.get(plain(layer.name)), settings)
-        if module is None or plain(layer.name) not in known or not _reads(reader, layer, module):
+        if module is None or plain(layer.name) not in accepted_by_reader or not _can_read(reader, layer, module):
             refused.append(layer.name)
             continue
         accepted += 1
-        applied = _applied(reader, layer, module, is_stated=bool(settings))
+        applied = _applied_scale(reader, layer, module, is_stated=bool(settings))
         strengths.add(round(applied / module.scale, 6) if module.scale else 1.0)
     return Verdict(reader, accepted, len(layers), tuple(sorted(strengths)), tuple(refused))
 
 
 def accepted_names(reader: Reader, names: LayerNames, family: str) -> Iterator[str]:
-    """Every name of a layer that a reader accepts, for a model with these layers."""
+    """Every layer name that a reader accepts, for a model with these layers."""
     for layer in names.weights:
         if layer.component in names.denoisers[1:]:
-            continue  # files for a second denoiser have the first one's names
+            continue  # files for a second denoiser use the first one's names
         original = names.original_layers.get(layer)
         paths = {"diffusers": layer.path, "text": layer.path}
         if re.match(r"encoder\.layers\.", layer.path):
@@ -146,15 +147,15 @@ def without_numbers(name: str) -> str:
 def _module(
     layer: FileLayer, target: LayerName | OriginalLayer | None, settings: Mapping[str, Any]
 ) -> AdapterModule | None:
-    """The module as it was meant; None for one that is incomplete."""
-    place = target.parts[0] if isinstance(target, OriginalLayer) else target or LayerName("", layer.name)
+    """The module as it was trained; None if it is incomplete."""
+    name = target.parts[0] if isinstance(target, OriginalLayer) else target or LayerName("", layer.name)
     try:
-        return files.make_module(layer.name, place, layer.tensors, settings)
+        return files.make_module(layer.name, name, layer.tensors, settings)
     except WeightsError:
         return None
 
 
-def _reads(reader: Reader, layer: FileLayer, module: AdapterModule) -> bool:
+def _can_read(reader: Reader, layer: FileLayer, module: AdapterModule) -> bool:
     kind = "dora" if module.is_dora and module.kind == "lora" else module.kind
     if kind not in reader.kinds:
         return False
@@ -164,7 +165,7 @@ def _reads(reader: Reader, layer: FileLayer, module: AdapterModule) -> bool:
     return module.kind != "lora" or any(factors == set(pair) for pair in reader.lora)
 
 
-def _applied(reader: Reader, layer: FileLayer, module: AdapterModule, *, is_stated: bool) -> float:
+def _applied_scale(reader: Reader, layer: FileLayer, module: AdapterModule, *, is_stated: bool) -> float:
     """The scale that a reader applies."""
     if reader.strength == "header" and is_stated:
         return module.scale

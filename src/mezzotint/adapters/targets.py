@@ -1,4 +1,4 @@
-"""Which layers of a model an adapter changes: presets and patterns of names."""
+"""Selecting the layers of a model that get an adapter: presets and name patterns."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _ROLES: Mapping[str, str] = {
     "outer": r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*|time_text_embed\..*"
     r"|(x|context)_embedder|proj_(in|out)|norm_out\..*|pos_embed\..*)",
 }
-"""Patterns of what layers are called in the blocks of libraries, whatever the family; one of its own names adds to them
-in `FamilySpec.layers`. `outer` are layers at a network's ends, which no preset takes."""
+"""Patterns of layer names in the libraries' blocks, for any family; `FamilySpec.layers` adds a family's own. `outer`
+are layers at a network's ends, which no preset includes."""
 
 
-def chosen(
+def select_layers(
     names: LayerNames, component: str, targets: Preset | Sequence[str], own: Mapping[str, str] = MappingProxyType({})
 ) -> list[LayerName]:
-    """The layers of a component that are adapted, in its order.
+    """The layers of a component that get an adapter, in its order.
 
-    targets: `attention` is the projections to and from queries, keys and values, as the scripts of diffusers take them;
-    `attention+mlp` all that stands in attention blocks, as kohya's networks; `all-linear` every matrix but those at
-    the network's ends; `all` convolutions too, as kohya's with `conv_dim`. Or patterns of paths, `*` for any part.
-    own: `FamilySpec.layers`. Raises WeightsError E1437 for a pattern that fits no layer.
+    targets: `attention` is the projections to and from queries, keys and values, as in diffusers' scripts;
+    `attention+mlp` all layers of attention blocks, as in kohya's networks; `all-linear` every linear layer except those
+    at the network's ends; `all` convolutions too, as in kohya's with `conv_dim`. Or path patterns, `*` for any part.
+    own: `FamilySpec.layers`. Raises WeightsError E1437 for a pattern that matches no layer.
     """
     shapes = {layer: shape for layer, shape in names.weights.items() if layer.component == component}
     if not isinstance(targets, str):
         for pattern in targets:
             if not any(fnmatchcase(layer.path, pattern) for layer in shapes):
                 raise WeightsError(
-                    f"no layer of {component} is called {pattern!r}; "
+                    f"no layer of {component} matches {pattern!r}; "
                     + did_you_mean(
                         pattern,
                         [*get_args(Preset), *(each.path for each in shapes)],
-                        "`*` stands for any part of a name",
+                        "`*` matches any part of a name",
                     ),
                     code="E1437",
                 )

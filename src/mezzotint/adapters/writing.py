@@ -1,4 +1,4 @@
-"""Adapter files written: one layout for diffusers, two for the programs in which people generate.
+"""Writing adapter files: one layout for diffusers, two for image generation programs.
 
 | layout | names of the denoiser | tensors | strength |
 |---|---|---|---|
@@ -7,7 +7,7 @@
 | comfy | `diffusion_model.` + original path | `lora_A`, `lora_B` | `.alpha` |
 
 Layers that are fused in original-format checkpoints are joined (exactly, see `fused.py`). ComfyUI's layout keeps them
-apart under diffusers' names where every version that knows the family reads those, and where they cannot be joined.
+separate under diffusers' names if every version that supports the family reads those, or if they cannot be joined.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mezzotint.weights.files import tensor_files
 
 _ATTENTION = (".to_q", ".to_k", ".to_v", ".to_out.0", ".q_proj", ".k_proj", ".v_proj", ".out_proj")
 _PEFT = {"lora_down.weight": "lora_A.weight", "lora_up.weight": "lora_B.weight"}
-_OWN_ENTRIES = (SETTINGS_KEY, ALPHA_KEY, DENOISER_KEY)
-"""Entries of a header that belong to one layout, and do not go on into another."""
+_LAYOUT_ENTRIES = (SETTINGS_KEY, ALPHA_KEY, DENOISER_KEY)
+"""Header entries that belong to one layout and are not copied to another."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenAdapter:
-    """The files of an adapter, and sentences about what their readers are known to drop or misread."""
+    """The files of an adapter, and notes about what programs are known to drop or misread."""
 
     files: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -52,23 +52,23 @@ def write(
     dtype: torch.dtype | None = None,
     seal: Callable[[Path], None] | None = None,
 ) -> WrittenAdapter:
-    """Writes an adapter in a layout. An adapter of two denoisers becomes two files, whose names end in `_high_noise`
+    """Writes an adapter in a layout. An adapter for two denoisers becomes two files, with names ending in `_high_noise`
     and `_low_noise`.
 
-    names: layers of the model that it is for. metadata: further entries of the header. dtype: of the tensors; None
-    keeps each one's. seal: see `tensor_files.write`. Raises WeightsError E1435 for what the layout has no place for,
-    and as `tensor_files.write`.
+    names: layers of its model. metadata: further header entries. dtype: of the tensors; None keeps their dtypes. seal:
+    see `tensor_files.write`. Raises WeightsError E1435 for an adapter that the layout cannot represent, and what
+    `tensor_files.write` raises.
     """
     written, notes = [], list(_warnings(adapter, layout))
     for denoiser, file in files_for(adapter, path, names).items():
         others = set(names.denoisers) - {denoiser}
-        own = {layer: m for layer, m in adapter.modules.items() if layer.component not in others}
-        tensors, header = _tensors(Adapter(own), file, names, layout, denoiser)
+        modules = {layer: m for layer, m in adapter.modules.items() if layer.component not in others}
+        tensors, header = _tensors(Adapter(modules), file, names, layout, denoiser)
         if dtype is not None:  # alphas stay exact
             tensors = {n: t if n.endswith(".alpha") else t.to(dtype) for n, t in tensors.items()}
         if len(names.denoisers) > 1:
             header[DENOISER_KEY] = denoiser
-        kept = {key: text for key, text in (metadata or {}).items() if key not in _OWN_ENTRIES}
+        kept = {key: text for key, text in (metadata or {}).items() if key not in _LAYOUT_ENTRIES}
         tensor_files.write(tensors, file, {"format": "pt"} | kept | header, seal=seal)
         written.append(file)
     return WrittenAdapter(tuple(written), tuple(notes))
@@ -85,7 +85,7 @@ def files_for(adapter: Adapter, path: Path, names: LayerNames) -> dict[str, Path
 def _tensors(
     adapter: Adapter, file: Path, names: LayerNames, layout: Layout, denoiser: str
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a file by name, and entries of its header. denoiser: the one of the model that it is for."""
+    """The tensors of a file by name, and entries of its header. denoiser: the model's denoiser that the file is for."""
     match layout:
         case "diffusers":
             tensors = diffusers_tensors(adapter, file, names, denoiser)
@@ -106,8 +106,8 @@ def kohya_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapte
     for target, module in _original_modules(adapter, names):
         if module is None:
             raise WeightsError(
-                f"{file}: kohya's layout has one matrix for {', '.join(p.path for p in _parts(target))}, for which "
-                "LoHa, LoKr and a DoRA of some of them cannot be joined; write ComfyUI's layout",
+                f"{file}: kohya's layout has one matrix for {', '.join(p.path for p in _parts(target))}; LoHa, LoKr "
+                "and a DoRA of only some of them cannot be joined into it; write ComfyUI's layout",
                 code="E1435",
             )
         start = names.kohya[_parts(target)[0]]
@@ -118,35 +118,36 @@ def kohya_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapte
 
 def comfy_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapter")) -> dict[str, Tensor]:
     """The tensors of a file in ComfyUI's layout, by name; each module has its alpha. Text encoders have kohya's names.
-    Raises WeightsError E1435 for a model whose original names are not known."""
+    Raises WeightsError E1435 for a model without known original names."""
     tensors: dict[str, Tensor] = {}
     for target, module in _original_modules(adapter, names):
         layer = _parts(target)[0]
         if layer.component not in names.denoisers:
             assert module is not None
             start, leaves = names.kohya[layer], {leaf: leaf for leaf in module.tensors}
-            tensors |= _named(start, module, leaves)
+            tensors |= _name_tensors(start, module, leaves)
         elif not isinstance(target, OriginalLayer):
-            raise WeightsError(f"{file}: ComfyUI does not know this model; write diffusers' layout", code="E1435")
+            raise WeightsError(f"{file}: ComfyUI does not support this model; write diffusers' layout", code="E1435")
         elif module is None or (len(target.parts) > 1 and names.has_split_names):
             for part in target.parts:
                 if part in adapter.modules:
                     _require_whole(file, part, adapter.modules[part])
-                    tensors |= _named(f"transformer.{part.path}", adapter.modules[part], _PEFT)
+                    tensors |= _name_tensors(f"transformer.{part.path}", adapter.modules[part], _PEFT)
         else:
-            tensors |= _named(f"diffusion_model.{target.path}", module, _PEFT)
+            tensors |= _name_tensors(f"diffusion_model.{target.path}", module, _PEFT)
     return tensors
 
 
 def _require_whole(file: Path, layer: LayerName, module: AdapterModule) -> None:
     if module.rows is not None:
         raise WeightsError(
-            f"{file}: {layer} is a part of a fused LoKr whose other parts are missing; `mezzotint resize` it to a LoRA",
+            f"{file}: {layer} is part of a fused LoKr whose other parts are missing; convert it with `mezzotint "
+            "resize`",
             code="E1435",
         )
 
 
-def _named(start: str, module: AdapterModule, leaves: Mapping[str, str]) -> dict[str, Tensor]:
+def _name_tensors(start: str, module: AdapterModule, leaves: Mapping[str, str]) -> dict[str, Tensor]:
     tensors = {f"{start}.{leaves.get(leaf, leaf)}": tensor for leaf, tensor in module.tensors.items()}
     return {**tensors, f"{start}.alpha": torch.tensor(module.plain_alpha)}
 
@@ -158,8 +159,8 @@ def _parts(target: LayerName | OriginalLayer) -> tuple[LayerName, ...]:
 def _original_modules(
     adapter: Adapter, names: LayerNames
 ) -> Iterator[tuple[LayerName | OriginalLayer, AdapterModule | None]]:
-    """The layers that an adapter changes as original-format checkpoints have them, with what it does to each; None
-    where parts cannot be joined. Layers without an original name come as they are."""
+    """The original-format layers that an adapter changes, with the module of each; None if parts cannot be joined.
+    Layers without an original name are yielded unchanged."""
     done = set()
     for layer, module in adapter.modules.items():
         original = names.original_layers.get(layer)
@@ -180,21 +181,21 @@ def _original_modules(
 
 
 def diffusers_tensors(adapter: Adapter, file: Path, names: LayerNames, denoiser: str) -> dict[str, Tensor]:
-    """The tensors of a file that `load_lora_weights` reads, by name. Raises WeightsError E1435.
+    """The tensors of a file for `load_lora_weights`, by name. Raises WeightsError E1435.
 
-    The strength is multiplied into `lora_B`, since other programs do not read the header. Stable Diffusion and SDXL
-    have the names of their training scripts where only attention changes; diffusers goes by a file's first name.
+    The strength is multiplied into `lora_B`, because other programs do not read the header. Stable Diffusion and SDXL
+    use the names of diffusers' training scripts if only attention changes; diffusers decides by a file's first name.
     """
     tensors: dict[str, Tensor] = {}
     of_scripts = "unet" in names.shapes and all(
         f".{layer.path}".endswith(_ATTENTION) for layer in adapter.modules if layer.component == "unet"
     )
     for layer, module in adapter.modules.items():
-        reason = _unwritable(module)
+        reason = _unsupported_feature(module)
         if reason:
             other = "kohya's" if "unet" in names.shapes else "ComfyUI's"
             raise WeightsError(
-                f"{file}: diffusers' layout has no place for {reason} ({layer}); write {other} layout", code="E1435"
+                f"{file}: diffusers' layout does not support {reason} ({layer}); write {other} layout", code="E1435"
             )
         is_text = layer.component.startswith("text_encoder")
         start = f"{layer.component}.{layer.path}"
@@ -208,7 +209,7 @@ def diffusers_tensors(adapter: Adapter, file: Path, names: LayerNames, denoiser:
             down, up = f"{inner}.down", f"{inner}.up"
         tensors[f"{start}.{down}.weight"] = module.tensors["lora_down.weight"]
         factor = module.tensors["lora_up.weight"]
-        tensors[f"{start}.{up}.weight"] = _scaled(factor, module.scale)
+        tensors[f"{start}.{up}.weight"] = _scale(factor, module.scale)
         if module.is_dora:
             lengths = module.tensors[MAGNITUDE]
             tensors[f"{start}.lora_magnitude_vector"] = (
@@ -217,34 +218,34 @@ def diffusers_tensors(adapter: Adapter, file: Path, names: LayerNames, denoiser:
     return tensors
 
 
-def _scaled(factor: Tensor, scale: float) -> Tensor:
+def _scale(factor: Tensor, scale: float) -> Tensor:
     return factor if scale == 1 else (factor.float() * scale).to(factor.dtype)
 
 
 def _with_text_model(path: str) -> str:
-    """CLIP's path with the level that some of its files leave out, and that ComfyUI wants."""
+    """CLIP's path with the level `text_model`, which some of its files lack and ComfyUI expects."""
     return f"text_model.{path}" if path.startswith("encoder.layers.") else path
 
 
-def _unwritable(module: AdapterModule) -> str:
-    """What of a module diffusers has no names for; empty when it has."""
+def _unsupported_feature(module: AdapterModule) -> str:
+    """The feature of a module that diffusers' layout does not support; empty if there is none."""
     if module.kind != "lora":
         return {"loha": "LoHa", "lokr": "LoKr"}[module.kind]
     if "lora_mid.weight" in module.tensors:
-        return "a convolution in three factors"
+        return "a convolution with three factors"
     if module.is_dora and module.tensors[MAGNITUDE].shape[0] == 1 < module.tensors["lora_up.weight"].shape[0]:
-        return "a DoRA with lengths of columns"
+        return "a DoRA with magnitudes of columns"
     return ""
 
 
 def _settings_text(adapter: Adapter, names: LayerNames) -> str:
-    """Ranks and kind of each component as peft's settings, for diffusers to read back; alpha is the rank.
+    """Ranks and kind of each component as peft's settings, which diffusers reads; alpha is the rank.
 
-    Layers are named by the ends of their paths: encoders of newer transformers lack the level `text_model`.
+    Layers are named by path suffixes: encoders of newer transformers lack the level `text_model`.
     """
     settings: dict[str, object] = {}
     for component in adapter.components:
-        modules = {_ending(path): module for path, module in adapter.of(component).items()}
+        modules = {_suffix(path): module for path, module in adapter.of(component).items()}
         rank = Counter(module.rank for module in modules.values()).most_common(1)[0][0]
         others = {path: module.rank for path, module in modules.items() if module.rank != rank}
         entries = {
@@ -266,33 +267,33 @@ def _settings_text(adapter: Adapter, names: LayerNames) -> str:
 
 
 def _alphas(adapter: Adapter) -> dict[str, str]:
-    """The entry of the header with the alphas that were multiplied in, for training to go on as it was; none where they
-    are the ranks."""
+    """The header entry with the alphas that were multiplied in, for continued training; empty if they equal the
+    ranks."""
     alphas: dict[str, float] = {}
     for component in adapter.components:
-        own = {path: m.plain_alpha for path, m in adapter.of(component).items() if m.alpha is not None}
+        stated = {path: m.plain_alpha for path, m in adapter.of(component).items() if m.alpha is not None}
         if all(module.scale == 1 for module in adapter.of(component).values()):
             continue
-        common = Counter(own.values()).most_common(1)[0][0]
+        common = Counter(stated.values()).most_common(1)[0][0]
         modules = adapter.of(component)
         alphas[component] = common
-        alphas |= {f"{component}.{path}": own.get(path, float(module.rank)) for path, module in modules.items()
-                   if own.get(path, float(module.rank)) != common}  # fmt: skip
+        alphas |= {f"{component}.{path}": stated.get(path, float(module.rank)) for path, module in modules.items()
+                   if stated.get(path, float(module.rank)) != common}  # fmt: skip
     return {ALPHA_KEY: json.dumps(alphas, sort_keys=True)} if alphas else {}
 
 
-def _ending(path: str) -> str:
+def _suffix(path: str) -> str:
     return path.removeprefix("text_model.").removeprefix("encoder.")
 
 
 def _warnings(adapter: Adapter, layout: Layout) -> Iterable[str]:
     modules = adapter.modules.values()
     if layout != "diffusers" and any(module.is_dora for module in modules):
-        yield "diffusers drops the magnitudes of a DoRA in this layout; for diffusers write its own layout"
+        yield "diffusers drops the magnitudes of a DoRA in this layout; write diffusers' layout for it"
     alphas = {module.plain_alpha for module in modules}
     if layout == "kohya" and len(alphas) > 1 and all(module.kind == "lora" for module in modules):
-        yield "diffusers takes the commonest alpha of kohya's layout for all attention layers; give it its own layout"
+        yield "diffusers uses the most common alpha of kohya's layout for all attention layers; write its layout for it"
     if layout != "diffusers" and any(module.kind != "lora" for module in modules):
-        yield "diffusers does not read LoHa and LoKr; ComfyUI does, and of SD and SDXL also A1111 and Forge"
+        yield "diffusers does not read LoHa and LoKr; ComfyUI does, and for SD and SDXL also A1111 and Forge"
     if layout == "diffusers":
-        yield "ComfyUI reads this layout in part, A1111 not at all; `mezzotint check-adapter` prints which layers"
+        yield "ComfyUI reads only part of this layout, A1111 none of it; `mezzotint check-adapter` lists the layers"

@@ -79,7 +79,7 @@ class OpenTrainer:
     def train_step(self, step: StepBatches) -> StepReport:
         """Takes a step: forward and backward passes, the update, and what is due after it, such as checkpoints and
         previews. Waits for the step's numbers. Raises what `train` raises."""
-        return self._job.trainer.take_and_report(step)
+        return self._job.trainer.run_step_and_report(step)
 
     def save(self) -> None:
         """Writes a checkpoint of the step just taken, if there is none yet, and waits for it."""

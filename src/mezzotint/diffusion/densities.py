@@ -1,6 +1,6 @@
-"""How σ of a straight path is drawn before it is shifted: by address, on the host, in float64.
+"""Densities from which flow matching draws σ before the shift: by address, on the host, in float64.
 
-Each density is a function of one even or one normal number, so that a draw is a function of its address.
+Each density is a function of one uniform or one normal number, so a draw is a function of its address.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from mezzotint.diffusion import noise
 from mezzotint.settings.sections.flow import FlowSettings
 
 Numbers = NDArray[np.float64]
-_OF_A_NORMAL = ("logit-normal", "sigmoid", "log-snr")
-_PIECES = 1 << 14
+_NORMAL_DENSITIES = ("logit-normal", "sigmoid", "log-snr")
+_INTERVALS = 1 << 14
 
 
 def draw(settings: FlowSettings, addresses: NDArray[np.uint64]) -> Numbers:
-    """σ in [0, 1] at addresses, as `objective.flow.density` says. addresses: (B,) uint64 of `draws.keys`."""
-    if settings.density in _OF_A_NORMAL:
+    """σ in [0, 1] at addresses, from the density `objective.flow.density`. addresses: (B,) uint64 of `draws.keys`."""
+    if settings.density in _NORMAL_DENSITIES:
         normals = noise.normal(torch.from_numpy(addresses.view(np.int64)), ())
-        return of_normals(settings, normals.double().numpy())
-    return of_evens(settings, draws.uniforms(addresses))
+        return from_normals(settings, normals.double().numpy())
+    return from_uniforms(settings, draws.uniforms(addresses))
 
 
-def of_normals(settings: FlowSettings, normals: Numbers) -> Numbers:
-    """What a density of normal numbers makes of some."""
+def from_normals(settings: FlowSettings, normals: Numbers) -> Numbers:
+    """σ of a density that is a function of a normal number."""
     match settings.density:
         case "logit-normal":
             at = settings.mean + settings.std * normals
@@ -42,24 +42,24 @@ def of_normals(settings: FlowSettings, normals: Numbers) -> Numbers:
     return 1.0 / (1.0 + np.exp(-at))
 
 
-def of_evens(settings: FlowSettings, evens: Numbers) -> Numbers:
-    """What a density of even numbers in [0, 1) makes of some."""
+def from_uniforms(settings: FlowSettings, uniforms: Numbers) -> Numbers:
+    """σ of a density that is a function of a uniform number in [0, 1)."""
     match settings.density:
         case "uniform":
-            return evens
+            return uniforms
         case "mode" | "heavy-tail":
             scale = settings.mode_scale
-            return np.clip(evens + scale * (np.cos(np.pi / 2 * evens) ** 2 - 1.0 + evens), 0.0, 1.0)
+            return np.clip(uniforms + scale * (np.cos(np.pi / 2 * uniforms) ** 2 - 1.0 + uniforms), 0.0, 1.0)
         case "beta":
-            return _beta_quantiles(*settings.beta, evens)
+            return _beta_quantiles(*settings.beta, uniforms)
         case other:
             raise AssertionError(other)
 
 
 def _beta_quantiles(alpha: float, beta: float, quantiles: Numbers) -> Numbers:
-    """Of the beta distribution, by its density over the angle whose squared sine is σ, which is bounded: summed up by
-    the trapezoidal rule, and looked up in proportion."""
-    angles = np.linspace(0.0, np.pi / 2, _PIECES + 1)
+    """Quantiles of the beta distribution. The density over the angle whose squared sine is σ is bounded; it is
+    integrated by the trapezoidal rule and inverted by linear interpolation."""
+    angles = np.linspace(0.0, np.pi / 2, _INTERVALS + 1)
     with np.errstate(divide="ignore"):
         density = np.sin(angles) ** (2 * alpha - 1) * np.cos(angles) ** (2 * beta - 1)
     sums: NDArray[Any] = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])

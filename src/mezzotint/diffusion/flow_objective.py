@@ -1,6 +1,6 @@
-"""The objective of straight paths: σ is drawn, x = (1 − σ) x_0 + σ ε is shown, the velocity ε − x_0 is learnt.
+"""The flow-matching objective: σ is drawn, the input is x = (1 − σ) x_0 + σ ε, the target is the velocity ε − x_0.
 
-Everything but the path is as elsewhere: noise by address, offset and pyramid noise, the kinds of loss.
+The rest is as in `Objective`: noise by address, offset and pyramid noise, the kinds of loss.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ from mezzotint.stages import Loss, Noised
 
 
 class FlowObjective(Objective):
-    """What a denoiser on a straight path learns in a step. Levels are σ, in [0, 1]; what the network is told is
-    t = 1000 σ in float32, which each family brings to its own form."""
+    """What a flow-matching denoiser learns in a step. Levels are σ, in [0, 1]; the network's time input is t = 1000 σ
+    in float32, which each family converts to its form."""
 
     schedule: FlowSchedule
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        """See Objective: σ as `objective.flow` says, shifted by its `shift`."""
+        """See Objective: σ is drawn by `objective.flow` and shifted by its `shift`."""
         sigma = self.levels(draws, x_0.shape[1:])
         noised = self.noise_at(x_0, draws, sigma, sigma.to(x_0.device, non_blocking=True))
         return replace(noised, host_level=sigma)
 
     def levels(self, draws: StepDraws, shape: torch.Size) -> Tensor:
-        """σ of each sample, (B,) float32 on the host. shape: of one sample's latents, by which it may be shifted."""
+        """σ of each sample, (B,) float32 on the host. shape: of one sample's latents, on which the shift may depend."""
         settings = self.settings.flow
         shift = self.shift_of(shape)
-        low, high = (flow.unshifted(sigma, shift) for sigma in self._bounds())
-        plain = low + (high - low) * densities.draw(settings, draws.timestep)
+        low, high = (flow.unshift_sigma(sigma, shift) for sigma in self._bounds())
+        unshifted = low + (high - low) * densities.draw(settings, draws.timestep)
         if settings.grid == "table":
-            plain = np.clip(flow.on_table(plain), low, high)
-        return flow.shifted(torch.from_numpy(plain).float(), shift)
+            unshifted = np.clip(flow.round_to_table(unshifted), low, high)
+        return flow.shift_sigma(torch.from_numpy(unshifted).float(), shift)
 
     def _bounds(self) -> tuple[float, float]:
-        """The lowest and the highest σ: those of the recipe that the trained denoiser is for. Raises RecipeError E1481
-        where there are none."""
+        """The lowest and the highest σ: the recipe's range, limited to that of the trained denoiser. Raises RecipeError
+        E1481 when they do not overlap."""
         (low, high), (least, most) = self.settings.flow.sigmas, self.schedule.span
         if max(low, least) >= min(high, most):
             raise RecipeError(
-                f"objective.flow.sigmas is [{low:g}, {high:g}], and the denoiser that model.train names is for σ from "
-                f"{least:g} to {most:g}; leave it out, or train the other one",
+                f"objective.flow.sigmas is [{low:g}, {high:g}], but the denoiser in model.train works at σ from "
+                f"{least:g} to {most:g}; remove objective.flow.sigmas, or train the other denoiser",
                 code="E1481",
             )
         return max(low, least), min(high, most)
 
     def shift_of(self, shape: torch.Size) -> float:
-        """s, by which σ of samples of this shape is shifted."""
+        """The shift s of σ for samples of this shape."""
         match self.settings.flow.shift:
             case "auto":
                 return self.schedule.shift_of(shape) if self.schedule.by_resolution else self.schedule.shift
@@ -68,7 +68,7 @@ class FlowObjective(Objective):
                 return number
 
     def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor, sigma: Tensor | None = None) -> Noised:
-        """See Objective: timestep t is σ = t/1000, whatever levels are trained. sigma: (B,) of levels in its place."""
+        """See Objective: timestep t is σ = t/1000, whichever levels are trained. sigma: (B,) levels to use instead."""
         x_0 = x_0.float()
         eps, shown = self._noises(x_0, draws)
         count = self.schedule.num_timesteps
@@ -82,8 +82,8 @@ class FlowObjective(Objective):
         return noised.noise - noised.x_0
 
     def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
-        """See Objective: of clips that are begun, the mean over the frames after the first."""
-        return super().loss(predicted, noised, weight, _of_the_rest(noised, mask))
+        """See Objective: of clips with first-frame conditioning, the mean over the frames after the first."""
+        return super().loss(predicted, noised, weight, _mask_first_frame(noised, mask))
 
     def timestep(self, noised: Noised) -> Tensor:
         """See Objective: 1000 σ."""
@@ -91,7 +91,7 @@ class FlowObjective(Objective):
 
     def _level_weight(self, level: Tensor) -> Tensor:
         if self.settings.weighting in OF_THE_LOSS:
-            return weighting.of_path(self.settings.weighting, level)
+            return weighting.flow_weight(self.settings.weighting, level)
         return self._factor(
             ((1.0 - level) / level.clamp_min(torch.finfo(level.dtype).tiny)).square().clamp_max(2.0**60)
         )
@@ -101,7 +101,7 @@ class FlowObjective(Objective):
             return torch.ones_like(snr)
         return super()._factor(snr)
 
-    def _measured(self) -> str:
+    def _loss_kind(self) -> str:
         return "x0" if self.settings.flow.preconditioned else self.prediction
 
     def _error(self, predicted: Tensor, target: Tensor, noised: Noised) -> Tensor:
@@ -112,7 +112,7 @@ class FlowObjective(Objective):
 
 
 def with_first_frame(noised: Noised, begun: Tensor) -> Noised:
-    """The same with the first latent frame of some clips as it is, without noise. begun: (B,) bool on the device."""
+    """The same with the first latent frame of some clips without noise. begun: which clips, (B,) bool on the device."""
     clean = begun[:, None, None, None, None] & _is_first(noised.x_0)
     x_t = torch.where(clean, noised.x_0, noised.x_t)
     return replace(noised, x_t=x_t, model_input=x_t, begun=begun)
@@ -123,7 +123,7 @@ def _is_first(x: Tensor) -> Tensor:
     return (torch.arange(x.shape[2], device=x.device) == 0)[None, None, :, None, None]
 
 
-def _of_the_rest(noised: Noised, mask: Tensor | None) -> Tensor | None:
+def _mask_first_frame(noised: Noised, mask: Tensor | None) -> Tensor | None:
     if noised.begun is None:
         return mask
     frames = noised.x_0.shape[2]
@@ -133,6 +133,6 @@ def _of_the_rest(noised: Noised, mask: Tensor | None) -> Tensor | None:
 
 
 def objective_of(settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> Objective:
-    """The objective of a model, by its schedule. Raises as `Objective`."""
+    """The objective that fits a model's schedule. Raises what `Objective` raises."""
     kind = FlowObjective if isinstance(schedule, FlowSchedule) else Objective
     return kind(settings, schedule, prediction)

@@ -1,9 +1,9 @@
-"""A denoiser that says, besides its prediction, how uncertain the step back is: improved DDPM (Nichol and Dhariwal
-2021, arXiv:2102.09672).
+"""Denoisers that also predict the variance of the reverse step: improved DDPM (Nichol and Dhariwal 2021,
+arXiv:2102.09672).
 
-Its output has twice the channels of the latents: what is predicted, then v ∈ about [−1, 1], which places the logarithm
-of the variance between its two bounds. The prediction is taught by its own error, v by the variational term L_vlb
-alone: the x_0 in it is the one that the prediction means, held fixed. Throughout: x_0, x_t, v (B, C, *spatial); t (B,)
+The output has twice the channels of the latents: the prediction, then v ∈ about [−1, 1], which interpolates the
+logarithm of the variance between its two bounds. The prediction is trained by its own error, v only by the variational
+term L_vlb, in which the x_0 implied by the prediction is detached. Throughout: x_0, x_t, v (B, C, *spatial); t (B,)
 int64, an index into the tables.
 """
 
@@ -55,36 +55,36 @@ class LearnedRange:
         self._posterior = Posterior.of(schedule).to(schedule.alpha_bar.device)
 
     def bits(self, mean_part: Tensor, v: Tensor, noised: Noised) -> Tensor:
-        """The term by element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. mean_part:
-        the prediction of the mean, through which no gradient goes."""
+        """The term of each element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. mean_part: the
+        prediction of the mean; it receives no gradient."""
         t, x_t = noised.model_t, noised.x_t
         if self._kind == "epsilon":
-            guessed = self._posterior.x_0(mean_part.detach(), x_t, t)
+            predicted_x_0 = self._posterior.x_0(mean_part.detach(), x_t, t)
         else:
-            guessed = prediction.to_x_0(self._kind, mean_part.detach(), x_t, self._alpha_bar[t])
-        return self._posterior.variational_bits(guessed, v, noised.x_0, x_t, t)
+            predicted_x_0 = prediction.to_x_0(self._kind, mean_part.detach(), x_t, self._alpha_bar[t])
+        return self._posterior.variational_bits(predicted_x_0, v, noised.x_0, x_t, t)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posterior:
-    """Tables of the step back, q(x_{t−1} | x_t, x_0): each (T,) float32, worked out in float64.
+    """Tables of the reverse step, q(x_{t−1} | x_t, x_0): each (T,) float32, computed in float64.
 
     x_0 = from_x_t x_t − from_eps ε;  mean = share_x_0 x_0 + share_x_t x_t (Ho et al. 2020, arXiv:2006.11239, eq. 7).
-    log_least: logarithm of its variance, the lower bound of what is learnt; its value at t = 0, where the variance is
-    0, is that of t = 1. log_most: log β, the upper bound.
+    log_min: logarithm of its variance, the lower bound of the learned variance; at t = 0, where the variance is 0, it
+    has the value of t = 1. log_max: log β, the upper bound.
     """
 
     from_x_t: Tensor
     from_eps: Tensor
     share_x_0: Tensor
     share_x_t: Tensor
-    log_least: Tensor
-    log_most: Tensor
+    log_min: Tensor
+    log_max: Tensor
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """Of a schedule whose signal never vanishes."""
-        assert not schedule.zero_terminal, "no way back from pure noise"
+        """The tables of a schedule without zero terminal SNR."""
+        assert not schedule.zero_terminal, "the schedule ends in pure noise"
         alpha_bar = torch.cumprod(1.0 - schedule.betas().double(), dim=0)
         before = torch.cat([torch.ones(1, dtype=torch.float64), alpha_bar[:-1]])
         beta = 1.0 - alpha_bar / before
@@ -107,30 +107,30 @@ class Posterior:
         return moved
 
     def x_0(self, eps: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """The clean latents that a predicted noise means, float32, not clipped."""
+        """The clean latents implied by predicted noise, float32, not clipped."""
         from_x_t, from_eps = (expand_to(table[t], x_t.ndim) for table in (self.from_x_t, self.from_eps))
         return from_x_t * x_t.float() - from_eps * eps.float()
 
     def mean(self, x_0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """Of q(x_{t−1} | x_t, x_0), float32."""
+        """The mean of q(x_{t−1} | x_t, x_0), float32."""
         share_x_0, share_x_t = (expand_to(table[t], x_t.ndim) for table in (self.share_x_0, self.share_x_t))
         return share_x_0 * x_0.float() + share_x_t * x_t.float()
 
     def log_variance(self, v: Tensor, t: Tensor) -> Tensor:
-        """The learnt one, float32: v = −1 is the lower bound, 1 the upper (eq. 15)."""
+        """The learned log variance, float32: v = −1 is the lower bound, 1 the upper (eq. 15)."""
         share = (v.float() + 1) / 2
-        least, most = (expand_to(table[t], v.ndim) for table in (self.log_least, self.log_most))
+        least, most = (expand_to(table[t], v.ndim) for table in (self.log_min, self.log_max))
         return share * most + (1 - share) * least
 
-    def variational_bits(self, guessed: Tensor, v: Tensor, x_0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
-        """How far the model's step back is from the true one, in bits, (B, C, *spatial) float32: a KL divergence, and
-        at t = 0 the negative log-likelihood of x_0 in bins of 2/255 (Ho et al. 2020, section 3.3).
+    def variational_bits(self, predicted_x_0: Tensor, v: Tensor, x_0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """The difference of the model's reverse step from the true one, in bits, (B, C, *spatial) float32: a KL
+        divergence, and at t = 0 the negative log-likelihood of x_0 in bins of 2/255 (Ho et al. 2020, section 3.3).
 
-        guessed: the x_0 that the model means.
+        predicted_x_0: the x_0 implied by the model's prediction.
         """
-        true_mean, mean = self.mean(x_0, x_t, t), self.mean(guessed, x_t, t)
+        true_mean, mean = self.mean(x_0, x_t, t), self.mean(predicted_x_0, x_t, t)
         log_variance = self.log_variance(v, t)
-        kl = gaussian_kl(true_mean, expand_to(self.log_least[t], x_t.ndim), mean, log_variance)
+        kl = gaussian_kl(true_mean, expand_to(self.log_min[t], x_t.ndim), mean, log_variance)
         first = -discretized_log_likelihood(x_0.float(), mean, 0.5 * log_variance)
         return torch.where(expand_to(t == 0, x_t.ndim), first, kl) / math.log(2.0)
 
@@ -142,23 +142,23 @@ def gaussian_kl(mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_vari
 
 
 def discretized_log_likelihood(x: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
-    """Logarithm of the share of a normal distribution that lies in the bin of x; the bins at ±1 reach to infinity. Not
-    below log 1e-12."""
+    """Logarithm of the probability of x's bin under a normal distribution; the bins at ±1 extend to infinity. At least
+    log 1e-12."""
     centred, narrow = x - mean, (-log_deviation).exp()
-    above = _normal_share(narrow * (centred + _BIN))
-    below = _normal_share(narrow * (centred - _BIN))
+    above = _normal_cdf(narrow * (centred + _BIN))
+    below = _normal_cdf(narrow * (centred - _BIN))
     inside = torch.where(x > _EDGE, 1.0 - below, above - below)
     return torch.where(x < -_EDGE, above, inside).clamp_min(_LEAST).log()
 
 
-def _normal_share(x: Tensor) -> Tensor:
+def _normal_cdf(x: Tensor) -> Tensor:
     """The cumulative normal distribution, by the approximation that the paper's code uses."""
     return 0.5 * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def mean(elements: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, C, *spatial) → (B,). mask: (B, *spatial) or (B, 1, *spatial), 1 where latents count; the sum is divided by
-    the number of all elements all the same, as Open-Sora-Plan does."""
+    """(B, C, *spatial) → (B,). mask: (B, *spatial) or (B, 1, *spatial), 1 where latents count; the sum is still divided
+    by the number of all elements, as Open-Sora-Plan does."""
     if mask is not None:
         elements = elements * (mask if mask.ndim == elements.ndim else mask[:, None]).float()
     return elements.flatten(1).mean(1)

@@ -1,4 +1,4 @@
-"""Masked loss: how much each latent of a picture counts, from a mask of its pixels."""
+"""Masked loss: the weight of each latent of an image, from a mask of its pixels."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import Tensor
 
 
 def pooled(mask: Tensor, height: int, width: int) -> Tensor:
-    """The share of each latent's pixels that counts: (B, H, W) uint8, 255 counting whole → (B, h, w) float32 in [0, 1].
-    H and W are multiples of h and w. Sums are of whole numbers, so that every device gives the same bits."""
+    """The mean of a pixel mask over each latent: (B, H, W) uint8, 255 for full weight → (B, h, w) float32 in [0, 1]. H
+    and W are multiples of h and w. The sums are of integers, so the result is bitwise identical on every device."""
     down, across = mask.shape[1] // height, mask.shape[2] // width
     assert mask.shape[1:] == (height * down, width * across), (mask.shape, height, width)
     sums: Tensor = mask.to(torch.int32).unflatten(2, (width, across)).unflatten(1, (height, down)).sum(dim=(2, 4))
@@ -19,15 +19,15 @@ def pooled(mask: Tensor, height: int, width: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class LossMask:
-    """background: the weight of what a mask leaves out. keeps_mean: whether weights are divided by their mean, so that
-    the mean error of a picture is that of what counts, Σ w e / Σ w; else it is Σ w e over the number of latents."""
+    """background: the weight of masked-out latents. keeps_mean: whether weights are divided by their mean, which makes
+    the error of an image Σ w e / Σ w; otherwise it is Σ w e over the number of latents."""
 
     background: float = 0.0
     keeps_mean: bool = True
 
     def weights(self, mask: Tensor | None, x_0: Tensor) -> Tensor | None:
-        """How much each latent counts, (B, 1, …, h, w) of as many dimensions as the latents x_0 (B, C, …, h, w); None
-        where all count alike. mask: of a batch. Of a mask where nothing counts all weights are 0."""
+        """The weight of each latent, (B, 1, …, h, w) with as many dimensions as the latents x_0 (B, C, …, h, w); None
+        without a mask. mask: of a batch. An empty mask gives weights of 0."""
         if mask is None:
             return None
         mask = mask.to(x_0.device, non_blocking=True)

@@ -1,10 +1,10 @@
-"""Noise by address: standard normal and even numbers as functions of a 64-bit key, never of what was drawn before.
+"""Noise by address: standard normal and uniform numbers as functions of a 64-bit key, never of earlier draws.
 
 Philox-4x32-10 (Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3") turns (key, block
 number) into four 32-bit words, in int64 tensor operations on the keys' device. Words become normals by Box–Muller.
 Every operation is exact in integers or correctly rounded in float32 (+, ×, ÷, √), and the logarithm and the sine are
-polynomials of those: the numbers are the same to the last bit in every batch, shape and split, and on every device
-that follows IEEE 754. Drawn outside compiled regions, whose fused multiply-adds would round differently.
+polynomials of those: the numbers are bitwise identical in every batch, shape and split, and on every device that
+follows IEEE 754. They are drawn outside compiled regions, whose fused multiply-adds would round differently.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def normal(keys: Tensor, shape: Sequence[int]) -> Tensor:
     keys: (B,) int64, the bits of `draws.keys`. shape: of one sample. Returns (B, *shape) float32 on the keys' device,
     always finite, at most 6.66 in size.
 
-    Sample b depends on keys[b] alone. Element i (row-major) depends on its key and on i alone, so that a longer draw
-    begins with a shorter one. Block i // 4 has words w₀ … w₃; (w₀, w₁) give elements 0 and 1 of the block, (w₂, w₃)
+    Sample b depends only on keys[b]. Element i (row-major) depends only on its key and on i, so a shorter draw is a
+    prefix of a longer one. Block i // 4 has words w₀ … w₃; (w₀, w₁) give elements 0 and 1 of the block, (w₂, w₃)
     elements 2 and 3: √(−2 ln u) cos θ and √(−2 ln u) sin θ with u = (w + 1)/2³² (below 1 always), θ = 2π w′/2³² (Box
     and Muller 1958).
     """
@@ -49,7 +49,7 @@ def normal(keys: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def uniform(keys: Tensor, shape: Sequence[int]) -> Tensor:
-    """Even numbers in [0, 1) at addresses: the upper 24 bits of the words, in order.
+    """Uniform numbers in [0, 1) at addresses: the upper 24 bits of the words, in order.
 
     keys: (B,) int64. shape: of one sample. Returns (B, *shape) float32 on the keys' device, with the independence and
     the prefix property of `normal`. The same key gives related numbers in both: use one key for one draw.
@@ -76,10 +76,10 @@ def _rounds(even: Tensor, odd: Tensor, round_keys: Tensor) -> tuple[Tensor, Tens
     the lower 32 bits count."""
     multipliers = _pair(_MULTIPLIERS, even)
     for round_key in round_keys.unbind():
-        # int64 multiplication wraps, which leaves all 64 bits of the product of two 32-bit words right
+        # int64 multiplication wraps: all 64 bits of the product of two 32-bit words are correct
         product = (even * multipliers).flip(0)
         even = (product >> 32).bitwise_xor_(odd).bitwise_xor_(round_key).bitwise_and_(_MASK)
-        # the lower words go on with junk above bit 31, which the next mask removes
+        # the lower words carry garbage above bit 31, which the next mask removes
         odd = product
     return even, odd & _MASK
 
@@ -95,14 +95,14 @@ def _blocks(keys: Tensor, blocks: int) -> tuple[Tensor, Tensor]:
 
 
 def _pair(values: tuple[int, int], like: Tensor) -> Tensor:
-    """Two constants as (2, 1, …), made on the device: a copy from the host would make it wait."""
+    """Two constants as (2, 1, …), created on the device: a copy from the host would synchronize."""
     first, second = values
     row = torch.arange(2, device=like.device) * (second - first) + first
     return row.view(2, *[1] * (like.ndim - 1))
 
 
 def _minus_two_log(words: Tensor) -> Tensor:
-    """−2 ln((w + 1)/2³²), float32, above 0. The largest words are taken as 1 − 2⁻²⁴, so that it never reaches 0."""
+    """−2 ln((w + 1)/2³²), float32, above 0. The largest words are clamped to 1 − 2⁻²⁴, so it never reaches 0."""
     mantissa, exponent = torch.frexp((words + 1).float().clamp_max_(2.0**32 - 2.0**8))
     ratio = (1.0 - mantissa).div_(mantissa + 1.0)
     halvings = (32 - exponent).float().mul_(2.0 * math.log(2.0))
@@ -110,7 +110,7 @@ def _minus_two_log(words: Tensor) -> Tensor:
 
 
 def _cosine(words: Tensor) -> Tensor:
-    """cos(2π w/2³²), float32: sin(πy) of the distance to the half turn, subtracted in integers and so exactly."""
+    """cos(2π w/2³²), float32: sin(πy) of the distance to the half turn, subtracted exactly, in integers."""
     distance = (words - _HALF_TURN).abs_().sub_(_QUARTER_TURN)
     return _odd_polynomial(distance.float().mul_(2.0**-31), _SINE)
 
@@ -125,7 +125,7 @@ def _odd_polynomial(x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def _in_order(pairs: Tensor, shape: Sequence[int]) -> Tensor:
-    """(place in the pair 2, pair 2, B, blocks) → (B, *shape): blocks, then pairs, then places."""
+    """(position in the pair 2, pair 2, B, blocks) → (B, *shape): blocks, then pairs, then positions."""
     samples, blocks = pairs.shape[2:]
     in_row = pairs.permute(2, 3, 1, 0).reshape(samples, 4 * blocks)
     return in_row[:, : math.prod(shape)].reshape(samples, *shape)

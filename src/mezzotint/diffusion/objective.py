@@ -1,6 +1,6 @@
 """The objective: clean latents → noised latents → target → loss of each sample.
 
-Nothing in here is read back from the device. Timesteps are drawn on the host, noise on the device, both by address.
+Nothing is read back from the device. Timesteps are drawn on the host, noise on the device, both by address.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from mezzotint.stages import Loss, Noised
 @dataclass(frozen=True, slots=True)
 class StepDraws:
     """The addresses of one batch's draws. noise, offset, pyramid, perturbation, embedding: (B,) int64 on the device;
-    without the last two nothing is perturbed. timestep: (B,) uint64 on the host, and first_frame, without which no clip
-    is begun. shrinking: numbers in [2, 4), by which the levels of pyramid noise shrink; the same for all samples, as
-    sizes have to be."""
+    without the last two nothing is perturbed. timestep, first_frame: (B,) uint64 on the host; without first_frame no
+    clip has first-frame conditioning. shrinking: numbers in [2, 4) by which the levels of pyramid noise shrink, the
+    same for all samples of the step."""
 
     noise: Tensor
     offset: Tensor
@@ -46,7 +46,7 @@ class StepDraws:
         """Addressed by (seed, purpose, step, position in the step's global batch). positions: (B,) int64."""
         purposes = ("noise", "offset", "pyramid", "perturbation", "embedding")
         addresses = np.stack([draws.keys(seed, purpose, step, positions) for purpose in purposes])
-        # one copy to the device for all
+        # a single copy to the device
         on_device = torch.from_numpy(addresses.view(np.int64)).to(device, non_blocking=True)
         levels = draws.keys(seed, "pyramid-size", step, np.arange(pyramid.LEVELS))
         return cls(
@@ -68,22 +68,22 @@ class SampleLoss(Protocol):
 
 class Objective:
     """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR;
-    `parameterization` says which input and which timestep the denoiser gets.
+    `parameterization` gives the denoiser's input and time input.
 
-    settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; another one raises
-    ValueError. A timestep range that reaches beyond the schedule raises RecipeError E1051, a rescaled schedule for a
-    network in σ E1077.
+    settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; others raise ValueError.
+    A timestep range beyond the schedule's end raises RecipeError E1051, a rescaled schedule for a network parameterized
+    by σ E1077.
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
         self.parameterization = Parameterization(prediction, settings.sigma_data, settings.time_input)
         self.settings = settings
         self.prediction = prediction
-        _refuse_rescaled(settings, self.parameterization)
+        _check_rescaled(settings, self.parameterization)
         self._plain = schedule
         self.schedule = schedule.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else schedule
-        self._range = _usable_range(settings.timesteps, schedule.num_timesteps)
-        self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
+        self._range = _resolve_range(settings.timesteps, schedule.num_timesteps)
+        self._shares = _biased_shares(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
         self._weights = self._factor(self.schedule.snr)
         self._learned_range: learned_variance.LearnedRange | None = None
@@ -97,9 +97,9 @@ class Objective:
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
-        """Other settings from now on: noise offset, Min-SNR and zero terminal SNR may change while a run goes. Raises
-        RecipeError E1077 for a schedule that this denoiser cannot have; then nothing has changed."""
-        _refuse_rescaled(settings, self.parameterization)
+        """Uses other settings from now on: noise offset, Min-SNR and zero terminal SNR may change during a run. Raises
+        RecipeError E1077 for a schedule that this denoiser cannot use, and then changes nothing."""
+        _check_rescaled(settings, self.parameterization)
         if settings.zero_terminal_snr != self.settings.zero_terminal_snr:
             plain = self._plain
             self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
@@ -109,14 +109,14 @@ class Objective:
         self._weights = self._factor(self.schedule.snr)
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        """Noised latents at levels that are drawn. x_0: (B, C, *spatial), B addresses in draws.
+        """Noised latents at random levels. x_0: (B, C, *spatial), B addresses in draws.
 
-        Timesteps come from `objective.timesteps`, evenly or as `objective.timestep_bias` says; levels that are
-        log-normal have no timestep, and a network that is told one takes the nearest.
+        Timesteps come from `objective.timesteps`, uniformly or by `objective.timestep_bias`; log-normal levels have no
+        timestep, and a network that takes one gets the nearest.
         """
         if self.settings.noise_levels == "log-normal":
             mean, std = self.settings.log_normal
-            # on the host, where every machine's logarithm is the same
+            # on the host: the logarithm is the same on every machine
             normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
             sigma = preconditioning.log_normal(normals, mean=mean, std=std).to(x_0.device, non_blocking=True)
             nearest = preconditioning.nearest(self._sigma, sigma)
@@ -128,11 +128,11 @@ class Objective:
         return self.noise_at(x_0, draws, torch.from_numpy(drawn).to(x_0.device, non_blocking=True))
 
     def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor, sigma: Tensor | None = None) -> Noised:
-        """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T. sigma: (B,) of levels
-        between timesteps, which are then the nearest. Of a network in σ the level is σ, and x_t is x_σ.
+        """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T. sigma: (B,) levels between
+        timesteps, which are then the nearest ones. For a network parameterized by σ the level is σ, and x_t is x_σ.
 
-        Offset noise is one normal number for each sample, and with `objective.noise_offset_per=channel` each channel,
-        the same at all places and frames; it belongs to the noise, and so to the target. x_t and noise are float32.
+        Offset noise is one normal number for each sample, with `objective.noise_offset_per=channel` for each channel,
+        the same at all positions and frames; it is part of the noise, and so of the target. x_t and noise are float32.
         """
         x_0, form = x_0.float(), self.parameterization
         eps, shown = self._noises(x_0, draws)
@@ -146,7 +146,8 @@ class Objective:
         return Noised(x_0, eps, x_t, x_t, model_t, level=timesteps.float() if sigma is None else sigma)
 
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
-        """The noise, and what the network sees of it: more, with `objective.input_perturbation`."""
+        """The noise of the target, and the noise of the network's input, which `objective.input_perturbation`
+        increases."""
         eps = self._base_noise(x_0, draws)
         if self.settings.noise_offset:
             count = x_0.shape[1] if self.settings.noise_offset_per == "channel" else 1
@@ -156,7 +157,7 @@ class Objective:
         return eps, eps + self.settings.input_perturbation * noise.normal(draws.perturbation, x_0.shape[1:])
 
     def _base_noise(self, x_0: Tensor, draws: StepDraws) -> Tensor:
-        """Normal noise, or pyramid noise of the same deviation."""
+        """Normal noise, or pyramid noise of the same standard deviation."""
         eps = noise.normal(draws.noise, x_0.shape[1:])
         discount = self.settings.pyramid_discount
         if not discount or eps[0].numel() < 2:
@@ -167,11 +168,11 @@ class Objective:
         counts = [math.prod(shape) for shape in shapes]
         drawn = noise.normal(draws.pyramid, (sum(counts),)).split(counts, dim=1)
         levels = [small.view(-1, *shape) for small, shape in zip(drawn, shapes, strict=True)]
-        return pyramid.of_unit_deviation(pyramid.mixed(eps, levels, discount))
+        return pyramid.normalize_deviation(pyramid.add_levels(eps, levels, discount))
 
     def perturbed(self, states: Tensor, draws: StepDraws) -> Tensor:
-        """Text states under `objective.embedding_perturbation` g: normal noise of deviation g/√D is added, in training
-        alone (validation has no address for it).
+        """Text states with the noise of `objective.embedding_perturbation` g: normal, of standard deviation g/√D, only
+        in training (validation has no address for it).
 
         states: (B, L, D). Returns their shape and dtype; gradients pass through.
         """
@@ -182,7 +183,7 @@ class Objective:
         return states + (strength / math.sqrt(states.shape[-1]) * drawn).to(states.dtype)
 
     def target(self, noised: Noised) -> Tensor:
-        """What the denoiser should say, (B, C, *spatial) float32."""
+        """The target of the prediction, (B, C, *spatial) float32."""
         if self.parameterization.in_sigma:
             return self.parameterization.target(noised.x_0, noised.noise, noised.level)
         level = noised.level
@@ -190,11 +191,11 @@ class Objective:
         return prediction.target(self.prediction, noised.x_0, noised.noise, alpha_bar)
 
     def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
-        """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
+        """The loss of each sample: the mean over its elements, in float32 for any dtype of the prediction.
 
-        predicted: (B, C, *spatial), or with twice the channels, see `learned_variance.py`: its variational term is
-        added, which no weight of a level multiplies. weight: (B,) float32, of the samples; that of the level, by
-        `objective.weighting` and Min-SNR, multiplies it. mask: (B, *spatial), 1 where latents count.
+        predicted: (B, C, *spatial), or with twice the channels; see `learned_variance.py`: its variational term is
+        added, without the weight of the level. weight: (B,) float32, of the samples; it is multiplied by the weight of
+        the level, from `objective.weighting` and Min-SNR. mask: (B, *spatial), 1 where latents count.
         mse: e². l1: |e|. huber: ½e² up to |e| = δ, δ(|e| − ½δ) beyond (Huber 1964), which is half of mse for small
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
         huber-mse: mse · (1 − t/T) + huber · t/T.
@@ -215,22 +216,22 @@ class Objective:
 
     @property
     def _has_sigma(self) -> bool:
-        """Whether a level is a σ, not a timestep."""
+        """Whether a level is σ, not a timestep."""
         form = self.parameterization
         return form.in_sigma or (self.settings.noise_levels == "log-normal" and form.tells_sigma)
 
     def _level_weight(self, level: Tensor) -> Tensor:
-        """What the error at levels is multiplied by, (B,)."""
+        """The factor of the error at each level, (B,)."""
         return self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
 
-    def _measured(self) -> str:
+    def _loss_kind(self) -> str:
         """The kind of prediction whose error is measured."""
         return self.prediction
 
     def _factor(self, snr: Tensor) -> Tensor:
-        """What the error at levels of these SNR is multiplied by."""
+        """The factor of the error at these SNR."""
         return weighting.factor(
-            self._measured(),
+            self._loss_kind(),
             snr,
             weighting=self.settings.weighting,
             gamma=self.settings.min_snr_gamma,
@@ -253,24 +254,25 @@ class Objective:
         return torch.lerp(huber, mse, noise_share if kind == "mse-huber" else 1.0 - noise_share)
 
     def timestep(self, noised: Noised) -> Tensor:
-        """The timestep of each sample, (B,) float32; of a σ the nearest."""
+        """The timestep of each sample, (B,) float32; for levels in σ the nearest one."""
         return preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
 
 
-def _usable_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
-    """The settings' range, of the schedule's timesteps. (0, 1000) is all of them, however many there are."""
+def _resolve_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:
+    """The settings' range within the schedule's timesteps. (0, 1000) means all of them, however many the schedule
+    has."""
     low, high = span if span != (0, 1000) else (0, num_timesteps)
     if high > num_timesteps:
         raise RecipeError(
-            f"objective.timesteps reaches to {high}, and the model's schedule has {num_timesteps} timesteps; write "
+            f"objective.timesteps ends at {high}, but the model's schedule has {num_timesteps} timesteps; write "
             f"[{min(low, num_timesteps - 1)}, {num_timesteps}]",
             code="E1051",
         )
     return low, high
 
 
-def _biased(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: int) -> NDArray[np.uint64] | None:
-    """Shares of the timesteps that are drawn at all; None where they are alike."""
+def _biased_shares(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: int) -> NDArray[np.uint64] | None:
+    """The table of shares for the timesteps in the range; None when all are equally likely."""
     if bias.strategy == "none":
         return None
     weights = timesteps.bias_weights(
@@ -286,10 +288,10 @@ def _biased(bias: TimestepBiasSettings, drawn: tuple[int, int], num_timesteps: i
     return timesteps.shares(weights)
 
 
-def _refuse_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None:
+def _check_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None:
     if settings.zero_terminal_snr and (form.in_sigma or form.tells_sigma):
         raise RecipeError(
-            f"objective.zero_terminal_snr makes a last timestep without an end of σ, and a denoiser that predicts "
-            f"{form.prediction} thinks in σ; write objective.zero_terminal_snr=false, or model.prediction=v",
+            f"with objective.zero_terminal_snr σ of the last timestep is infinite, and a denoiser that predicts "
+            f"{form.prediction} is parameterized by σ; write objective.zero_terminal_snr=false, or model.prediction=v",
             code="E1077",
         )

@@ -1,7 +1,8 @@
-"""Noising, and what a denoiser may be taught to predict: the noise ε, the velocity v, or the clean latents x₀.
+"""Noising, and what a denoiser can be trained to predict: the noise ε, the velocity v, or the clean latents x₀.
 
-x_t = √ᾱ_t x_0 + √(1 − ᾱ_t) ε and v = √ᾱ_t ε − √(1 − ᾱ_t) x_0 are a rotation of (x_0, ε), so that each of ε, v and x₀
-gives the others. Throughout: x_0, eps, x_t, predicted (B, C, *spatial); alpha_bar_t (B,) float32 in [0, 1).
+x_t = √ᾱ_t x_0 + √(1 − ᾱ_t) ε and v = √ᾱ_t ε − √(1 − ᾱ_t) x_0 are a rotation of (x_0, ε): any one of ε, v and x₀
+determines the others, given x_t. Throughout: x_0, eps, x_t, predicted (B, C, *spatial); alpha_bar_t (B,) float32 in [0,
+1).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 PREDICTIONS = ("epsilon", "v", "x0")
-"""The kinds of prediction this module knows. "edm" brings its own scaling and comes with its objective."""
+"""The kinds of prediction of this module. "edm" has its own scaling, in `preconditioning`."""
 
 
 def expand_to(per_sample: Tensor, ndim: int) -> Tensor:
@@ -21,7 +22,7 @@ def expand_to(per_sample: Tensor, ndim: int) -> Tensor:
 def add_noise(x_0: Tensor, eps: Tensor, alpha_bar_t: Tensor) -> Tensor:
     """Forward diffusion, x_t = √ᾱ_t x_0 + √(1 − ᾱ_t) ε (Ho et al. 2020, arXiv:2006.11239, eq. 4).
 
-    Worked out in float32 and returned in the dtype of x_0.
+    Computed in float32 and returned in the dtype of x_0.
     """
     signal, noise = _coefficients(alpha_bar_t, x_0.ndim)
     return (signal * x_0.float() + noise * eps.float()).to(x_0.dtype)
@@ -34,7 +35,7 @@ def velocity(x_0: Tensor, eps: Tensor, alpha_bar_t: Tensor) -> Tensor:
 
 
 def target(prediction: str, x_0: Tensor, eps: Tensor, alpha_bar_t: Tensor) -> Tensor:
-    """What a denoiser of this kind should say. Raises ValueError for another kind than `PREDICTIONS`."""
+    """The target of a denoiser of this kind. Raises ValueError for a kind outside `PREDICTIONS`."""
     match prediction:
         case "epsilon":
             return eps
@@ -47,10 +48,10 @@ def target(prediction: str, x_0: Tensor, eps: Tensor, alpha_bar_t: Tensor) -> Te
 
 
 def to_x_0(prediction: str, predicted: Tensor, x_t: Tensor, alpha_bar_t: Tensor) -> Tensor:
-    """The clean latents that a prediction means, float32.
+    """The clean latents implied by a prediction, float32.
 
-    From epsilon it is divided by √ᾱ_t: at ᾱ_t = 0 nothing of x_0 is left in x_t, and the result is not finite. Raises
-    ValueError for another kind than `PREDICTIONS`.
+    For epsilon the result is divided by √ᾱ_t: at ᾱ_t = 0 x_t contains nothing of x_0, and the result is not finite.
+    Raises ValueError for a kind outside `PREDICTIONS`.
     """
     signal, noise = _coefficients(alpha_bar_t, x_t.ndim)
     predicted, x_t = predicted.float(), x_t.float()
@@ -66,10 +67,10 @@ def to_x_0(prediction: str, predicted: Tensor, x_t: Tensor, alpha_bar_t: Tensor)
 
 
 def _coefficients(alpha_bar_t: Tensor, ndim: int) -> tuple[Tensor, Tensor]:
-    # float32 whatever the latents are: √(1 − ᾱ_t) vanishes in bf16 for small t
+    # float32 for latents of any dtype: √(1 − ᾱ_t) vanishes in bf16 for small t
     expanded = expand_to(alpha_bar_t.to(torch.float32), ndim)
     return expanded.sqrt(), (1.0 - expanded).sqrt()
 
 
 def _unknown(prediction: str) -> ValueError:
-    return ValueError(f"no prediction is called {prediction!r}; known: {', '.join(PREDICTIONS)}")
+    return ValueError(f"unknown prediction {prediction!r}; choose from {', '.join(PREDICTIONS)}")

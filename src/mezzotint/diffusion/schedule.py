@@ -1,7 +1,7 @@
 """The noise schedule: how much signal is left at each timestep.
 
-The table is worked out in float32 by the very operations of diffusers' schedulers, so that a model trained here and
-sampled there, by a processor of the same kind, sees the same numbers to the last bit.
+The table is computed in float32 with the same operations as in diffusers' schedulers: on processors of the same kind,
+training here and sampling in diffusers use bitwise identical numbers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 
-MOST_TIMESTEPS = 1_000_000
-"""Of a schedule that a configuration describes; the models that are met have 1,000."""
+MAX_TIMESTEPS = 1_000_000
+"""Limit for a schedule read from a configuration; models in use have 1,000."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +27,8 @@ class Schedule:
     """A discrete variance-preserving schedule (Ho et al. 2020, arXiv:2006.11239).
 
     alpha_bar: (T,) float32, ᾱ_t in [0, 1), never rising; timestep t is its index. zero_terminal: whether the last
-    timestep is pure noise (ᾱ = 0). The table is read once, when it is made on the CPU; nothing is read back later.
-    Raises WeightsError E1450 for a table that is no schedule.
+    timestep is pure noise (ᾱ = 0). The table is checked once, when it is created on the CPU; nothing is read back
+    later. Raises WeightsError E1450 for an invalid table.
     """
 
     alpha_bar: Tensor
@@ -36,12 +36,12 @@ class Schedule:
     _betas: Tensor | None = field(default=None, repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _refuse_impossible(self.alpha_bar)
+        _check_table(self.alpha_bar)
         object.__setattr__(self, "zero_terminal", bool(self.alpha_bar[-1] == 0))
 
     @classmethod
     def from_betas(cls, betas: Tensor | Sequence[float]) -> Self:
-        """ᾱ_t = ∏ (1 − β_s), s ≤ t. betas: (T,), each in (0, 1]; kept, so that `betas()` returns the very same."""
+        """ᾱ_t = ∏ (1 − β_s), s ≤ t. betas: (T,), each in (0, 1]; stored, and returned by `betas()` unchanged."""
         table = torch.as_tensor(betas, dtype=torch.float32, device="cpu")
         return cls(torch.cumprod(1.0 - table, dim=0), _betas=table)
 
@@ -68,10 +68,10 @@ class Schedule:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """The schedule of a diffusers `scheduler_config.json`, of whatever class.
+        """The schedule of a diffusers `scheduler_config.json`, for any scheduler class.
 
         Reads num_train_timesteps, beta_start, beta_end, beta_schedule, trained_betas and rescale_betas_zero_snr; a
-        missing key has diffusers' default (1000, 0.0001, 0.02, linear). Raises WeightsError E1450 with the key that
+        missing key has diffusers' default (1000, 0.0001, 0.02, linear). Raises WeightsError E1450 naming the key that
         cannot be used.
         """
         schedule = cls._before_rescaling(config)
@@ -83,14 +83,14 @@ class Schedule:
         trained = config.get("trained_betas")
         if trained is not None:
             if not isinstance(trained, (list, tuple)) or not all(_is_number(beta) for beta in trained):
-                raise _unusable("trained_betas must be a list of numbers")
+                raise _config_error("trained_betas must be a list of numbers")
             return cls.from_betas(trained)
         count = config.get("num_train_timesteps", 1000)
-        if not isinstance(count, int) or not 1 <= count <= MOST_TIMESTEPS:
-            raise _unusable(f"num_train_timesteps must be a whole number from 1 to {MOST_TIMESTEPS:,}, got {count!r}")
+        if not isinstance(count, int) or not 1 <= count <= MAX_TIMESTEPS:
+            raise _config_error(f"num_train_timesteps must be an integer from 1 to {MAX_TIMESTEPS:,}, got {count!r}")
         start, end = config.get("beta_start", 0.0001), config.get("beta_end", 0.02)
         if not all(_is_number(beta) and 0 < beta <= 1 for beta in (start, end)):
-            raise _unusable(f"beta_start and beta_end must lie above 0 and be at most 1, got {start!r} and {end!r}")
+            raise _config_error(f"beta_start and beta_end must be above 0 and at most 1, got {start!r} and {end!r}")
         match config.get("beta_schedule", "linear"):
             case "linear":
                 return cls.linear(start, end, count)
@@ -99,12 +99,12 @@ class Schedule:
             case "squaredcos_cap_v2":
                 return cls.squared_cosine(count)
             case other:
-                known = "linear, scaled_linear, squaredcos_cap_v2"
-                raise _unusable(f"beta_schedule {other!r} is not known; write one of {known}, or give trained_betas")
+                supported = "linear, scaled_linear, squaredcos_cap_v2"
+                raise _config_error(f"unknown beta_schedule {other!r}; use one of {supported}, or set trained_betas")
 
     def rescaled_to_zero_terminal_snr(self) -> Self:
-        """√ᾱ shifted and stretched so that the first stays and the last is 0 (Lin et al. 2023, arXiv:2305.08891,
-        algorithm 1). A schedule that already ends in pure noise is returned as it is."""
+        """√ᾱ shifted and scaled to end at 0 with the first value unchanged (Lin et al. 2023, arXiv:2305.08891,
+        algorithm 1). A schedule that already ends in pure noise is returned unchanged."""
         return self if self.zero_terminal else self._rescaled().to(self.alpha_bar.device)
 
     def _rescaled(self) -> Self:
@@ -133,15 +133,15 @@ class Schedule:
     def sigma(self) -> Tensor:
         """Noise over signal √((1 − ᾱ)/ᾱ), (T,) float32; what EDM-style samplers call σ.
 
-        At a terminal timestep of pure noise it would be infinite: ᾱ is then taken as 2⁻²⁴, which gives 4096, as
-        diffusers' Euler scheduler does.
+        At a terminal timestep of pure noise it would be infinite: ᾱ is then clamped to 2⁻²⁴, which gives 4096, as in
+        diffusers' Euler scheduler.
         """
         signal = self.alpha_bar.clamp_min(2.0**-24)
         return ((1.0 - signal) / signal).sqrt()
 
     def betas(self) -> Tensor:
-        """(T,) float32 on the CPU: those the schedule was made of, otherwise 1 − ᾱ_t/ᾱ_{t−1}, which gives ᾱ back to
-        rounding."""
+        """(T,) float32 on the CPU: those the schedule was created from, otherwise 1 − ᾱ_t/ᾱ_{t−1}, which reproduces ᾱ
+        up to rounding."""
         return self._betas.clone() if self._betas is not None else _betas_of(self.alpha_bar.cpu())
 
 
@@ -153,11 +153,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _unusable(reason: str) -> WeightsError:
+def _config_error(reason: str) -> WeightsError:
     return WeightsError(f"scheduler_config.json: {reason}", code="E1450")
 
 
-def _refuse_impossible(alpha_bar: Tensor) -> None:
+def _check_table(alpha_bar: Tensor) -> None:
     if alpha_bar.ndim != 1 or alpha_bar.dtype != torch.float32 or not len(alpha_bar):
         raise WeightsError(
             f"noise schedule: alpha_bar must be a (T,) float32 table, got {tuple(alpha_bar.shape)} {alpha_bar.dtype}",
@@ -166,7 +166,6 @@ def _refuse_impossible(alpha_bar: Tensor) -> None:
     inside = bool(((alpha_bar >= 0) & (alpha_bar < 1)).all())
     if not inside or bool((alpha_bar[1:] > alpha_bar[:-1]).any()):
         raise WeightsError(
-            "noise schedule: the signal left at each timestep must lie in [0, 1) and never rise; every beta must be "
-            "above 0 and at most 1",
+            "noise schedule: alpha_bar must be in [0, 1) and never rise; every beta must be above 0 and at most 1",
             code="E1450",
         )

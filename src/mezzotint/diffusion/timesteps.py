@@ -1,4 +1,4 @@
-"""Timesteps by address, drawn on the host: it knows them without asking the device. And how often each is drawn."""
+"""Timesteps by address, drawn on the host, which needs no value from the device; and how often each is drawn."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 _NUMBERS = 1 << 53
-"""How many numbers a draw by shares tells apart: as many as float64 counts exactly."""
+"""Resolution of `draw_shared`: the number of integers that float64 represents exactly."""
 
 
 def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64]:
-    """Whole numbers in [low, high), evenly, one at each address; equal to low + `draws.below(address, high − low)`.
+    """Uniform integers in [low, high), one at each address; equal to low + `draws.below(address, high − low)`.
 
     addresses: (B,) uint64 of `draws.keys`. 0 ≤ low < high ≤ 2³². Returns (B,) int64.
     """
@@ -27,21 +27,21 @@ def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64
 def shares(weights: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The table for `draw_shared`: for each timestep, the 53-bit numbers below which it or an earlier one is drawn.
 
-    weights: (T,), how often each is to be drawn, ≥ 0 and not all 0, whatever they sum to. Returns (T,) uint64, rising.
+    weights: (T,), relative frequencies, ≥ 0 and not all 0, with any sum. Returns (T,) uint64, rising.
     """
     assert (weights >= 0).all(), weights
-    assert weights.any(), "nothing to draw"
-    sums = np.cumsum(weights)  # one after the other: the same on every machine
+    assert weights.any(), "all weights are 0"
+    sums = np.cumsum(weights)  # sequential: the same on every machine
     edges: NDArray[np.uint64] = np.floor(sums / sums[-1] * _NUMBERS).astype(np.uint64)
-    edges[np.flatnonzero(weights)[-1] :] = _NUMBERS  # whatever the sum was rounded to, every number has its timestep
+    edges[np.flatnonzero(weights)[-1] :] = _NUMBERS  # every number has a timestep, however the sum was rounded
     return edges
 
 
 def draw_shared(addresses: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Timesteps by their shares, one at each address: the first whose edge lies above the address's upper 53 bits.
+    """Timesteps by their shares, one at each address: the first whose edge is above the address's upper 53 bits.
 
-    addresses: (B,) uint64 of `draws.keys`. table: of `shares`. Whole numbers are compared, so that every machine draws
-    the same. A timestep of weight 0 is never drawn. Returns (B,) int64.
+    addresses: (B,) uint64 of `draws.keys`. table: of `shares`. Integers are compared, so every machine draws the same.
+    A timestep of weight 0 is never drawn. Returns (B,) int64.
     """
     timesteps: NDArray[np.int64] = np.searchsorted(table, addresses >> np.uint64(11), side="right").astype(np.int64)
     return timesteps
@@ -56,20 +56,20 @@ def bias_weights(
     portion: float = 0.25,
     num_timesteps: int = 1000,
 ) -> NDArray[np.float64]:
-    """How often each timestep is to be drawn, (T,) float64 with sum 1: even shares, and some timesteps times a factor.
+    """The probability of each timestep, (T,) float64 with sum 1: equal, except that some timesteps are multiplied.
 
-    Which these are: "earlier", the first ⌊portion · T⌋; "later", as many of the last; "range", from begin to end
-    without end (None: to the last); "none", no timestep. The factor is `multiplier`, above 0; portion lies in [0, 1].
-    This is the timestep bias of diffusers' SDXL example, whose "none" draws evenly in another way, and where a portion
-    of 0 means all for "later", which comes to the same. Raises ValueError for anything else.
+    Which these are: "earlier", the first ⌊portion · T⌋; "later", as many of the last; "range", from begin (included) to
+    end (excluded; None: to the last); "none", no timestep. The factor is `multiplier`, above 0; portion is in [0, 1].
+    This is the timestep bias of diffusers' SDXL example, whose "none" draws uniformly by other means, and where a
+    portion of 0 means all for "later", with the same result. Raises ValueError for anything else.
     """
     last = num_timesteps if end is None else end
     if not multiplier > 0:
-        raise ValueError(f"a multiplier of timesteps must be above 0, got {multiplier:g}")
+        raise ValueError(f"the multiplier of timesteps must be above 0, got {multiplier:g}")
     if not 0 <= begin <= last <= num_timesteps:
-        raise ValueError(f"a range of timesteps lies in 0 to {num_timesteps}, got {begin} to {last}")
+        raise ValueError(f"the range of timesteps must be within 0 to {num_timesteps}, got {begin} to {last}")
     if not 0 <= portion <= 1:
-        raise ValueError(f"a portion of timesteps lies in 0 to 1, got {portion:g}")
+        raise ValueError(f"the portion of timesteps must be from 0 to 1, got {portion:g}")
     count = int(portion * num_timesteps)
     chosen = {
         "none": slice(0, 0),
@@ -78,7 +78,7 @@ def bias_weights(
         "range": slice(begin, last),
     }
     if strategy not in chosen:
-        raise ValueError(f"no bias of timesteps is called {strategy!r}; known: {', '.join(chosen)}")
+        raise ValueError(f"unknown bias of timesteps {strategy!r}; choose from {', '.join(chosen)}")
     weights: NDArray[np.float64] = np.ones(num_timesteps)
     weights[chosen[strategy]] *= multiplier
     weights /= weights.sum()

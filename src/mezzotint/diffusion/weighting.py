@@ -1,7 +1,7 @@
-"""How much the loss of a level of noise counts: the weight of the error of x_0, and Min-SNR (Hang et al. 2023,
-arXiv:2303.09556) in its three named forms.
+"""The weight of the loss at a level of noise: the weight of the error of x_0, and Min-SNR (Hang et al. 2023,
+arXiv:2303.09556) in three forms.
 
-SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, of "edm" alone.
+SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, only for "edm".
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 
-def of_path(kind: str, sigma: Tensor) -> Tensor:
-    """The weight of a loss at levels σ of a straight path, by diffusers' names: "sigma-sqrt" σ⁻², "cosmap"
+def flow_weight(kind: str, sigma: Tensor) -> Tensor:
+    """The weight of a flow-matching loss at levels σ, with diffusers' names: "sigma-sqrt" σ⁻², "cosmap"
     2/(π (1 − 2σ + 2σ²))."""
     match kind:
         case "sigma-sqrt":
@@ -21,13 +21,13 @@ def of_path(kind: str, sigma: Tensor) -> Tensor:
         case "cosmap":
             return 2.0 / (math.pi * (1.0 - 2.0 * sigma + 2.0 * sigma**2))
         case _:
-            raise ValueError(f"no weight of straight paths is called {kind!r}")
+            raise ValueError(f"unknown flow-matching weight {kind!r}")
 
 
-def of_x_0(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:
-    """The weight at which the squared error of x_0 is the plain squared error of a prediction: SNR for epsilon, SNR + 1
-    for v, SNR + σ_d⁻² for edm, 1 for x0, (1 + √SNR)², which is σ⁻², for the velocity of a straight path. Raises
-    ValueError for another kind."""
+def x_0_weight(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:
+    """The weight with which the squared error of x_0 equals the unweighted squared error of a prediction: SNR for
+    epsilon, SNR + 1 for v, SNR + σ_d⁻² for edm, 1 for x0, (1 + √SNR)², which is σ⁻², for the velocity of flow matching.
+    Raises ValueError for another kind."""
     match kind:
         case "flow":
             return (1.0 + snr.sqrt()).square()
@@ -40,7 +40,7 @@ def of_x_0(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:
         case "x0" | "unit":
             return torch.ones_like(snr)
         case _:
-            raise ValueError(f"no weight is known for prediction {kind!r}")
+            raise ValueError(f"unknown prediction {kind!r}")
 
 
 def factor(
@@ -53,23 +53,23 @@ def factor(
     squared: bool = True,
     sigma_data: float = 0.5,
 ) -> Tensor:
-    """What the error of a prediction is multiplied by, in the shape of snr, finite and ≥ 0.
+    """The factor of a prediction's error, in the shape of snr, finite and ≥ 0.
 
-    weighting: the class whose weight w the error of x_0 shall have ("unit", "epsilon", "v", "edm"); "prediction" is the
-    plain error of what the network says. gamma, form: see `min_snr`; with a weighting the form is "x0", and w becomes
-    min(w, γ). squared: whether errors are squared; otherwise a prediction's is |c_out| times that of x_0, once.
+    weighting: the kind whose weight w the error of x_0 gets ("unit", "epsilon", "v", "edm"); "prediction" is the
+    unweighted error of the network's output. gamma, form: see `min_snr`; with a weighting the form is "x0", and w
+    becomes min(w, γ). squared: whether errors are squared; otherwise a prediction's is |c_out| times that of x_0, once.
     """
     if weighting == "prediction":
         if gamma is None:
             return torch.ones_like(snr)
         return min_snr(snr, gamma, prediction, form, sigma_data=sigma_data)
-    weight = of_x_0(weighting, snr, sigma_data=sigma_data)
+    weight = x_0_weight(weighting, snr, sigma_data=sigma_data)
     if gamma is not None:
         weight = weight.clamp_max(gamma)
-    plain = of_x_0(prediction, snr, sigma_data=sigma_data)
-    own = plain if squared else plain.sqrt()
-    # where own is 0 the input is pure noise, and has nothing to teach
-    return torch.where(own > 0, weight / own.clamp_min(torch.finfo(own.dtype).tiny), 0.0)
+    of_squares = x_0_weight(prediction, snr, sigma_data=sigma_data)
+    unweighted = of_squares if squared else of_squares.sqrt()
+    # where unweighted is 0 the input is pure noise, and there is nothing to learn
+    return torch.where(unweighted > 0, weight / unweighted.clamp_min(torch.finfo(unweighted.dtype).tiny), 0.0)
 
 
 def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data: float = 0.5) -> Tensor:
@@ -78,17 +78,17 @@ def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data
     gamma: γ, above 0. Returns the shape of snr, float32, finite and ≥ 0. Raises ValueError for an unknown prediction or
     form.
 
-    form "prediction" (diffusers): min(SNR, γ) on the error of x_0, whatever is predicted: min(SNR, γ)/SNR for epsilon,
+    form "prediction" (diffusers): min(SNR, γ) on the error of x_0 for any prediction: min(SNR, γ)/SNR for epsilon,
     min(SNR, γ)/(SNR + 1) for v, min(SNR, γ) for x0.
-    form "x0" (MindONE): the weight w of `of_x_0` is clamped: min(w, γ)/w. The same as "prediction" for epsilon, not for
-    v.
-    form "ratio" (EveryDream2): min(SNR, γ)/SNR whatever is predicted.
-    Of the velocity of a straight path the first is min(SNR, γ) σ², the second min(σ⁻², γ) σ².
+    form "x0" (MindONE): the weight w of `x_0_weight` is clamped: min(w, γ)/w. The same as "prediction" only for
+    epsilon.
+    form "ratio" (EveryDream2): min(SNR, γ)/SNR for any prediction.
+    For the velocity of flow matching the first is min(SNR, γ) σ², the second min(σ⁻², γ) σ².
 
-    At SNR = 0 the first two have 0 for epsilon, where the input is pure noise and has nothing to teach (diffusers
-    divides by zero there); "ratio" has 1, as EveryDream2.
+    At SNR = 0 the first two are 0 for epsilon, where the input is pure noise and there is nothing to learn (diffusers
+    divides by zero); "ratio" is 1, as in EveryDream2.
     """
-    weight = of_x_0(prediction, snr, sigma_data=sigma_data)
+    weight = x_0_weight(prediction, snr, sigma_data=sigma_data)
     match form:
         case "prediction":
             if prediction.startswith("epsilon"):
@@ -99,7 +99,7 @@ def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data
         case "ratio":
             return _share(snr, gamma, at_zero=1.0)
         case _:
-            raise ValueError(f"no form of Min-SNR is called {form!r}")
+            raise ValueError(f"unknown form of Min-SNR {form!r}")
 
 
 def _share(weight: Tensor, gamma: float, *, at_zero: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""One file, one kind of model. To add one: `families/name.py` with `class Family(ModelFamily)`.
+"""Model families, one file each. To add one: `families/name.py` with `class Family(ModelFamily)`.
 
-From outside: `base`; the families are found by listing.
+From outside: `base`; families are found by listing the folder.
 """

@@ -1,4 +1,4 @@
-"""What a kind of model must be able to do. Shared code asks the family and never which family it is."""
+"""The interface of a model family. Shared code asks the family for what it needs, never which family it is."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles, Prediction, configured
 
 Encodes = Literal["media", "text"]
-"""What is asked of a family that is loaded to encode."""
+"""What a family is loaded to encode."""
 FromMoments = Literal["sample", "mean"]
-"""What becomes of an autoencoder's moments."""
+"""How latents are taken from an autoencoder's moments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
-    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples. exact:
-    whether clips must fill their latents, with n times `frames` and one more."""
+    images. cell: height and width of a token in latents; sides must be multiples of it. exact: whether clips must have
+    n · `frames` + 1 frames."""
 
     channels: int
     pixels: int
@@ -45,69 +45,70 @@ class Grid:
 
     @property
     def side(self) -> int:
-        """Pixels of which every side of a picture must be a multiple."""
+        """Pixels of which every side of an image must be a multiple."""
         return self.pixels * self.cell
 
     def refusal(self, size: Size, *, clips: bool) -> str:
-        """Why batches of a size cannot be trained, in words; "" where they can. clips: whether they have frames."""
+        """The reason why batches of a size cannot be trained; "" if they can. clips: whether they have frames."""
         if clips and self.exact and (size.frames - 1) % self.frames:
             below = size.frames - (size.frames - 1) % self.frames
             return (
-                f"clips of {size.frames} frames cannot be trained: this model's have {self.frames}n + 1; write "
+                f"clips of {size.frames} frames cannot be trained: this model needs {self.frames}n + 1 frames; write "
                 f"data.clips.frames={below} or {below + self.frames}"
             )
         if size.width % self.side or size.height % self.side:
             return (
-                f"batches of {size.width}×{size.height} cannot be trained: the sides of this model's pictures are "
-                f"multiples of {self.side}; write data.buckets.step={self.side} or a multiple of it, and such a "
-                "data.resolution, or sides of data.clips.buckets that are"
+                f"batches of {size.width}×{size.height} cannot be trained: this model needs sides that are multiples "
+                f"of {self.side}; write data.buckets.step={self.side} or a multiple of it, and a data.resolution or "
+                "sides of data.clips.buckets that are multiples of it"
             )
         return ""
 
 
 class ModelFamily(ABC):
-    """One kind of model: how to load, encode, predict, decode, export. Of its files `ModelFiles` is asked.
+    """A kind of model: how to load, encode, predict, decode and export it. Its files are read by `ModelFiles`.
 
-    Parts are named "denoiser", "text_encoder", "vae", …; a parameter's name is `part/parameter`, whatever the runtime.
-    A part that was not loaded is absent from `parts()`, and what needs it raises AssertionError: that is a bug of the
+    Parts are named "denoiser", "text_encoder", "vae", …; a parameter's name is `part/parameter` in every runtime. A
+    part that was not loaded is absent from `parts()`; methods that need it raise AssertionError, which is a bug in the
     caller.
     """
 
     spec: ClassVar[FamilySpec]
     files: ClassVar[type[ModelFiles]]
-    """How its models' files are opened."""
+    """Opens the files of the family's models."""
     schedule: Schedule
     prediction: Prediction
     grid: Grid
     _parts: Mapping[str, nn.Module]
     text_parts: tuple[str, ...] = ("text_encoder",)
-    """Parts that make text embeddings, those that this model has."""
+    """The text encoders that this model has."""
     learns_variance: bool = False
     """Whether `predict` gives a second half of channels that says how uncertain the step back is, which is trained."""
     zeros_for_empty: bool = False
-    """Whether guidance moves away from zeros, and not from an empty caption, where there is no negative prompt."""
+    """Whether zeros, not an empty caption, are the unconditional embedding where there is no negative prompt."""
     tells_guidance: bool = False
-    """Whether the denoiser is told the scale of guidance, so that nothing is drawn for the negative prompt."""
+    """Whether the guidance scale is an input of the denoiser (guidance distillation); the negative prompt is then not
+    used."""
     no_guidance: float = 1.0
-    """The scale at which guidance does nothing."""
+    """The guidance scale that has no effect."""
     takes_first_frame: bool = False
-    """Whether a clip's first frame can be told to the denoiser, which goes on from it."""
+    """Whether the denoiser supports first-frame conditioning."""
     in_turn: LayersInTurn | None = None
-    """What reads the text encoders' layers when they are reached, where they are not there all the time."""
+    """Streams the text encoders' layers when they are not kept in memory; otherwise None."""
     notes: tuple[str, ...] = ()
-    """Sentences for the reader about what was met in the model's files."""
+    """Notes for the user about the model's files."""
 
     @abstractmethod
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
-        """What computes, of the parts that were loaded. Nothing is remembered of the files."""
+        """parts: the loaded networks. The files are not kept."""
 
     @classmethod
     def load(
         cls, files: ModelFiles, only: Collection[str] | None = None, forms: Mapping[str, WeightForm] | None = None
     ) -> Self:
-        """Reads the model's files on the CPU, eval mode; only the parts named, all by default. forms: in which parts
-        are held, float32 those that are not named. A part that models of the family may have and this one has not is
-        passed over. Raises WeightsError naming the file, what is in it, and what to do."""
+        """Reads the model's files on the CPU, eval mode; only the named parts, all by default. forms: in which form
+        parts are stored; float32 for the others. A part that this model of the family lacks is skipped. Raises
+        WeightsError naming the file, what is in it, and what to do."""
         assert only is None or set(only) <= set(cls.spec.parts), only
         parts = [part for part in files.parts if only is None or part in only]
         networks = {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts}
@@ -116,7 +117,7 @@ class ModelFamily(ABC):
 
     @classmethod
     def of(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
-        """A model whose files nobody else asks for anything: opened and loaded."""
+        """Opens the files of a model and loads it."""
         return cls.load(cls.files.of(settings, seed), only)
 
     @classmethod
@@ -130,12 +131,12 @@ class ModelFamily(ABC):
 
     @property
     def denoisers(self) -> tuple[nn.Module, ...]:
-        """The loaded parts that denoise: one, or of some models one for much noise and one for little."""
+        """The loaded denoisers: one, or in some models one for high noise and one for low noise."""
         return tuple(module for name, module in self.parts().items() if is_denoiser(name))
 
     @property
     def own_size(self) -> Size | None:
-        """The size of pictures or clips that the denoiser was made for; None where its configuration names none."""
+        """The native size of the denoiser's images or clips; None if its configuration has none."""
         config = getattr(self.denoisers[0], "config", None)
         side = getattr(config, "sample_size", None)
         sides = side if isinstance(side, (list, tuple)) else (side, side)
@@ -156,44 +157,45 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """Captions → embeddings, (B, L, D). Carries a gradient when the text encoder is trained and grad is enabled."""
+        """Captions → embeddings, (B, L, D). Differentiable when the text encoder is trained and grad is enabled."""
 
     def _part(self, name: str) -> Any:
         assert name in self._parts, f"{name} was not loaded"
         return self._parts[name]
 
     def skip_layers(self, count: int) -> None:
-        """Leaves out so many of the text encoder's last layers from now on, as `model.clip_skip` does. Raises
-        WeightsError E1409 where that cannot be."""
-        raise WeightsError("model.clip_skip has no meaning for this family of models; leave it out", code="E1409")
+        """Skips the text encoder's last `count` layers from now on, as `model.clip_skip` does. Raises WeightsError
+        E1409 if that is impossible."""
+        raise WeightsError("model.clip_skip does not apply to this model family; remove it", code="E1409")
 
     def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Makes the loaded text encoders know new words; `parts()` has their rows as "tokens" from now on. Of families
-        that train "tokens".
+        """Adds learned tokens (textual inversion) to the loaded text encoders; `parts()` then has their embeddings as
+        "tokens". Only for families that train "tokens".
 
-        words: new words, and the words they begin as, with `vectors` tokens each. rows: of further words, (n, D) by
-        text encoder. Raises WeightsError E1470 for a word that is a token already, E1472 for rows of other encoders.
+        words: placeholder words, and the words that initialize them, with `vectors` tokens each. rows: embeddings of
+        further words, (n, D) by text encoder. Raises WeightsError E1470 for a word that is a token already, E1472 for
+        embeddings of other encoders.
         """
-        raise AssertionError("this family has no new words")
+        raise AssertionError("this family has no learned tokens")
 
     def rows_of_words(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-        """The rows (n, D) of each new word by text encoder; none without. weights: trained tensors by
-        `part/parameter`, which take the place of the loaded ones."""
+        """The embeddings (n, D) of each learned word by text encoder; empty if there are no learned tokens. weights:
+        trained tensors by `part/parameter`, which replace the loaded ones."""
         return {}
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
-        """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
+        """The number of tokens of each caption that are truncated; 0 if all fit."""
         return tuple(0 for _ in captions)
 
     def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
-        """How many tokens each caption has, those of begin and end among them, and how many the text encoder reads that
-        `lost_tokens` goes by; ((), 0) where no tokenizer is there."""
+        """The number of tokens of each caption, with start and end tokens, and the limit of the text encoder that
+        `lost_tokens` uses; ((), 0) without a tokenizer."""
         return (), 0
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """What the denoiser is told: the text, with its mask where it has one, unless a family knows more. batch: of
-        training, whose sizes it is told where it knows sizes; None while sampling, of pictures that `framing`
-        describes: None is whole ones of the model's own size."""
+        """The denoiser's conditioning: the text with its mask, if any; some families add more. batch: of training,
+        whose sizes condition denoisers that take sizes; None while sampling. framing: the images to sample; None for
+        uncropped images in the model's native size."""
         return Condition(text)
 
     @abstractmethod
@@ -201,20 +203,21 @@ class ModelFamily(ABC):
         """The denoiser's output, in the shape of x_t."""
 
     def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
-        """What the denoiser is shown in training, where it is shown a part without noise."""
+        """The denoiser's input in training, with first-frame conditioning where the family uses it."""
         return noised
 
     def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
-        """What is drawn along a straight path, of the outputs for the negative texts and for the texts."""
+        """Classifier-free guidance, of the outputs for the negative texts and for the texts."""
         return away + scale * (towards - away)
 
     def refuse_guidance(self, scale: float) -> None:
-        """Raises RecipeError E1220 for a scale of guidance that the model cannot be drawn at."""
+        """Raises RecipeError E1220 for a guidance scale that the model does not support."""
         return
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
-        """Units to shard, recompute and compile, from the input to the output; each tuple belongs together."""
+        """Units for sharding, activation checkpointing and compilation, from input to output; the modules of a tuple
+        form a unit."""
 
     @abstractmethod
     def export(
@@ -229,22 +232,21 @@ class ModelFamily(ABC):
     ) -> None:
         """Writes a complete model folder (which must not exist) that the model's usual reader opens offline.
 
-        files: those it was loaded from. weights: trained tensors by `part/parameter`, which take the place of the
-        base's; parts that are not among them are copied as they lie, or written from memory when they were random.
-        schedule, trained_form: as the denoiser was trained. Every file is synced. Nothing of this machine's paths
-        enters the files.
+        files: those it was loaded from. weights: trained tensors by `part/parameter`, which replace those of the base
+        model; other parts are copied as files, or written from memory if they were random. schedule, trained_form: as
+        the denoiser was trained. Every file is synced. The files contain no paths of this machine.
         """
 
     def export_parts(
         self, file: Path, parts: Sequence[str], files: ModelFiles, *, weights: Mapping[str, Tensor], dtype: DTypeName
     ) -> None:
-        """Writes some parts of the model whole, as one file under the names that single files of its kind have, in the
-        format of its suffix. weights: as for `export`. Of families with a `spec.layout`."""
-        raise AssertionError("this family writes whole folders")
+        """Writes some parts of the model to one file, with the tensor names of its single-file checkpoints, in the
+        format of the file's suffix. weights: as for `export`. Only for families with a `spec.layout`."""
+        raise AssertionError("this family writes only folders")
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
-    """The tensor on the device and in the type of a network's parameters."""
+    """The tensor on the device and in the dtype of a network's parameters."""
     like = next(module.parameters())
     return tensor.to(like.device, like.dtype)
 
@@ -252,19 +254,19 @@ def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
 def whole_state(
     files: ModelFiles, parts: Mapping[str, nn.Module], weights: Mapping[str, Tensor], part: str
 ) -> dict[str, Tensor]:
-    """All tensors of a part, those among `weights`, by `part/parameter`, in the place of the loaded model's."""
+    """All tensors of a part; those in `weights`, by `part/parameter`, replace the loaded model's."""
     trained = {name.removeprefix(f"{part}/"): t for name, t in weights.items() if name.startswith(f"{part}/")}
     base = (parts.get(part) or files.network(part)).state_dict()
-    if any(n not in trained and _is_not_the_files(t) for n, t in base.items()):
-        base = files.network(part).state_dict()  # what is not trained keeps every bit of the file
+    if any(n not in trained and _differs_from_file(t) for n, t in base.items()):
+        base = files.network(part).state_dict()  # tensors that are not trained stay bitwise identical to the file
     assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
     return {**base, **trained}
 
 
-def _is_not_the_files(tensor: Tensor) -> bool:
-    """Whether a tensor is rounded, or its values are not where it is, but on the host until they are needed."""
-    is_away = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
-    return is_away or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
+def _differs_from_file(tensor: Tensor) -> bool:
+    """Whether a tensor differs from the file: it is rounded, or its values are offloaded to the host."""
+    is_offloaded = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+    return is_offloaded or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
@@ -275,35 +277,35 @@ def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
 
 
 def drawn_latents(moments: Tensor, addresses: Tensor) -> Tensor:
-    """Latents (B, C, …) from posterior moments (B, 2C, …), each with the ε of its address. addresses: (B,) int64, on
+    """Latents (B, C, …) from posterior moments (B, 2C, …), each with the ε at its address. addresses: (B,) int64, on
     any device."""
     shape = (moments.shape[1] // 2, *moments.shape[2:])
     return posterior_sample(moments, noise.normal(addresses.to(moments.device, non_blocking=True), shape))
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device: through page-locked memory, so that the host does not wait for what the device
-    still has to do."""
+    """Copies a host tensor to a device through page-locked memory, so the host does not wait for the device's queue."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def latents_of(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments = "sample") -> Tensor:
-    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments or their mean, or encoded from pixels. No
+    """x_0 of a batch (B, C, …), scaled: cached latents, a sample or the mean of cached moments, or encoded pixels. No
     gradient.
 
-    With B·I stills, those of a sample one after the other, (B, C, f + I, h, w): the clip's frames, then its stills.
+    With B·I images joined to the clips, in the order of the samples, (B, C, f + I, h, w): the clip's frames, then its
+    images.
     """
-    x_0 = _latents_of_one(family, batch, device, posterior)
+    x_0 = _latents_of_batch(family, batch, device, posterior)
     if batch.stills is None or not batch.size:
         return x_0
-    stills = _latents_of_one(family, batch.stills, device, posterior)
+    stills = _latents_of_batch(family, batch.stills, device, posterior)
     stills = stills if stills.ndim == x_0.ndim else stills[:, :, None]
     return torch.cat([x_0, stills.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
 
 
-def _latents_of_one(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:
+def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:
     if batch.latents is not None:
         return batch.latents.to(device, non_blocking=True)
     if batch.moments is not None:

@@ -1,7 +1,7 @@
-"""FLUX.1 dev and schnell of Black Forest Labs, from folders in diffusers' layout, to folders.
+"""FLUX.1 dev and schnell of Black Forest Labs, read from diffusers folders, written as folders.
 
-T5's states are the text, and CLIP ViT-L/14 gives its pooled text alone. Padding is attended to, and no mask is told.
-dev is told a scale of guidance, which was distilled into it; schnell, distilled to four steps, is told none.
+T5's hidden states are the text, CLIP ViT-L/14 gives only its pooled text. Padding is attended to; there is no mask. dev
+takes a guidance scale (guidance distillation); schnell, distilled to four steps, takes none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import like_parameters
-from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_files import Configs
@@ -24,9 +24,9 @@ from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames
 
 _CLIP, _T5 = "text_encoder", "text_encoder_2"
-_TOKENS, _TOKENS_OF_SCHNELL = 512, 256
-_PLAIN = 1.0
-"""The scale of guidance that training tells where the recipe says none."""
+_TOKENS, _SCHNELL_TOKENS = 512, 256
+_DEFAULT_GUIDANCE = 1.0
+"""The guidance scale in training unless the recipe sets one."""
 
 _ORIGINAL: Renames = (
     (r"^time_text_embed\.timestep_embedder\.", "time_in."),
@@ -44,11 +44,11 @@ _ORIGINAL: Renames = (
     (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
     *ATTENTION,
 )
-"""The denoiser's names in the files of Black Forest Labs."""
+"""The denoiser's tensor names in Black Forest Labs' files."""
 
 
 class Files(FlowFiles):
-    """FLUX.1 as it lies on disk."""
+    """The files of FLUX.1."""
 
     spec = SPEC
     pipelines = ("FluxPipeline",)
@@ -67,7 +67,7 @@ class Files(FlowFiles):
         yield "the denoiser takes pooled text of width", denoiser.get("pooled_projection_dim"), pooled
 
     def require_trainable(self) -> None:
-        """See ModelFiles: schnell is trained when it is asked for, and told no guidance."""
+        """See ModelFiles: schnell needs `model.flux.distilled`, and takes no guidance."""
         own = self.settings.own(FluxSettings)
         if self.is_dev:
             return
@@ -89,14 +89,14 @@ class Files(FlowFiles):
 
     @property
     def is_dev(self) -> bool:
-        """Whether the denoiser is told a scale of guidance, which schnell's is not."""
+        """Whether the denoiser takes a guidance scale; schnell's does not."""
         return bool(self.configs["denoiser"].get("guidance_embeds"))
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
         if part != _T5:
             return super().length(part)
-        usual = _TOKENS if self.is_dev else _TOKENS_OF_SCHNELL
+        usual = _TOKENS if self.is_dev else _SCHNELL_TOKENS
         return self.settings.own(FluxSettings).t5_tokens or usual
 
     def text_shape(self) -> tuple[int, int]:
@@ -105,7 +105,7 @@ class Files(FlowFiles):
 
 
 class Family(FlowFamily):
-    """FLUX.1: latents go in two by two, with their places."""
+    """FLUX.1: latents are pack_latents two by two, with token positions."""
 
     spec = SPEC
     files = Files
@@ -116,19 +116,19 @@ class Family(FlowFamily):
         assert isinstance(files, Files)
         self.tells_guidance = files.is_dev
         scale = files.settings.own(FluxSettings).guidance
-        self._guidance = _PLAIN if scale is None else scale
+        self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 
     def refuse_guidance(self, scale: float) -> None:
-        """See ModelFamily: schnell was distilled without."""
+        """See ModelFamily: schnell was distilled without guidance."""
         if not self.tells_guidance and scale not in (0.0, 1.0):
             raise RecipeError(
                 f"FLUX.1-schnell takes no guidance, got sample.guidance={scale:g}; set sample.guidance=1 and "
-                "sample.steps=4, or leave both out",
+                "sample.steps=4, or remove both",
                 code="E1220",
             )
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: T5's states (B, 512, 4096) and CLIP's pooled text (B, 768), without a mask."""
+        """See ModelFamily: T5's hidden states (B, 512, 4096) and CLIP's pooled text (B, 768), without a mask."""
         if not captions:
             widths = int(self._configs[_T5]["d_model"]), int(self._configs[_CLIP]["hidden_size"])
             states = self._empty(_T5, self._lengths[_T5], widths[0])
@@ -137,7 +137,7 @@ class Family(FlowFamily):
         return TextEmbedding(self._t5(_T5, captions), pooled=pooled)
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text, and the scale of guidance (B,), of dev."""
+        """See ModelFamily: the text, and for dev the guidance scale (B,)."""
         if not self.tells_guidance:
             return Condition(text)
         if framing is not None and framing.guidance is not None:
@@ -145,25 +145,25 @@ class Family(FlowFamily):
         return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""
+        """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
-        assert text.pooled is not None, "a text of another family"
+        assert text.pooled is not None, "a text embedding of another family"
         height, width = x.shape[-2:]
         velocity = net(
-            hidden_states=like_parameters(packed(x), net),
+            hidden_states=like_parameters(pack_latents(x), net),
             timestep=noised.model_t / 1000,
             guidance=condition.vector,
             pooled_projections=like_parameters(text.pooled, net),
             encoder_hidden_states=like_parameters(text.states, net),
             txt_ids=x.new_zeros((text.states.shape[1], 3)),
-            img_ids=places(height // 2, width // 2, x.device),
+            img_ids=token_positions(height // 2, width // 2, x.device),
             return_dict=False,
         )[0]
-        return unpacked(cast(Tensor, velocity), height, width)
+        return unpack_latents(cast(Tensor, velocity), height, width)
 
 
-def places(rows: int, columns: int, device: torch.device) -> Tensor:
-    """(n, 3) float32: 0, row and column of each token, row by row."""
+def token_positions(rows: int, columns: int, device: torch.device) -> Tensor:
+    """(n, 3) float32: 0, row and column of each token, in row-major order."""
     grid = torch.zeros(rows, columns, 3, device=device)
     grid[..., 1] = torch.arange(rows, device=device)[:, None]
     grid[..., 2] = torch.arange(columns, device=device)[None, :]

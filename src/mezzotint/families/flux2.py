@@ -1,8 +1,8 @@
-"""FLUX.2 Klein of Black Forest Labs, from folders in diffusers' layout, to folders.
+"""FLUX.2 Klein of Black Forest Labs, read from diffusers folders, written as folders.
 
-A caption goes through Qwen3 in its chat template; the states of three of its layers lie side by side, padding among
-them, and no mask is told. Latents are the autoencoder's, folded two by two and brought to deviation 1 by the statistics
-that lie in its weights.
+A caption is encoded by Qwen3 in its chat template; the hidden states of three layers are concatenated, padding
+included; there is no mask. Latents are the autoencoder's, folded two by two and scaled to deviation 1 by the statistics
+in its weights.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, Standardized, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, Standardized, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.folder_family import without_autocast
@@ -29,7 +29,7 @@ from mezzotint.weights.single_file.original import Renames
 
 _QWEN = "text_encoder"
 _LAYERS = 3
-"""As many of Qwen3's give the text."""
+"""The number of Qwen3's layers whose states are the text."""
 _EPS = 1e-4
 
 _ORIGINAL: Renames = (
@@ -47,17 +47,17 @@ _ORIGINAL: Renames = (
     (r"\.ff_context\.linear_out\.", ".txt_mlp.2."),
     *ATTENTION,
 )
-"""The denoiser's names in the files of Black Forest Labs."""
+"""The denoiser's tensor names in Black Forest Labs' files."""
 
 
 class Files(FlowFiles):
-    """FLUX.2 Klein as it lies on disk."""
+    """The files of FLUX.2 Klein."""
 
     spec = SPEC
     pipelines = ("Flux2KleinPipeline",)
     renames = _ORIGINAL
     swapped = ("norm_out.linear",)
-    refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose way with captions has not been compared here"}
+    refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose caption encoding has not been verified"}
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
@@ -70,11 +70,11 @@ class Files(FlowFiles):
 
     @property
     def is_distilled(self) -> bool:
-        """Whether the folder says that few steps without guidance are enough."""
+        """Whether the folder is marked as distilled to few steps without guidance."""
         return self.folder.index.get("is_distilled") is True
 
     def require_trainable(self) -> None:
-        """See ModelFiles: a distilled one is trained when it is asked for."""
+        """See ModelFiles: a distilled model needs `model.flux2.distilled`."""
         if self.is_distilled and not self.settings.own(Flux2Settings).distilled:
             raise WeightsError(
                 f"{self.root}: this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
@@ -83,7 +83,7 @@ class Files(FlowFiles):
             )
 
     def tokenizer(self, part: str) -> Any:
-        """See FlowFiles. Raises WeightsError E1409 for a chat template that is not known."""
+        """See FlowFiles. Raises WeightsError E1409 for an unknown chat template."""
         tokenizer = super().tokenizer(part)
         if not self.settings.own(Flux2Settings).ignore_chat_template:
             folder, setting = self.root / self.spec.tokenizers[part], "model.flux2.ignore_chat_template"
@@ -96,18 +96,18 @@ class Files(FlowFiles):
 
     @property
     def text_layers(self) -> tuple[int, ...]:
-        """Layers of Qwen3 whose states are the text. Raises WeightsError E1093 for one that it lacks."""
-        chosen, there = self.settings.own(Flux2Settings).text_layers, int(self.configs[_QWEN]["num_hidden_layers"])
-        if max(chosen) > there:
+        """Layers of Qwen3 whose states are the text. Raises WeightsError E1093 for a layer that it lacks."""
+        chosen, count = self.settings.own(Flux2Settings).text_layers, int(self.configs[_QWEN]["num_hidden_layers"])
+        if max(chosen) > count:
             raise WeightsError(
-                f"model.flux2.text_layers names layer {max(chosen)}, and this folder's Qwen3 has {there}; leave it "
-                "out, and the model's own three are read",
+                f"model.flux2.text_layers has layer {max(chosen)}, but this folder's Qwen3 has {count} layers; remove "
+                "it to use the model's default layers",
                 code="E1093",
             )
         return chosen
 
     def text_identity(self) -> str:
-        """See FlowFiles, with the layers where they are not the model's own."""
+        """See FlowFiles, with the layers if they are not the default."""
         usual = Flux2Settings.model_fields["text_layers"].default
         return super().text_identity() + ("" if self.text_layers == usual else f" layers={self.text_layers}")
 
@@ -117,7 +117,7 @@ class Files(FlowFiles):
 
 
 class Family(Standardized, FlowFamily):
-    """FLUX.2 Klein: one token for each folded latent."""
+    """FLUX.2 Klein: one token per folded latent."""
 
     spec = SPEC
     files = Files
@@ -132,26 +132,26 @@ class Family(Standardized, FlowFamily):
         self._eps = float(self._configs["vae"].get("batch_norm_eps", _EPS))
 
     def grid_of(self, files: FolderFiles) -> Grid:
-        """See FlowFamily: of folded latents."""
+        """See FlowFamily: for folded latents."""
         vae = files.configs["vae"]
         return Grid(4 * int(vae.get("latent_channels", 32)), 2 ** len(vae["block_out_channels"]))
 
     def refuse_guidance(self, scale: float) -> None:
-        """See ModelFamily: a distilled one was made to do without."""
+        """See ModelFamily: a distilled model takes no guidance."""
         if self._is_distilled and scale not in (0.0, 1.0):
             raise RecipeError(
                 f"a distilled FLUX.2 Klein takes no guidance, got sample.guidance={scale:g}; set sample.guidance=1 "
-                "and sample.steps=4, or leave both out",
+                "and sample.steps=4, or remove both",
                 code="E1220",
             )
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
-        """See FlowFamily: folded, then by the statistics of each channel."""
-        return super().scaled(folded(mean), folded(std))
+        """See FlowFamily: folded, then standardized per channel."""
+        return super().scaled(fold_latents(mean), fold_latents(std))
 
     def raw(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
-        return unfolded(super().raw(latents))
+        return unfold_latents(super().raw(latents))
 
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """See Standardized: of folded latents, (1, C, 1, 1) float32."""
@@ -169,11 +169,11 @@ class Family(Standardized, FlowFamily):
             layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=list(self._layers)).hidden_states
         return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
         return qwen3.write_chat(captions, thinking=False)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""
+        """See ModelFamily. The time input is σ in float32, which the network casts to the dtype of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         count, _, height, width = x.shape
         velocity = net(
@@ -181,26 +181,26 @@ class Family(Standardized, FlowFamily):
             timestep=noised.model_t / 1000,
             guidance=None,
             encoder_hidden_states=like_parameters(text.states, net),
-            txt_ids=places((1, 1, 1, text.states.shape[1]), x.device).expand(count, -1, -1),
-            img_ids=places((1, height, width, 1), x.device).expand(count, -1, -1),
+            txt_ids=token_positions((1, 1, 1, text.states.shape[1]), x.device).expand(count, -1, -1),
+            img_ids=token_positions((1, height, width, 1), x.device).expand(count, -1, -1),
             return_dict=False,
         )[0]
         return cast(Tensor, velocity.transpose(1, 2).unflatten(2, (height, width)))
 
 
-def places(sides: tuple[int, ...], device: torch.device) -> Tensor:
-    """(1, n, 4) int64: time, row, column and place in the text of each token, the last the fastest."""
+def token_positions(sides: tuple[int, ...], device: torch.device) -> Tensor:
+    """(1, n, 4) int64: time, row, column and text position of each token, the last varying fastest."""
     axes = torch.meshgrid(*(torch.arange(side, device=device) for side in sides), indexing="ij")
     return torch.stack(axes, dim=-1).reshape(1, -1, len(sides))
 
 
-def folded(x: Tensor) -> Tensor:
-    """(B, C, h, w) → (B, 4C, h/2, w/2), in a token the channel slowest, then the row."""
+def fold_latents(x: Tensor) -> Tensor:
+    """(B, C, h, w) → (B, 4C, h/2, w/2), within a token the channel varies slowest, then the row."""
     height, width = x.shape[-2:]
-    return cast(Tensor, packed(x).transpose(1, 2).unflatten(2, (height // 2, width // 2)))
+    return cast(Tensor, pack_latents(x).transpose(1, 2).unflatten(2, (height // 2, width // 2)))
 
 
-def unfolded(x: Tensor) -> Tensor:
-    """The reverse of `folded`."""
+def unfold_latents(x: Tensor) -> Tensor:
+    """The inverse of `fold_latents`."""
     height, width = x.shape[-2:]
-    return unpacked(x.flatten(2).transpose(1, 2), 2 * height, 2 * width)
+    return unpack_latents(x.flatten(2).transpose(1, 2), 2 * height, 2 * width)

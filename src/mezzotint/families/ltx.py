@@ -1,10 +1,10 @@
-"""LTX-Video of Lightricks (arXiv:2501.00103), text to video, from folders in diffusers' layout, to folders.
+"""LTX-Video of Lightricks (arXiv:2501.00103), text to video, read from diffusers folders, written as folders.
 
-T5 sees the padding of a caption, the denoiser does not. A clip of n frames has (n − 1)/8 + 1 latent frames of 32 pixels
-a side, each latent a token; a picture is a clip of one frame.
+T5 attends to the padding of a caption, the denoiser does not. A clip of n frames has (n − 1)/8 + 1 latent frames; a
+latent is 32 × 32 pixels and one token; an image is a clip of one frame.
 
-From 0.9.5 on, as the 13B model is, folders name another pipeline: there T5 does not see the padding either, a latent
-frame lies in time where its first frame does, and drawing begins with small steps.
+From 0.9.5 on (the 13B model too) folders name another pipeline: T5 does not attend to the padding either, the time of a
+latent frame is that of its first frame, and sampling starts with small steps.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _ORIGINAL: Renames = (
     (r"^time_embed\.", "adaln_single."),
     (r"\.norm_([qk])\.", r".\1_norm."),
 )
-"""The denoiser's names in the files of Lightricks."""
+"""The denoiser's tensor names in Lightricks' files."""
 
 
 class Files(FlowFiles):
-    """LTX-Video as it lies on disk."""
+    """The files of LTX-Video."""
 
     spec = SPEC
     pipelines = ("LTXPipeline", _LATER)
@@ -56,11 +56,11 @@ class Files(FlowFiles):
         yield "the denoiser takes latents of channels", denoiser.get("in_channels", 128), channels
         yield "the denoiser takes text of width", denoiser.get("caption_channels"), configs[_T5].get("d_model")
         sides = denoiser.get("patch_size", 1), denoiser.get("patch_size_t", 1)
-        yield "the denoiser makes a token of latents in space and time", sides, (1, 1)
+        yield "the denoiser takes tokens of latents in space and time", sides, (1, 1)
 
     @property
     def is_later(self) -> bool:
-        """Whether it is one of 0.9.5 and later, by its pipeline."""
+        """Whether the version is 0.9.5 or later, by its pipeline."""
         return self.folder.index.get("_class_name") == _LATER
 
     def length(self, part: str) -> int:
@@ -72,17 +72,17 @@ class Files(FlowFiles):
         return self.length(_T5), int(self.configs["denoiser"]["caption_channels"])
 
     def fingerprint(self, part: str) -> str:
-        """See FlowFiles: what a folder's pipeline says of levels and positions goes with the schedule."""
-        own = super().fingerprint(part)
-        return fingerprint.of_values({"own": own, "later": True}) if part == "schedule" and self.is_later else own
+        """See FlowFiles: the pipeline, which sets levels and positions, is part of the schedule's fingerprint."""
+        base = super().fingerprint(part)
+        return fingerprint.of_values({"own": base, "later": True}) if part == "schedule" and self.is_later else base
 
     def text_identity(self) -> str:
-        """See FlowFiles, with who sees the padding."""
+        """See FlowFiles, with whether padding is masked."""
         return super().text_identity() + (" masked" if self.is_later else "")
 
 
 class Family(ClipFamily):
-    """LTX-Video: one token for each latent, with the clip's rate."""
+    """LTX-Video: one token per latent, with the clip's frame rate."""
 
     spec = SPEC
     files = Files
@@ -94,10 +94,10 @@ class Family(ClipFamily):
         assert isinstance(files, Files)
         self._is_later = files.is_later
         schedule = cast(FlowSchedule, self.schedule)
-        self.schedule = replace(schedule, tokens=replace(schedule.tokens, slowly=self._is_later))
+        self.schedule = replace(schedule, tokens=replace(schedule.tokens, slow_start=self._is_later))
         own = files.settings.own(LTXSettings)
-        self._rate, self.begun_share = own.frame_rate, own.first_frame_prob
-        self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
+        self._rate, self.first_frame_prob = own.frame_rate, own.first_frame_prob
+        self._has_decoder_timestep = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FolderFiles) -> Grid:
         """See FlowFamily."""
@@ -108,7 +108,7 @@ class Family(ClipFamily):
         return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames), exact=True)
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
-        """See FlowFamily: by the statistics that lie in the VAE's weights."""
+        """See FlowFamily: by the statistics in the VAE's weights."""
         center, spread = self._statistics(mean)
         return torch.cat(((mean - center) * self._scale / spread, std * self._scale / spread), dim=1)
 
@@ -123,13 +123,13 @@ class Family(ClipFamily):
         mean, std = (t.to(like.device).float().view(1, -1, 1, 1, 1) for t in (vae.latents_mean, vae.latents_std))
         return mean, std
 
-    def _decoded(self, vae: Any, latents: Tensor) -> Any:
-        """Decoders from 0.9.1 on are told how much noise is left: none."""
-        levels = latents.new_zeros(len(latents)) if self._tells_decoder else None
+    def _decode(self, vae: Any, latents: Tensor) -> Any:
+        """Decoders from 0.9.1 on take a noise level: 0."""
+        levels = latents.new_zeros(len(latents)) if self._has_decoder_timestep else None
         return vae.decode(latents, levels).sample
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: states (B, 128, 4096) with a mask."""
+        """See ModelFamily: hidden states (B, 128, 4096) with a mask."""
         length, width = self._text_shape
         if not captions:
             empty = self._empty(_T5, length, width)
@@ -141,7 +141,7 @@ class Family(ClipFamily):
             return TextEmbedding(t5.states(encoder, ids, mask), mask, lengths=lengths)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is 1000 σ in float32, and where tokens lie in seconds and pixels."""
+        """See ModelFamily. The time input is 1000 σ in float32; token positions are in seconds and pixels."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         frames, height, width = as_clips(x).shape[2:]
         velocity = net(
@@ -158,11 +158,11 @@ class Family(ClipFamily):
         return cast(Tensor, velocity.transpose(1, 2).reshape(x.shape))
 
     def _positions(self, x: Tensor) -> dict[str, Any]:
-        """Where tokens lie, in seconds and pixels: how far apart, or each of them, (B, 3, n)."""
-        apart = self.grid.frames / self._rate, self.grid.pixels, self.grid.pixels
+        """Token positions in seconds and pixels: their spacing, or each position, (B, 3, n)."""
+        spacing = self.grid.frames / self._rate, self.grid.pixels, self.grid.pixels
         if not self._is_later:
-            return {"rope_interpolation_scale": apart}
+            return {"rope_interpolation_scale": spacing}
         sides = [torch.arange(side, dtype=torch.float32, device=x.device) for side in as_clips(x).shape[2:]]
-        begins = (self.grid.frames * sides[0] + 1 - self.grid.frames).clamp(min=0) / self._rate
-        places = torch.meshgrid(begins, sides[1] * apart[1], sides[2] * apart[2], indexing="ij")
-        return {"video_coords": torch.stack(places).flatten(1).expand(len(x), -1, -1)}
+        starts = (self.grid.frames * sides[0] + 1 - self.grid.frames).clamp(min=0) / self._rate
+        positions = torch.meshgrid(starts, sides[1] * spacing[1], sides[2] * spacing[2], indexing="ij")
+        return {"video_coords": torch.stack(positions).flatten(1).expand(len(x), -1, -1)}

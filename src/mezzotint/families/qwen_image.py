@@ -1,7 +1,7 @@
-"""Qwen-Image (arXiv:2508.02324), from folders in diffusers' layout, to folders.
+"""Qwen-Image (arXiv:2508.02324), read from diffusers folders, written as folders.
 
-A caption stands in a fixed sentence that asks to describe a picture, and goes through the language model of Qwen2.5-VL;
-its last states, without those of the sentence, are the text, with a mask. The autoencoder is Wan's, for one frame.
+A caption is put into a fixed instruction to describe an image and encoded by the language model of Qwen2.5-VL; its last
+hidden states, without those of the instruction, are the text, with a mask. The autoencoder is Wan's, for one frame.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mezzotint.families.shared.flow import (
     ChannelStatistics,
     FlowFamily,
     Standardized,
-    lengths_of,
-    packed,
-    unpacked,
+    pack_latents,
+    token_lengths,
+    unpack_latents,
 )
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
@@ -29,16 +29,16 @@ from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 
 _QWEN = "text_encoder"
-_SENTENCE = (
+_TEMPLATE = (
     "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial "
     "relationships of the objects and background:<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 )
-_BEFORE = 34
-"""Tokens of the sentence before the caption, which are not told."""
+_PREFIX_TOKENS = 34
+"""Tokens of the template before the caption, which are dropped."""
 
 
 class Files(FlowFiles):
-    """Qwen-Image as it lies on disk."""
+    """The files of Qwen-Image."""
 
     spec = SPEC
     pipelines = ("QwenImagePipeline",)
@@ -53,16 +53,16 @@ class Files(FlowFiles):
         yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
 
     def length(self, part: str) -> int:
-        """See FlowFiles: with the sentence before."""
-        return _BEFORE + self.settings.own(QwenImageSettings).text_tokens
+        """See FlowFiles: with the template's prefix."""
+        return _PREFIX_TOKENS + self.settings.own(QwenImageSettings).text_tokens
 
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
-        return self.length(_QWEN) - _BEFORE, int(self.configs["denoiser"]["joint_attention_dim"])
+        return self.length(_QWEN) - _PREFIX_TOKENS, int(self.configs["denoiser"]["joint_attention_dim"])
 
 
 class Family(Standardized, FlowFamily):
-    """Qwen-Image: latents go in two by two, texts with a mask."""
+    """Qwen-Image: latents are packed two by two, texts have a mask."""
 
     spec = SPEC
     files = Files
@@ -89,38 +89,38 @@ class Family(Standardized, FlowFamily):
         return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: states (B, 512, 3584), zeros behind the text, with a mask of what is text."""
+        """See ModelFamily: hidden states (B, 512, 3584), zeros after the text, with a mask of the text."""
         encoder, (length, width) = self._part(_QWEN), self._text_shape
         if not captions:
             empty = self._empty(_QWEN, length, width)
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
-        ids, mask, lengths = self._tokens(_QWEN, captions, before=_BEFORE)
+        ids, mask, lengths = self._tokens(_QWEN, captions, before=_PREFIX_TOKENS)
         with without_autocast(encoder):
             states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        states, mask = states[:, _BEFORE:], mask[:, _BEFORE:]
+        states, mask = states[:, _PREFIX_TOKENS:], mask[:, _PREFIX_TOKENS:]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        return [_SENTENCE.format(caption) for caption in captions]
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
+        return [_TEMPLATE.format(caption) for caption in captions]
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is σ; no text is longer than the longest of the batch."""
+        """See ModelFamily. The time input is σ; texts are cut to the longest of the batch."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         height, width = x.shape[-2:]
-        lengths = lengths_of(text)
+        lengths = token_lengths(text)
         longest, mask = max(lengths, default=1), cast(Tensor, text.mask)
         velocity = net(
-            hidden_states=like_parameters(packed(x), net),
+            hidden_states=like_parameters(pack_latents(x), net),
             encoder_hidden_states=like_parameters(text.states[:, :longest], net),
             encoder_hidden_states_mask=None if min(lengths, default=1) == longest else mask[:, :longest],
             timestep=noised.model_t / 1000,
             img_shapes=[[(1, height // 2, width // 2)]] * len(x),
             return_dict=False,
         )[0]
-        return unpacked(cast(Tensor, velocity), height, width)
+        return unpack_latents(cast(Tensor, velocity), height, width)
 
     def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
-        """See ModelFamily: each token as long as it is for the text alone."""
-        pushed, alone = packed(super().guide(away, towards, scale)), packed(towards)
-        length = alone.norm(dim=-1, keepdim=True) / pushed.norm(dim=-1, keepdim=True)
-        return unpacked(pushed * length, *towards.shape[-2:])
+        """See ModelFamily: each token is rescaled to its norm without guidance."""
+        guided, plain = pack_latents(super().guide(away, towards, scale)), pack_latents(towards)
+        ratio = plain.norm(dim=-1, keepdim=True) / guided.norm(dim=-1, keepdim=True)
+        return unpack_latents(guided * ratio, *towards.shape[-2:])

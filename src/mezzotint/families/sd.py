@@ -1,4 +1,5 @@
-"""Stable Diffusion 1.x and 2.x, epsilon and v, from model folders in diffusers' layout and single files, to folders."""
+"""Stable Diffusion 1.x and 2.x, epsilon and v, read from diffusers folders and single-file checkpoints, written as
+folders."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _TINY: dict[str, dict[str, Any]] = {
 
 
 class Files(StableFiles):
-    """A model of Stable Diffusion 1.x or 2.x as it lies on disk."""
+    """The files of a Stable Diffusion 1.x or 2.x model."""
 
     spec = SPEC
     layout = sd.LAYOUT
@@ -48,14 +49,14 @@ class Files(StableFiles):
 
 
 class Family(StableFamily):
-    """Stable Diffusion 1.x or 2.x: one text encoder, and the denoiser is told the text and nothing else."""
+    """Stable Diffusion 1.x or 2.x: one text encoder; the text is the only conditioning."""
 
     spec = SPEC
     files = Files
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long lose
-        their end; `lost_tokens` says how much."""
+        """See ModelFamily: (B, 77, D), without a mask, as these models are trained. Captions that are too long are
+        truncated, see `lost_tokens`."""
         encoder = self._part("text_encoder")
         if not captions:
             width = int(self._configs["text_encoder"]["hidden_size"])
@@ -64,7 +65,7 @@ class Family(StableFamily):
         if self._clip_skip == 0:
             return TextEmbedding(encoder(ids).last_hidden_state)
         states = encoder(ids, output_hidden_states=True).hidden_states[-(self._clip_skip + 1)]
-        inner = getattr(encoder, "text_model", encoder)  # the level that transformers 5 dropped
+        inner = getattr(encoder, "text_model", encoder)  # transformers 5 dropped this level
         return TextEmbedding(inner.final_layer_norm(states))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

@@ -1,8 +1,9 @@
-"""Stable Diffusion 3 and 3.5 (Esser et al. 2024, arXiv:2403.03206), from folders in diffusers' layout, to folders.
+"""Stable Diffusion 3 and 3.5 (Esser et al. 2024, arXiv:2403.03206), read from diffusers folders, written as folders.
 
-Captions go through three encoders: the states before the last layer of CLIP ViT-L/14 and OpenCLIP ViT-bigG/14 lie side
-by side, filled up with zeros to the width of T5's, which lie below them; both CLIPs' projected texts are the pooled
-one. No mask is told. A folder may lack T5: zeros take the place of its states, as diffusers' pipeline has it.
+There are three text encoders: the hidden states before the last layer of CLIP ViT-L/14 and OpenCLIP ViT-bigG/14 are
+concatenated along the width, padded with zeros to T5's width, and followed by T5's states along the sequence; the two
+CLIPs' projected texts are the pooled text. There is no mask. A folder may lack T5: zeros replace its states, as in
+diffusers' pipeline.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ _ORIGINAL: Renames = (
     (r"\.(attn2?)\.norm_", r".x_block.\1.ln_"),
     (r"\.(attn2?)\.to_out\.0\.", r".x_block.\1.proj."),
 )
-"""The denoiser's names in the files of Stability AI."""
+"""The denoiser's tensor names in Stability AI's files."""
 
 
 class Files(FlowFiles):
-    """SD3 or SD3.5 as it lies on disk."""
+    """The files of SD3 or SD3.5."""
 
     spec = SPEC
     pipelines = ("StableDiffusion3Pipeline",)
@@ -73,13 +74,13 @@ class Files(FlowFiles):
 
     @classmethod
     def swapped_layers(cls, names: Collection[str]) -> Collection[str]:
-        """See ModelFiles: the last norm, and that of the last block's text, which has no gates."""
+        """See ModelFiles: the last norm, and the text norm of the last block, which has no gates."""
         blocks = [int(name.split(".")[1]) for name in names if name.startswith("transformer_blocks.")]
         return ("norm_out.linear", f"transformer_blocks.{max(blocks, default=0)}.norm1_context.linear")
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """See FlowFiles: T5, where model_index.json or the folder has none."""
+        """See FlowFiles: T5, if model_index.json or the folder has none."""
         named = folder.index.get(_T5)
         return () if isinstance(named, list) and any(named) and folder.has(_T5) else (_T5,)
 
@@ -107,7 +108,7 @@ class Files(FlowFiles):
         return length, int(self.configs["denoiser"]["joint_attention_dim"])
 
     def text_identity(self) -> str:
-        """See FlowFiles, with what takes the place of a T5 that is not there."""
+        """See FlowFiles, with the zeros that replace a missing T5."""
         tokens = self.settings.own(SD3Settings).t5_tokens
         return super().text_identity() + ("" if _T5 in self.configs else f" zeros={tokens}")
 
@@ -119,20 +120,20 @@ class Files(FlowFiles):
     def absences(self) -> Iterator[str]:
         """See ModelFiles."""
         if _T5 not in self.configs:
-            yield f"{_T5}: this folder has no T5; zeros take the place of what it says, as in diffusers' pipeline"
+            yield f"{_T5}: this folder has no T5; zeros replace its output, as in diffusers' pipeline"
 
 
 class Family(FlowFamily):
-    """SD3 or SD3.5: the transformer cuts latents into tokens itself."""
+    """SD3 or SD3.5: the transformer patchifies latents itself."""
 
     spec = SPEC
     files = Files
-    tokens = Tokens(evenly=False)
+    tokens = Tokens(uniform_sigmas=False)
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
         self._text_length, self._text_width = self._text_shape
-        self._most = int(self._configs["denoiser"].get("pos_embed_max_size", 96)) * self.tokens.cell
+        self._max_side = int(self._configs["denoiser"].get("pos_embed_max_size", 96)) * self.tokens.cell
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77 + L, 4096) and pooled (B, 2048), without a mask."""
@@ -153,14 +154,14 @@ class Family(FlowFamily):
         return TextEmbedding(torch.cat([states, below], dim=1), pooled=pooled)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Raises WeightsError E1222 for pictures that are larger than its table of positions."""
+        """See ModelFamily. Raises WeightsError E1222 for images larger than the position table."""
         net, pooled = self._part("denoiser"), condition.text.pooled
-        assert pooled is not None, "a text of another family"
+        assert pooled is not None, "a text embedding of another family"
         side = max(noised.model_input.shape[-2:])
-        if side > self._most:
+        if side > self._max_side:
             raise WeightsError(
-                f"a picture of {side * self.grid.pixels} pixels a side is larger than this model's table of positions, "
-                f"which reaches to {self._most * self.grid.pixels}; take a smaller data.resolution or sample.size",
+                f"images with a side of {side * self.grid.pixels} pixels are larger than this model's position table, "
+                f"which ends at {self._max_side * self.grid.pixels}; set a smaller data.resolution or sample.size",
                 code="E1222",
             )
         velocity = net(

@@ -1,15 +1,16 @@
-"""SDXL's base model and its refiner (Podell et al. 2023, arXiv:2307.01952), from folders and single files, to folders.
+"""SDXL's base model and its refiner (Podell et al. 2023, arXiv:2307.01952), read from folders and single-file
+checkpoints, written as folders.
 
-The base model reads a caption through two text encoders, CLIP ViT-L/14 and OpenCLIP ViT-bigG/14, the refiner through
-the second alone. Of each it takes the states before the last layer, without the final norm, side by side; of the second
-also its projected text, from the last layer. Besides, the denoiser is told sizes as plain numbers, in this order:
+The base model has two text encoders, CLIP ViT-L/14 and OpenCLIP ViT-bigG/14, the refiner only the second. Their hidden
+states before the last layer, without the final norm, are concatenated; the second also gives its projected text, from
+the last layer. The denoiser is also conditioned on sizes, as numbers in this order:
 
     base     original height, original width, crop top, crop left, target height, target width
     refiner  original height, original width, crop top, crop left, aesthetic score
 
-The original size is the picture's own, turned as its EXIF entry says. The crop is that of this very placement, in
-pixels of the resized picture, before it is mirrored: a mirror changes no number. The target size is the bucket's. So do
-diffusers' example and MindONE's, but that MindONE takes the size before turning and diffusers draws the crop anew.
+The original size is the image's, after EXIF rotation. The crop is the one used, in pixels of the resized image before
+it is mirrored: mirroring changes no number. The target size is the bucket's. diffusers' and MindONE's examples do the
+same, except that MindONE uses the size before rotation and diffusers draws the crop again.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.model_files import ConfigConstraint, EncodedSpec
 
 AESTHETIC_SCORE, NEGATIVE_AESTHETIC_SCORE = 6.0, 2.5
-"""What the refiner is told of pictures, and of what guidance leads away from, as Stability's programs do."""
+"""The refiner's aesthetic score of an image and of the negative prompt, as in Stability's programs."""
 
 _BASE_NUMBERS, _REFINER_NUMBERS = 6, 5
 
 
 class Files(StableFiles):
-    """SDXL's base model or its refiner as it lies on disk."""
+    """The files of SDXL's base model or its refiner."""
 
     spec = SPEC
     layout = sdxl.LAYOUT
@@ -45,7 +46,7 @@ class Files(StableFiles):
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """See StableFiles: the refiner has no first text encoder, and its model_index.json says so."""
+        """See StableFiles: the refiner has no first text encoder, according to model_index.json."""
         first = folder.index.get("text_encoder")
         return ("text_encoder",) if not isinstance(first, list) or not any(first) else ()
 
@@ -65,7 +66,7 @@ class Files(StableFiles):
         return f"{super().text_identity()} clip_skip={self.settings.clip_skip}"
 
     def encoded_spec(self) -> EncodedSpec | None:
-        """See ModelFiles: of the base model; of a refiner None."""
+        """See ModelFiles: None for a refiner."""
         if "text_encoder" not in self.configs:
             return None
         factor, shift = self.scaling
@@ -87,15 +88,15 @@ class Family(StableFamily):
     files = Files
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), of the refiner (B, 77, 1280), without a mask.
+        """See ModelFamily: states (B, 77, 2048) and pooled (B, 1280), for the refiner (B, 77, 1280), without a mask.
 
-        An empty caption is encoded as any other. The first tokenizer fills up with its end token, the second with 0,
-        as the encoders were trained.
+        An empty caption is encoded like any other. The first tokenizer pads with its end token, the second with 0, as
+        the encoders were trained.
         """
-        texts = [self._encoded(part, captions) for part in self.text_parts]
+        texts = [self._encode_with(part, captions) for part in self.text_parts]
         return TextEmbedding(torch.cat([text.states for text in texts], dim=-1), pooled=texts[-1].pooled)
 
-    def _encoded(self, part: str, captions: Sequence[str]) -> TextEmbedding:
+    def _encode_with(self, part: str, captions: Sequence[str]) -> TextEmbedding:
         encoder, config = self._part(part), self._configs[part]
         if not captions:
             empty = self._empty(part, self._lengths[part], int(config["hidden_size"]))
@@ -104,8 +105,9 @@ class Family(StableFamily):
         return TextEmbedding(output.hidden_states[-(self._clip_skip + 2)], pooled=getattr(output, "text_embeds", None))
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text, and `vector` (B, 6) or (B, 5), the numbers in the order that the module tells."""
-        sizes = batch or framing or self._whole(text)
+        """See ModelFamily: the text, and `vector` (B, 6) or (B, 5), the numbers in the order of the module's
+        docstring."""
+        sizes = batch or framing or self._default_framing(text)
         numbers = [sizes.original_size, sizes.crop_top_left]
         if "text_encoder" in self.text_parts:
             numbers.append(sizes.target_size)
@@ -116,10 +118,11 @@ class Family(StableFamily):
         return Condition(text, vector=vector)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Sizes go to the denoiser in float32, which keeps every whole number, whatever its type."""
+        """See ModelFamily. Sizes are passed in float32, which represents every integer exactly, for any dtype of the
+        denoiser."""
         unet = self._part("denoiser")
         text, pooled = condition.text, condition.text.pooled
-        assert pooled is not None, "a text of another family"
+        assert pooled is not None, "a text embedding of another family"
         assert condition.vector is not None, "a condition of another family"
         added = {"text_embeds": like_parameters(pooled, unet), "time_ids": condition.vector}
         predicted = unet(
@@ -131,8 +134,8 @@ class Family(StableFamily):
         )[0]
         return cast(Tensor, predicted)
 
-    def _whole(self, text: TextEmbedding) -> Framing:
-        """Whole pictures of the size that the denoiser was made for."""
+    def _default_framing(self, text: TextEmbedding) -> Framing:
+        """Uncropped images of the denoiser's native size."""
         sample = self._configs["denoiser"].get("sample_size") or 128
         sides = sample if isinstance(sample, (list, tuple)) else (sample, sample)
         size = torch.tensor([[side * self.grid.pixels for side in sides]]).expand(len(text.states), 2)
@@ -140,7 +143,7 @@ class Family(StableFamily):
 
 
 def _scores(framing: Framing | None, count: int) -> Tensor:
-    """Aesthetic scores (B,), those of Stability's programs where nothing else is said."""
+    """Aesthetic scores (B,), by default those of Stability's programs."""
     if framing is not None and framing.aesthetic_score is not None:
         return framing.aesthetic_score
     negative = framing.negative if framing is not None else None

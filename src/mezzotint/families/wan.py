@@ -1,7 +1,7 @@
-"""Wan 2.1 and 2.2 (arXiv:2503.20314), text to video, from folders in diffusers' layout, to folders.
+"""Wan 2.1 and 2.2 (arXiv:2503.20314), text to video, read from diffusers folders, written as folders.
 
-A caption goes through UMT5 with its mask, and zeros take the place of padding; the denoiser is told no mask. A clip of
-n frames has (n − 1)/4 + 1 latent frames; a picture is a clip of one.
+A caption is encoded by UMT5 with its mask, and zeros replace padding; the denoiser takes no mask. A clip of n frames
+has (n − 1)/4 + 1 latent frames; an image is a clip of one frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, like_parameters, sent
 from mezzotint.families.shared.flow import ChannelStatistics, Standardized
-from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
+from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, select_samples
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs, FolderFiles
@@ -39,7 +39,7 @@ from mezzotint.weights.single_file.standalone import StandalonePart
 
 _UMT5 = "text_encoder"
 _LOW = "denoiser_2"
-"""The part of Wan 2.2 A14B for little noise; `denoiser` is then the one for much."""
+"""Wan 2.2 A14B's low-noise denoiser; `denoiser` is then the high-noise one."""
 
 _ORIGINAL: Renames = (
     (r"^condition_embedder\.time_embedder\.linear_1\.", "time_embedding.0."),
@@ -58,53 +58,54 @@ _ORIGINAL: Renames = (
     (r"\.ffn\.net\.2\.", ".ffn.2."),
     (r"\.norm2\.", ".norm3."),
 )
-"""The denoiser's names in the files of Wan's makers."""
+"""The denoiser's tensor names in original Wan checkpoints."""
 
 
 class Files(FlowFiles):
-    """Wan as it lies on disk."""
+    """The files of Wan."""
 
     spec = SPEC
     pipelines = ("WanPipeline",)
     renames = _ORIGINAL
-    refused: ClassVar = {"WanImageToVideoPipeline": "a model that goes on from a picture"}
+    refused: ClassVar = {"WanImageToVideoPipeline": "an image-to-video model"}
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """See FlowFiles: the second denoiser, of all but Wan 2.2 A14B."""
+        """See FlowFiles: the second denoiser, except in Wan 2.2 A14B."""
         second = folder.index.get("transformer_2")
         return () if isinstance(second, list) and any(second) else (_LOW,)
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Files:
-        """See FlowFiles. Raises WeightsError E1222 for a model of two denoisers that does not say which is for what."""
+        """See FlowFiles. Raises WeightsError E1222 for a model with two denoisers and no valid boundary between
+        them."""
         files = super().of(settings, seed)
         if _LOW in files.configs and not 0.0 < files.boundary < 1.0:
             raise WeightsError(
-                f"{files.root}: has two denoisers, and boundary_ratio in model_index.json, the level from which on the "
-                f"first is meant, is {files.folder.index.get('boundary_ratio')!r}; it is .875 of Wan 2.2 T2V A14B",
+                f"{files.root}: has two denoisers, but boundary_ratio in model_index.json, the lowest level of the "
+                f"first, is {files.folder.index.get('boundary_ratio')!r}; it is .875 for Wan 2.2 T2V A14B",
                 code="E1222",
             )
         return files._with_low_noise()
 
     def _with_low_noise(self) -> Files:
-        """The same with the second denoiser's file, where the recipe names it. Raises WeightsError E1401, E1402, E1478,
-        E1481 for a model of one denoiser."""
+        """The same with the second denoiser's file, if the recipe names one. Raises WeightsError E1401, E1402, E1478,
+        and E1481 for a model with one denoiser."""
         path = self.settings.own(WanSettings).low_noise
         if path is None or self.settings.weights == "random":
             return self
         if "high_noise" in path.name and "low_noise" in self.settings.path.name:
             raise WeightsError(
-                f"model.wan.low_noise: {path} is the file for much noise by its name, and model.path the one for "
-                "little; write model.path=HIGH_NOISE_FILE model.wan.low_noise=LOW_NOISE_FILE",
+                f"model.wan.low_noise: by their names {path} is the high-noise file and model.path the low-noise file; "
+                "write model.path=HIGH_NOISE_FILE model.wan.low_noise=LOW_NOISE_FILE",
                 code="E1478",
             )
-        if _LOW in self.standalone:  # by the folder that lies beside a file
+        if _LOW in self.standalone:  # from the folder next to a file
             return self
         if _LOW not in self.configs:
             raise WeightsError(
-                f"{self.root}: has one denoiser, and model.wan.low_noise names a file of the second of Wan 2.2 A14B; "
-                "leave it out, or write model.config=FOLDER, a folder of Wan 2.2 T2V A14B",
+                f"{self.root}: has one denoiser, but model.wan.low_noise names the second denoiser of Wan 2.2 A14B; "
+                "remove it, or write model.config=FOLDER, a folder of Wan 2.2 T2V A14B",
                 code="E1481",
             )
         network, config = self.spec.networks[_LOW], self.configs[_LOW]
@@ -114,13 +115,13 @@ class Files(FlowFiles):
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
-        """See FlowFiles: of two denoisers the one that is trained, unless each has its file."""
+        """See FlowFiles: of two denoisers the trained one, unless each has its file."""
         is_second = settings.train == (_LOW,) and settings.own(WanSettings).low_noise is None
         return {_LOW if is_second else "denoiser": FilePart(DENOISER)}
 
     @property
     def boundary(self) -> float:
-        """σ from which on the first of two denoisers is meant, below it the second; 0 of a model with one."""
+        """The lowest σ of the first of two denoisers; the second is used below it. 0 for a model with one."""
         ratio = self.folder.index.get("boundary_ratio")
         return float(ratio) if isinstance(ratio, (int, float)) and _LOW in self.configs else 0.0
 
@@ -137,22 +138,22 @@ class Files(FlowFiles):
 
     @property
     def by_token(self) -> bool:
-        """Whether the denoiser is told the level of each token, so that a frame can be given."""
+        """Whether the denoiser takes a level per token, which first-frame conditioning needs."""
         return self.folder.index.get("expand_timesteps") is True
 
     def require_trainable(self) -> None:
-        """See ModelFiles: first frames are given to the model that takes them, and what is trained is there."""
+        """See ModelFiles: the trained denoiser exists, and first-frame conditioning is supported if it is used."""
         if _LOW in self.settings.train and _LOW not in self.configs:
             raise WeightsError(
-                f"{self.root}: has one denoiser, and model.train names denoiser_2, the second of Wan 2.2 A14B; write "
+                f"{self.root}: has one denoiser, but model.train names denoiser_2, the second of Wan 2.2 A14B; write "
                 "model.train=[denoiser]",
                 code="E1481",
             )
         if self.settings.own(WanSettings).first_frame_prob and not self.by_token:
             raise WeightsError(
-                f"{self.root}: is given one level of noise for a whole clip (expand_timesteps is not in "
-                "model_index.json), so that no first frame can be given; leave out model.wan.first_frame_prob, or take "
-                "Wan 2.2 TI2V 5B",
+                f"{self.root}: takes one level of noise for a whole clip (expand_timesteps is not in "
+                "model_index.json), "
+                "which rules out first-frame conditioning; remove model.wan.first_frame_prob, or use Wan 2.2 TI2V 5B",
                 code="E1480",
             )
 
@@ -165,13 +166,13 @@ class Files(FlowFiles):
         return self.length(_UMT5), int(self.configs["denoiser"]["text_dim"])
 
     def text_identity(self) -> str:
-        """See FlowFiles, with what mends captions."""
-        mended = importlib.metadata.version("ftfy") if importlib.util.find_spec("ftfy") else "no"
-        return f"{super().text_identity()} ftfy={mended}"
+        """See FlowFiles, with the version of ftfy, which repairs captions."""
+        ftfy = importlib.metadata.version("ftfy") if importlib.util.find_spec("ftfy") else "no"
+        return f"{super().text_identity()} ftfy={ftfy}"
 
 
 class Family(Standardized, ClipFamily):
-    """Wan: latents go in as they are, and the denoiser cuts them two by two."""
+    """Wan: the denoiser patchifies latents itself, two by two."""
 
     spec = SPEC
     files = Files
@@ -183,7 +184,7 @@ class Family(Standardized, ClipFamily):
         vae = files.configs["vae"]
         self._statistics = ChannelStatistics(vae)
         self.takes_first_frame = files.by_token
-        self.begun_share = files.settings.own(WanSettings).first_frame_prob
+        self.first_frame_prob = files.settings.own(WanSettings).first_frame_prob
         self._boundary = files.boundary
         trained = [part for part in files.settings.train if is_denoiser(part)]
         if self._boundary and len(trained) == 1:
@@ -201,7 +202,7 @@ class Family(Standardized, ClipFamily):
         return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: states (B, 512, 4096), zeros behind the text, without a mask."""
+        """See ModelFamily: hidden states (B, 512, 4096), zeros after the text, without a mask."""
         encoder, (length, width) = self._part(_UMT5), self._text_shape
         if not captions:
             return TextEmbedding(self._empty(_UMT5, length, width))
@@ -210,12 +211,12 @@ class Family(Standardized, ClipFamily):
             states = t5.states(encoder, ids, mask)
         return TextEmbedding(states * mask[:, :, None].to(states.dtype))
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        return [mended(caption) for caption in captions]
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
+        return [clean_caption(caption) for caption in captions]
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's. Of two denoisers each says its
-        samples' by their level; in training the one that is trained says all."""
+        """See ModelFamily. The time input is 1000 σ in float32, for the 5B model per token. Of two denoisers each
+        predicts the samples at its levels; in training with one trained denoiser that one predicts all."""
         nets = self.denoisers
         if len(nets) > 1 and torch.is_grad_enabled():
             moving = [net for net in nets if any(p.requires_grad for p in net.parameters())]
@@ -223,22 +224,22 @@ class Family(Standardized, ClipFamily):
         if len(nets) == 1 or isinstance(noised.model_t, FakeTensor):
             return self._velocity(nets[0], noised, condition.text.states)
         velocity, times = torch.zeros_like(noised.model_input), noised.model_t
-        if noised.host_level is not None:  # so that the host need not wait for the device to know whose each sample is
+        if noised.host_level is not None:  # the host assigns samples to denoisers without waiting for the device
             times = noised.host_level * self.schedule.num_timesteps
         is_high = times >= self._boundary * 1000
-        for net, mine in zip(nets, (is_high, ~is_high), strict=True):
-            rows = sent(mine.nonzero()[:, 0], velocity.device) if times.is_cpu else mine.nonzero()[:, 0]
+        for net, selected in zip(nets, (is_high, ~is_high), strict=True):
+            rows = sent(selected.nonzero()[:, 0], velocity.device) if times.is_cpu else selected.nonzero()[:, 0]
             share = 1.0 if len(rows) else 0.0
             if not share and not torch.is_grad_enabled():
                 continue
-            # processes that share a network all run it, also one that has nothing for it
+            # with sharded weights every process must run the network, even without samples for it
             rows = rows if share else rows.new_zeros(1)
-            own = self._velocity(net, rows_of(noised, rows), condition.text.states[rows])
-            velocity = velocity.index_add(0, rows, share * own.to(velocity.dtype))
+            part = self._velocity(net, select_samples(noised, rows), condition.text.states[rows])
+            velocity = velocity.index_add(0, rows, share * part.to(velocity.dtype))
         return velocity
 
     def _velocity(self, net: nn.Module, noised: Noised, states: Tensor) -> Tensor:
-        x, first = noised.model_input, cast(nn.Module, net.patch_embedding)  # others may be float32 islands
+        x, first = noised.model_input, cast(nn.Module, net.patch_embedding)  # other layers may be kept in fp32
         velocity = net(
             hidden_states=like_parameters(as_clips(x), first),
             timestep=self.token_times(noised) if self.takes_first_frame else noised.model_t,
@@ -248,9 +249,9 @@ class Family(Standardized, ClipFamily):
         return cast(Tensor, velocity if x.ndim == 5 else velocity[:, :, 0])
 
 
-def mended(caption: str) -> str:
-    """A caption as Wan's pipeline cleans it: characters that were decoded wrongly mended, where the package ftfy is
-    there, HTML's names of characters written out, runs of white space as one space."""
+def clean_caption(caption: str) -> str:
+    """A caption cleaned as in Wan's pipeline: wrongly decoded characters repaired if the package ftfy is installed,
+    HTML entities unescaped, runs of white space collapsed to one space."""
     if importlib.util.find_spec("ftfy") is not None:
         import ftfy
 

@@ -1,7 +1,8 @@
-"""Z-Image of Tongyi-MAI (arXiv:2511.22699), from folders in diffusers' layout, to folders.
+"""Z-Image of Tongyi-MAI (arXiv:2511.22699), read from diffusers folders, written as folders.
 
-A caption goes through Qwen3 in its chat template; the states before the last layer are the text, as many as it has
-tokens. The denoiser takes a list of pictures and a list of texts, is told 1 − σ, and says the velocity backwards.
+A caption is encoded by Qwen3 in its chat template; the hidden states before the last layer are the text, without
+padding. The denoiser takes a list of images and a list of texts and the time input 1 − σ, and predicts the negated
+velocity.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch import Tensor
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, lengths_of
+from mezzotint.families.shared.flow import FlowFamily, token_lengths
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs
@@ -25,19 +26,19 @@ from mezzotint.weights.model_files import ConfigConstraint
 from mezzotint.weights.single_file.original import Renames
 
 _QWEN = "text_encoder"
-_SHIFT_OF_TURBO = 3.0
-"""By which Turbo's scheduler shifts levels; the base model's by 6."""
+_TURBO_SHIFT = 3.0
+"""The shift of Turbo's scheduler; the base model has 6."""
 _ORIGINAL: Renames = (
     (r"^all_(final_layer|x_embedder)\.2-1\.", r"\1."),
     (r"\.attention\.to_[qkv]\.", ".attention.qkv."),
     (r"\.attention\.to_out\.0\.", ".attention.out."),
     (r"\.attention\.norm_([qk])\.", r".attention.\1_norm."),
 )
-"""The denoiser's names in the files of Z-Image's makers, as ComfyUI has them."""
+"""The denoiser's tensor names in original Z-Image checkpoints, as used by ComfyUI."""
 
 
 class Files(FlowFiles):
-    """Z-Image as it lies on disk."""
+    """The files of Z-Image."""
 
     spec = SPEC
     pipelines = ("ZImagePipeline",)
@@ -55,8 +56,8 @@ class Files(FlowFiles):
         yield "the denoiser takes text of width", denoiser.get("cap_feat_dim"), configs[_QWEN].get("hidden_size")
 
     def require_trainable(self) -> None:
-        """See ModelFiles: Turbo is trained when it is asked for."""
-        if self.scheduler.get("shift") == _SHIFT_OF_TURBO and not self.settings.own(ZImageSettings).distilled:
+        """See ModelFiles: Turbo needs `model.z_image.distilled`."""
+        if self.scheduler.get("shift") == _TURBO_SHIFT and not self.settings.own(ZImageSettings).distilled:
             raise WeightsError(
                 f"{self.root}: Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
                 "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true",
@@ -64,7 +65,7 @@ class Files(FlowFiles):
             )
 
     def tokenizer(self, part: str) -> Any:
-        """See FlowFiles. Raises WeightsError E1409 for a chat template that is not known."""
+        """See FlowFiles. Raises WeightsError E1409 for an unknown chat template."""
         tokenizer = super().tokenizer(part)
         if not self.settings.own(ZImageSettings).ignore_chat_template:
             folder, setting = self.root / self.spec.tokenizers[part], "model.z_image.ignore_chat_template"
@@ -81,7 +82,7 @@ class Files(FlowFiles):
 
 
 class Family(FlowFamily):
-    """Z-Image: one stream of picture and text."""
+    """Z-Image: image and text in one stream of tokens."""
 
     spec = SPEC
     files = Files
@@ -89,7 +90,7 @@ class Family(FlowFamily):
     no_guidance = 0.0
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: states (B, 512, 2560), zeros behind the text, with a mask of what is text."""
+        """See ModelFamily: hidden states (B, 512, 2560), zeros after the text, with a mask of the text."""
         encoder, config = self._part(_QWEN), self._configs[_QWEN]
         length = self._lengths[_QWEN]
         if not captions:
@@ -100,13 +101,13 @@ class Family(FlowFamily):
             states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=[-2]).hidden_states[-2]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
         return qwen3.write_chat(captions, thinking=True)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""
         net, text = self._part("denoiser"), condition.text
-        lengths, states = lengths_of(text), like_parameters(text.states, net)
+        lengths, states = token_lengths(text), like_parameters(text.states, net)
         output = net(
             [x[:, None] for x in like_parameters(noised.model_input, net)],
             (1000 - noised.model_t) / 1000,
@@ -116,5 +117,5 @@ class Family(FlowFamily):
         return -torch.stack(list(output))[:, :, 0]
 
     def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
-        """See ModelFamily: p + s (p − n), so that a scale of 4 is what others call 5."""
+        """See ModelFamily: p + s (p − n); a scale of 4 is 5 in other models."""
         return towards + scale * (towards - away)

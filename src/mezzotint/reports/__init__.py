@@ -1,4 +1,4 @@
-"""Pages and tables made after the fact, for people to read.
+"""Reports about runs and data sets, for people to read.
 
 From outside: every file.
 """

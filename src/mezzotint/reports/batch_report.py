@@ -1,5 +1,5 @@
-"""How pictures fill their batches and their buckets, for people: a table per name and bucket, what to do about those
-that fill badly, and the list of pictures that are small for their bucket.
+"""How images fill batches and buckets: a table per name and bucket, and the list of images that are small for their
+bucket.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")
 
 
 def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[tuple[str, ...]]:
-    """The table under `HEAD`, a row for each name and bucket: pictures, those that fill no batch, how many to add
-    instead, and visits repeated to fill the last batch."""
+    """The rows of the table with the columns `HEAD`, one for each name and bucket: images, images that do not fill a
+    batch, how many images to add, and visits repeated to fill the last batch."""
     return [_row(catalogue, fill) for fill in fills(plan_columns(catalogue, rows, settings), settings)]
 
 
@@ -37,7 +37,7 @@ def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
 
 
 def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
-    """Those of the rows whose pictures are small for their bucket (`buckets.is_undersized`)."""
+    """The rows whose images are small for their bucket (`buckets.is_undersized`)."""
     width, height = catalogue.width[rows], catalogue.height[rows]
     bucket = catalogue.buckets_of(rows, settings)
     return rows[buckets.is_undersized(width, height, bucket, buckets.table(settings))]
@@ -46,13 +46,13 @@ def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSett
 def write_undersized(
     catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, folder: Path
 ) -> Path | None:  # fmt: skip
-    """Writes `undersized_images.txt` into a folder that is there: path, size and bucket of each picture that is
-    small for it. None, and no file, where there are none. Raises StorageError."""
+    """Writes `undersized_images.txt` into an existing folder: path, size and bucket of each image that is small for its
+    bucket. Returns None and writes nothing if there is no such image. Raises StorageError."""
     small = undersized(catalogue, rows, settings)
     if not len(small):
         return None
     path = folder / UNDERSIZED
-    with durable.replacing(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
+    with durable.replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(_undersized_lines(catalogue, small, settings))
     return path
 

@@ -1,4 +1,4 @@
-"""The numbers of a run, from metrics.jsonl: by line, and as the curves of a loss plot."""
+"""Reads the numbers of a run from metrics.jsonl, by line and as the curves of a loss plot."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Numbers of the plot. steps, loss, running_mean: (n,); rates: (n,) by group; held_out_steps, held_out,
-    held_out_ema: (m,). NaN where there is none. is_every_step: whether no step is missing between those there."""
+    """Numbers of the loss plot. steps, loss, running_mean: (n,); rates: (n,) by group; held_out_steps, held_out,
+    held_out_ema: (m,). NaN for missing values. is_every_step: whether no step is missing between the first and the
+    last."""
 
     steps: Column
     loss: Column
@@ -34,22 +35,21 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """metrics.jsonl by kind of line: of steps, and of held-out measurements; each step once, in order. tag: the
-    held-out number that stands for all of them."""
+    """The lines of metrics.jsonl: steps, and held-out measurements; each step once, in order."""
 
     steps: Sequence[dict[str, Any]]
     held_out: Sequence[dict[str, Any]]
 
     @property
     def tag(self) -> str:
-        """Of several sets their mean, otherwise the one there is."""
+        """The key of the overall held-out loss: the mean of several sets, or that of the only set."""
         named = [key for line in self.held_out for key in line if key.startswith("val/") and "_at/" not in key]
         return "val/all" if "val/all" in named else next(iter(named), "val/loss")
 
 
 def read_metrics(folder: RunFolder) -> Metrics:
-    """Reads metrics.jsonl. Of lines with the same step the last one counts; left out are torn lines, and those that
-    have something else where a number belongs."""
+    """Reads metrics.jsonl. If several lines have the same step, the last one counts. Skips truncated lines and lines
+    with something other than a number where a number belongs."""
     steps: dict[int, dict[str, Any]] = {}
     held_out: dict[int, dict[str, Any]] = {}
     for line in durable.read_own_lines(folder.metrics):
@@ -89,8 +89,8 @@ def curves_of(metrics: Metrics) -> Curves:
 
 @dataclass(frozen=True, slots=True)
 class OverfitCurves:
-    """What was measured alike on held-out and on trained pictures, (n,) each, NaN where there is none. average: held
-    out, by the averaged weights. *_quartiles: by quarter of the schedule. tag: the held-out number."""
+    """Losses measured in the same way on held-out and on trained images, (n,) each, NaN for missing values. average:
+    held-out loss of the averaged weights. *_quartiles: by quarter of the schedule. tag: key of the held-out loss."""
 
     tag: str
     steps: Column
@@ -102,7 +102,7 @@ class OverfitCurves:
 
 
 def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
-    """The curves of a run whose held-out pictures were measured; None of others."""
+    """The curves of a run that measured a held-out loss; None for other runs."""
     keys = dict.fromkeys(key for line in metrics.held_out for key in line if key.startswith("val/"))
     sets = [key for key in keys if "_at/" not in key and not key.endswith("_shadow")]
     untrained = [key for key in sets if key not in ("val/train", "val/all")]
@@ -110,8 +110,8 @@ def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
         return None
     tag = "val/all" if "val/all" in sets else untrained[0]
 
-    def quartile(tags: Sequence[str], place: int) -> Column:
-        columns = [_column(metrics.held_out, f"{one}_at/quartile_{place}") for one in tags]
+    def quartile(tags: Sequence[str], index: int) -> Column:
+        columns = [_column(metrics.held_out, f"{tag}_at/quartile_{index}") for tag in tags]
         return np.asarray(sum(columns) / len(columns), dtype=np.float64)
 
     return OverfitCurves(
@@ -120,13 +120,13 @@ def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
         held_out=_column(metrics.held_out, tag),
         average=_column(metrics.held_out, f"{tag}_shadow"),
         trained=_column(metrics.held_out, "val/train"),
-        held_quartiles=tuple(quartile(untrained, place) for place in range(4)),
-        trained_quartiles=tuple(quartile(["val/train"], place) for place in range(4)),
+        held_quartiles=tuple(quartile(untrained, index) for index in range(4)),
+        trained_quartiles=tuple(quartile(["val/train"], index) for index in range(4)),
     )
 
 
 def mean_loss_of(metrics: Metrics) -> Column:
-    """The smoothed loss as it was logged, which the terminal showed."""
+    """The smoothed loss as it was logged and shown on the terminal."""
     return _column(metrics.steps, "loss_avg")
 
 

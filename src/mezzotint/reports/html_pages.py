@@ -1,4 +1,4 @@
-"""HTML pages are written by Jinja templates, here and on the local page."""
+"""Jinja templates for HTML pages: reports and the local page."""
 
 from __future__ import annotations
 

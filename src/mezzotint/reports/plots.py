@@ -1,4 +1,4 @@
-"""The pictures of a run's loss and of a benchmark, PNG of 1650 × 1050 pixels."""
+"""Plots of a run's loss, of overfitting and of a benchmark, PNG of 1650 × 1050 pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUNS = (_SMOOTH, _HELD, "#3d7a5f", "#7a5fa0")
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """A row of a benchmark. loss, seconds, samples: of each step, in order."""
+    """A row of a benchmark. loss, seconds, samples: one value for each step, in order."""
 
     name: str
     loss: Sequence[float]
@@ -32,12 +32,13 @@ class BenchRun:
 
 
 def plot_loss(curves: Curves, *, title: str) -> bytes:
-    """Logged steps, the smoothed curve, held-out measurements, the learning rate below. Needs at least one step."""
-    # room at the sides: a run of one step has an axis, too
+    """Plots logged steps, the smoothed curve and held-out measurements; the learning rate below. Needs at least one
+    step."""
+    # margin at the sides, for a run of one step
     first = min(curves.steps[0], *curves.held_out_steps.tolist(), np.inf)
-    room = max(0.5, 0.01 * (curves.steps[-1] - first))
-    figure, above, below = _panels(title, (3, 1), (first - room, curves.steps[-1] + room))
-    # fixed margins and little compression: working out a layout takes as long as the rest of the drawing
+    margin = max(0.5, 0.01 * (curves.steps[-1] - first))
+    figure, above, below = _panels(title, (3, 1), (first - margin, curves.steps[-1] + margin))
+    # fixed margins and low compression: an automatic layout takes as long as the rest of the plot
     figure.subplots_adjust(left=0.075, right=0.985, top=0.94, bottom=0.07, hspace=0.06)
     _draw_loss(above, curves)
     _draw_rates(below, curves.rates, curves.steps)
@@ -45,15 +46,15 @@ def plot_loss(curves: Curves, *, title: str) -> bytes:
 
 
 def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
-    """Images a second of each step, a strip for each row, and beside each its losses. runs: at least one, of at least
-    one step. warm_up: steps that the numbers leave out, shaded."""
+    """Plots images per second of each step, one strip for each row, and the losses next to it. runs: at least one, of
+    at least one step. warm_up: number of first steps that are not counted; they are shaded."""
     return _png(_bench_figure(runs, title=title, warm_up=warm_up))
 
 
 def _bench_figure(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> Figure:
     figure = Figure(figsize=(11, 7), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, color=_INK, fontweight="bold")
+    figure.suptitle(_escape(title), x=0.01, ha="left", fontsize=13, color=_INK, fontweight="bold")
     strips: Any = figure.subplots(len(runs), 2, sharex=True, sharey="col", squeeze=False)
     names: dict[str, Any] = {"over all counted steps": Line2D([], [], color=_PAPER_INK, lw=0.8, ls="--")}
     for number, (run, (left, right)) in enumerate(zip(runs, strips, strict=True)):
@@ -64,8 +65,8 @@ def _bench_figure(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> Figu
         speed = sum(run.samples[timed]) / max(sum(run.seconds[timed]), 1e-9)
         left.plot(steps, speeds, color=colour, lw=1.2, marker=".", ms=4)
         left.axhline(speed, color=colour, lw=0.8, ls="--")
-        left.set_title(f"{_plain(run.name)}: {speed:.4g} images/s", loc="left", fontsize=11, color=_INK)
-        left.set_ylabel("images a second", color=_PAPER_INK)
+        left.set_title(f"{_escape(run.name)}: {speed:.4g} images/s", loc="left", fontsize=11, color=_INK)
+        left.set_ylabel("images per second", color=_PAPER_INK)
         right.plot(steps, run.loss, color=colour, lw=1.2, marker=".", ms=4)
         right.set_title("loss of the update", loc="left", fontsize=11, color=_PAPER_INK)
         for axes in (left, right):
@@ -77,20 +78,20 @@ def _bench_figure(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> Figu
     for axes in strips[-1]:
         axes.set_xlabel("step", color=_PAPER_INK)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    # below all strips, where no curve comes
+    # below all strips, where it covers no curve
     figure.legend(names.values(), names, loc="outside lower left", ncols=2, frameon=False, labelcolor=_INK, fontsize=10)
     return figure
 
 
 def plot_overfit(curves: OverfitCurves, *, best: int, title: str) -> bytes:
-    """Held-out and trained loss with the gap between them, and the same by quarter of the schedule below. best: the
-    step that is marked."""
+    """Plots held-out and trained loss with the gap between them, and below it the same by quarter of the schedule.
+    best: the step to mark."""
     figure = Figure(figsize=(11, 7), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.075, right=0.985, top=0.94, bottom=0.07, hspace=0.42, wspace=0.3)
     grid = figure.add_gridspec(2, 4, height_ratios=(3, 2))
     above: Any = figure.add_subplot(grid[0, :])
-    above.set_title(_plain(f"{title}: held out and trained"), loc="left", fontsize=13, color=_INK, fontweight="bold")
+    above.set_title(_escape(f"{title}: held out and trained"), loc="left", fontsize=13, color=_INK, fontweight="bold")
     _draw_gap(above, curves.steps, curves.held_out, curves.trained)
     if np.isfinite(curves.average).any():
         above.plot(
@@ -101,10 +102,10 @@ def plot_overfit(curves: OverfitCurves, *, best: int, title: str) -> bytes:
     above.set_ylabel("loss", color=_PAPER_INK)
     above.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=10)
     quartiles = zip(curves.held_quartiles, curves.trained_quartiles, strict=True)
-    for place, (held, trained) in enumerate(quartiles):
-        axes: Any = figure.add_subplot(grid[1, place])
-        noise = {0: ", least noise", 3: ", most noise"}.get(place, "")
-        axes.set_title(f"quartile {place}{noise}", loc="left", fontsize=10, color=_INK)
+    for index, (held, trained) in enumerate(quartiles):
+        axes: Any = figure.add_subplot(grid[1, index])
+        noise = {0: ", least noise", 3: ", most noise"}.get(index, "")
+        axes.set_title(f"quartile {index}{noise}", loc="left", fontsize=10, color=_INK)
         _draw_gap(axes, curves.steps, held, trained)
         axes.axvline(best, color=_INK, lw=0.8, ls=":")
         axes.set_xlabel("step", color=_PAPER_INK)
@@ -123,11 +124,11 @@ def _draw_gap(axes: Any, steps: Column, held: Column, trained: Column) -> None:
 
 
 def _panels(title: str, heights: tuple[int, int], steps: tuple[float, float]) -> tuple[Figure, Any, Any]:
-    """A figure with two empty axes above each other. steps: where the common axis of steps begins and ends."""
+    """A figure with two empty axes, one above the other. steps: first and last value of the common step axis."""
     figure = Figure(figsize=(11, 7), dpi=150, facecolor="white")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    above.set_title(_plain(title), loc="left", fontsize=13, color=_INK, fontweight="bold", pad=12)
+    above.set_title(_escape(title), loc="left", fontsize=13, color=_INK, fontweight="bold", pad=12)
     below.set_xlabel("step", color=_PAPER_INK)
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_xlim(*steps)
@@ -152,8 +153,8 @@ def _png(figure: Figure, **options: Any) -> bytes:
 
 def _draw_loss(axes: Any, curves: Curves) -> None:
     few = len(curves.steps) <= 60
-    shown = "each step" if curves.is_every_step else "logged steps"
-    axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label=shown)
+    label = "each step" if curves.is_every_step else "logged steps"
+    axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label=label)
     axes.plot(curves.steps, curves.running_mean, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
     for values, colour, marker, label in (
         (curves.held_out, _HELD, "o", "held out"),
@@ -164,11 +165,11 @@ def _draw_loss(axes: Any, curves: Curves) -> None:
     curve = np.concatenate([c[np.isfinite(c)] for c in (curves.running_mean, curves.held_out, curves.held_out_ema)])
     raw = curves.loss[np.isfinite(curves.loss)]
     if len(raw):
-        # single steps scatter widely: the highest percent of them may leave the picture, a curve never does
+        # single steps scatter widely: the highest 1 % may be cut off, a curve never is
         top = max(np.quantile(raw, 0.99), curve.max(initial=-np.inf))
         low = min(raw.min(), curve.min(initial=np.inf))
-        room = 0.08 * (top - low) or 0.1 * abs(top) or 0.1
-        axes.set_ylim(max(0.0, low - room) if low >= 0 else low - room, top + room)
+        margin = 0.08 * (top - low) or 0.1 * abs(top) or 0.1
+        axes.set_ylim(max(0.0, low - margin) if low >= 0 else low - margin, top + margin)
     axes.set_ylabel("loss", color=_PAPER_INK)
     axes.legend(loc="upper right", frameon=False, labelcolor=_INK, fontsize=10)
 
@@ -177,9 +178,9 @@ def _draw_rates(axes: Any, rates: Mapping[str, Column], steps: Column) -> None:
     by_curve: dict[bytes, list[str]] = {}
     for name, values in rates.items():
         by_curve.setdefault(values.tobytes(), []).append(name)
-    for place, names in enumerate(by_curve.values()):
-        label = _plain(", ".join(names))
-        axes.plot(steps, rates[names[0]], color=_RATES[place % len(_RATES)], lw=1.6, label=label)
+    for index, names in enumerate(by_curve.values()):
+        label = _escape(", ".join(names))
+        axes.plot(steps, rates[names[0]], color=_RATES[index % len(_RATES)], lw=1.6, label=label)
     axes.set_ylabel("learning rate", color=_PAPER_INK)
     axes.set_ylim(bottom=0.0)
     axes.yaxis.set_major_locator(MaxNLocator(4))
@@ -188,5 +189,5 @@ def _draw_rates(axes: Any, rates: Mapping[str, Column], steps: Column) -> None:
         axes.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=9)
 
 
-def _plain(text: str) -> str:
+def _escape(text: str) -> str:
     return visible(text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""What a run was, in one picture and a few lines: logs/loss.png and logs/report.txt, from the run folder alone."""
+"""Summary of a run in one plot and a few lines: logs/loss.png and logs/report.txt, from the run folder only."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mezzotint.settings.counting import duration
 
 
 def run_report(folder: RunFolder) -> tuple[Path, ...]:
-    """Writes logs/loss.png (when a step was logged) and logs/report.txt; returns what was written.
+    """Writes logs/loss.png (if a step was logged) and logs/report.txt; returns the paths written.
 
-    Raises StorageError when the disk refuses.
+    Raises StorageError if a file cannot be written.
     """
-    # here, not above: matplotlib takes half a second that no start of a training should pay
+    # imported here: matplotlib takes half a second, which would delay every start
     from mezzotint.reports.plots import plot_loss
 
     metrics = read_metrics(folder)
@@ -33,28 +33,28 @@ def run_report(folder: RunFolder) -> tuple[Path, ...]:
 
 
 def summary(folder: RunFolder) -> tuple[str, ...]:
-    """The lines of logs/report.txt: what the run trained, as its last start described it; then steps and time, loss,
+    """The lines of logs/report.txt: what the run trained, as described at its last start; then steps and time, loss,
     held-out loss, bad steps, checkpoints, exports, previews.
 
-    Steps, samples and time count every step of the run, logged or not; the loss is of the logged ones.
+    Steps, samples and time count every step of the run, logged or not; the loss counts logged steps only.
     """
     metrics = read_metrics(folder)
     starts = [event for event in folder.events() if event.get("event") == "started"]
-    account = starts[-1].get("description", ()) if starts else ()
-    lines = [f"run {folder.path.name}", *(f"{title:<13} {text}" for title, text in account)]
+    description = starts[-1].get("description", ()) if starts else ()
+    lines = [f"run {folder.path.name}", *(f"{title:<13} {text}" for title, text in description)]
     lines += [f"{'note':<13} {note}" for note in (starts[-1].get("notes", ()) if starts else ())]
     lines += _training_lines(metrics)
     if starts:
         lines.append(f"attempts      {len(starts)}")
     bad = durable.read_own_lines(folder.bad_steps)
     lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
-    for word, place, pattern in (
+    for title, parent, pattern in (
         ("checkpoints", folder.checkpoints, "step-*"),
         ("exports", folder.exports, "[!.]*"),
         ("previews", folder.samples, "grid.png"),
     ):
-        names = sorted(path.name for path in place.glob(pattern)) if place.is_dir() else []
-        lines.append(f"{word:<13} {f'{place.name}/' + ', '.join(names) if names else 'none'}")
+        names = sorted(path.name for path in parent.glob(pattern)) if parent.is_dir() else []
+        lines.append(f"{title:<13} {f'{parent.name}/' + ', '.join(names) if names else 'none'}")
     return tuple(lines)
 
 
@@ -63,10 +63,10 @@ def _training_lines(metrics: Metrics) -> list[str]:
         return ["steps         none logged"]
     first, last = metrics.steps[0], metrics.steps[-1]
     curve = mean_loss_of(metrics)
-    counted_steps, samples, seconds = _totals(metrics)
-    of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
+    counted, samples, seconds = _totals(metrics)
+    note = "" if counted == last["step"] else f", {counted:,} of them counted below"
     lines = [
-        f"steps         {last['step']:,}, the last in epoch {last.get('epoch', 0) + 1:,}{of}",
+        f"steps         {last['step']:,}, the last in epoch {last.get('epoch', 0) + 1:,}{note}",
         f"samples       {samples:,.0f} in {duration(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
         f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end"
         + ("" if len(metrics.steps) == last["step"] else f", of {len(metrics.steps):,} logged steps"),
@@ -84,12 +84,12 @@ def _training_lines(metrics: Metrics) -> list[str]:
 
 
 def _totals(metrics: Metrics) -> tuple[int, float, float]:
-    """Steps, samples and seconds of training, added up over all steps; in a run whose log began before lines told of
-    the steps between them, of the logged ones alone where that is all there is."""
+    """Steps, samples and seconds of training, summed over all steps. Lines without `steps_since` count their own step
+    only."""
     steps, samples, seconds = 0, 0.0, 0.0
     for line in metrics.steps:
-        own, speed = float(line.get("samples", 0)), float(line.get("images_per_s", "inf"))
+        of_step, speed = float(line.get("samples", 0)), float(line.get("images_per_s", "inf"))
         steps += int(line.get("steps_since", 1))
-        samples += float(line.get("samples_since", own))
-        seconds += float(line.get("seconds_since", own / max(speed, 1e-9)))
+        samples += float(line.get("samples_since", of_step))
+        seconds += float(line.get("seconds_since", of_step / max(speed, 1e-9)))
     return steps, samples, seconds

@@ -1,4 +1,4 @@
-"""What a runtime offers the trainer. What the launch says about processes is read in `shared/launch.py`, without
+"""The interface between a runtime and the trainer. The launcher's environment is read in `shared/launch.py`, without
 torch."""
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from mezzotint.settings.sections.run import RecomputeSettings, RunSettings, is_o
 Scope = Literal["all", "part", "tensor"]
 
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Where torch reads how it is to deal out a GPU's memory, by its older name and its newer one."""
+"""The environment variables with torch's settings for its GPU memory allocator, older and newer name."""
 
 ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-"""What torch says where another process is gone."""
+"""Parts of torch's error messages when another process has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What this process holds of a tensor that several processes share: the rows `start` to `stop` of its first
-    dimension. shape: of the whole. A share may be empty."""
+    """This process's shard of a tensor: the rows `start` to `stop` of its first dimension. shape: of the full tensor. A
+    shard may be empty."""
 
     shape: tuple[int, ...]
     start: int
     stop: int
 
     def of(self, whole: Tensor) -> Tensor:
-        """This process's rows of the whole tensor."""
+        """This process's rows of the full tensor."""
         return whole[self.start : self.stop]
 
 
 class Runtime:
-    """Where a run computes, and here one process alone, which has nothing to exchange. Parameter names do not depend on
-    it. Gradients are summed, never averaged: the trainer divides by samples."""
+    """Base class of runtimes; itself the behaviour of a single process, which exchanges zero. Parameter names do not
+    depend on the runtime. Gradients are summed, never averaged: the trainer divides by samples."""
 
     world_size: int = 1
     local_size: int = 1
-    """How many of them are on this machine."""
+    """Number of processes on this machine."""
     rank: int = 0
     shares: Mapping[str, Share] = MappingProxyType({})
-    """What this process holds of each trained parameter, where no process holds all of it; empty elsewhere."""
+    """This process's shard of each trained parameter, if parameters are sharded; otherwise empty."""
     holds_masters: bool = False
-    """Whether trained weights stay float32 in the runtime's own keeping, whatever type the forward pass takes."""
+    """Whether the runtime keeps fp32 master weights, for any dtype of the forward pass."""
     may_repeat: bool = True
-    """Whether a step in which memory ran out can be given up and made again, on all processes."""
+    """Whether a step that ran out of memory can be abandoned and repeated, on all processes."""
     has_values: bool = True
-    """Whether tensors have values; where memory is only counted they have none."""
+    """Whether tensors have values; False when memory is only estimated with fake tensors."""
     is_writer: bool = True
-    """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
+    """With sharded weights: whether this process's rows go into checkpoints, and not those of a replica."""
     _attached: Tensor
 
     def __init__(self, device: torch.device, launch: Launch, settings: RunSettings) -> None:
@@ -69,7 +69,7 @@ class Runtime:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def prepare(
@@ -79,29 +79,29 @@ class Runtime:
         blocks: Sequence[tuple[nn.Module, ...]] = (),
         weights: torch.dtype = torch.float32,
     ) -> Mapping[str, nn.Parameter]:
-        """Moves the parts to the device and makes ready to exchange gradients. All processes start from rank 0's
-        trained weights.
+        """Moves the parts to the device and prepares the gradient exchange. All processes start from rank 0's trained
+        weights.
 
-        blocks: units whose weights may be gathered together. weights: the type in which the forward pass wants trained
-        weights, where the runtime sees to it. Returns what the update moves, by the same names: the parameters, or
-        this process's shares of them.
+        blocks: units whose weights are gathered together. weights: the dtype of trained weights in the forward pass, if
+        the runtime casts them. Returns what the optimizer updates, by the same names: the parameters, or this process's
+        shards of them.
         """
         for part in parts.values():
             part.to(self.device)
         return trained
 
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
-        """Surrounds forward and backward of a micro-batch. When the last one ends, every gradient is the sum over all
+        """Context for forward and backward of a micro-batch. After the last one every gradient is the sum over all
         processes."""
         return nullcontext()
 
     def join_failed_step(self, smallest: Callable[[], object]) -> None:
-        """After memory ran out in a micro-batch of this process: takes part in the exchanges that the others wait for
-        in this step, whose gradients mean nothing. smallest: runs the step's passes from the start, each with one
-        sample."""
+        """After this process ran out of memory in a micro-batch: takes part in the remaining exchanges of this step,
+        which the others wait for; the gradients are discarded. smallest: runs the step's passes from the start, each
+        with one sample."""
 
     def repeat_step(self) -> None:
-        """Called on all processes before the step that was taken last is taken again."""
+        """Called on all processes before the last step is repeated."""
 
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
         """2-norms of the gradients, float32: (1,) for "all", (parts,) for "part" in order of appearance, (tensors,)
@@ -112,60 +112,60 @@ class Runtime:
         return norms_of(trained, scope)
 
     def written(self) -> None:
-        """The trained weights were written in place: copies that the runtime holds of them are out of date."""
+        """Called after the trained weights were changed in place: copies in the runtime are stale."""
 
     def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Tensors by parameter name, each the whole of what the processes share; all call it together, and only the
-        first gets an answer that is not empty, on the CPU. Where nothing is shared: as they are."""
+        """Full tensors by parameter name, gathered from the shards. Called on all processes; only rank 0 gets the
+        result, on the CPU, others an empty one. Without sharding: the tensors unchanged."""
         return tensors
 
     def attach_to_allreduce(self, values: Tensor) -> None:
-        """Numbers, (n,) float32 on the device, that are summed over all processes together with a step's gradients.
-        Called in its last micro-batch, after the backward pass, or before `join_failed_step`."""
+        """Attaches values, (n,) float32 on the device, to the all-reduce of a step's gradients. Called in the step's
+        last micro-batch, after the backward pass, or before `join_failed_step`."""
         self._attached = values
 
     def allreduced(self) -> Tensor:
-        """The sums of what all processes attached, (n,) on the device, without waiting for them on the host."""
+        """The sums of the values attached by all processes, (n,) on the device, without synchronizing."""
         return self._attached
 
     def total(self, values: Tensor) -> Tensor:
-        """The elementwise sum over all processes, on the device, without waiting for it on the host."""
+        """The elementwise sum over all processes, on the device, without synchronizing."""
         return values
 
     def agree(self, flags: int) -> int:
-        """The bitwise or of small flags (below 2³¹) over all processes. Signals and wall-clock decisions go through
-        it, on the host, so that no device has to be waited for."""
+        """The bitwise or of flags (below 2³¹) over all processes. Used for signals and wall-clock decisions, on the
+        host, without waiting for a device."""
         return flags
 
     def barrier(self) -> None:
-        """Waits until every process is here, however long what they do alone takes; one that dies ends the wait."""
+        """Waits for all processes, without a time limit; ends if one of them dies."""
 
     def share(self, text: str) -> str:
         """Rank 0's text, on every process."""
         return text
 
     def gather(self, text: str) -> tuple[str, ...]:
-        """What every process says, by rank, on every process."""
+        """The texts of all processes, by rank, on every process."""
         return (text,)
 
     def set_phase(self, phase: str) -> None:
-        """Notes what this process does, for the others, which report it when one no longer answers."""
+        """Publishes what this process is doing; others report it when a process stops responding."""
 
     def peer_phases(self) -> str:
-        """What every process did last, as far as it can be found out; "" where there is one process."""
+        """The last known phase of every process; "" for a single process."""
         return ""
 
     def lost(self) -> str:
-        """Which process of the run does not answer any more, and why, as far as it can be learnt: for a sentence."""
+        """The process that stopped responding, and why, as far as known; part of a message."""
         return "another process of this run"
 
     def close(self) -> None:
-        """Leaves the group, if there is one."""
+        """Leaves the process group, if there is one."""
 
 
 def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
-    """The runtime a recipe and a launch ask for, with device, threads and determinism set. Raises RecipeError when
-    they do not fit."""
+    """The runtime for a recipe and a launch, with device, threads and determinism set. Raises RecipeError if they do
+    not fit together."""
     if settings.runtime == "single" and launch.world_size > 1:
         raise RecipeError(
             f"run.runtime is single, but {launch.launcher} started {launch.world_size} processes; "
@@ -175,19 +175,21 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
     if settings.runtime in ("ddp", "fsdp") and launch.launcher == "none":
         raise RecipeError(
             f"run.runtime is {settings.runtime}, but no launcher started this process; start it with torchrun "
-            "(`torchrun --nproc-per-node N -m mezzotint train …`), or write run.runtime=auto",
+            "(`torchrun --nproc-per-node N -m mezzotint train …`), or set run.runtime=auto",
             code="E1805",
         )
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    is_small = settings.precision != "fp32"
-    # by torch's new names alone: once they are set, reading the old ones raises
-    product = "tf32" if is_on(settings.tf32, is_small) else "ieee"
+    is_low_precision = settings.precision != "fp32"
+    # only torch's new names: once they are set, reading the old ones raises
+    product = "tf32" if is_on(settings.tf32, is_low_precision) else "ieee"
     torch.backends.cuda.matmul.fp32_precision = product
     torch.backends.cudnn.conv.fp32_precision = product  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = is_on(settings.kernels.cudnn_benchmark, is_small) and not settings.deterministic
-    # no draw of ours comes from these; a library that uses one anyway at least does the same on every start
+    torch.backends.cudnn.benchmark = (
+        is_on(settings.kernels.cudnn_benchmark, is_low_precision) and not settings.deterministic
+    )
+    # our draws do not use these generators; libraries that do at least repeat on every start
     random.seed(settings.seed)
     torch.manual_seed(settings.seed & 0xFFFFFFFF)
     if settings.deterministic:
@@ -198,10 +200,10 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
 
 
 def device_for(settings: RunSettings, launch: Launch) -> torch.device:
-    """The device of this process. Raises RecipeError E1802 when a GPU is asked for and none is there."""
+    """The device of this process. Raises RecipeError E1802 if a GPU is requested and there is none."""
     available = torch.cuda.is_available()
     if settings.device == "cuda" and not available:
-        raise RecipeError("run.device is cuda, but torch sees no GPU here; set run.device=auto or cpu", code="E1802")
+        raise RecipeError("run.device is cuda, but torch finds no GPU; set run.device=auto or cpu", code="E1802")
     if settings.device == "cpu" or not available:
         return torch.device("cpu")
     if settings.kernels.allocator == "expandable" and not any(name in os.environ for name in _ALLOCATOR):
@@ -215,13 +217,12 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
 
 
 def free_memory() -> int | None:
-    """Bytes of this machine's memory that may be taken, by its own account and by that of the container that the
-    process is in; None where nobody tells."""
+    """Free memory of this machine in bytes, also limited by the container of the process; None if unknown."""
     free = []
     with suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
         free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    with suppress(OSError, ValueError, IndexError, KeyError):  # of a machine without limits, the first line says max
+    with suppress(OSError, ValueError, IndexError, KeyError):  # without a limit memory.max contains "max"
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text("ascii"))
         used = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
@@ -230,43 +231,43 @@ def free_memory() -> int | None:
 
 
 def bytes_of(text: str) -> int:
-    """What `run.memory_limit` says: `59GB` is 59 · 10⁹, `48GiB` 48 · 2³⁰."""
+    """Parses `run.memory_limit`: `59GB` is 59 · 10⁹, `48GiB` 48 · 2³⁰."""
     number = text.rstrip("GMiB ")
     unit = {"GB": 10**9, "GiB": 1 << 30, "MB": 10**6, "MiB": 1 << 20}[text[len(number) :].strip()]
     return int(float(number) * unit)
 
 
 def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
-    """Norms over whole, unsharded gradients, in few passes. See `Runtime.grad_norms`."""
+    """Norms of full, unsharded gradients, in few kernels. See `Runtime.grad_norms`."""
     grads = {name: p.grad for name, p in trained.items() if p.grad is not None}
     norms = torch._foreach_norm(list(grads.values()), 2, dtype=torch.float32) if grads else ()
-    # no list of places goes to the device: it would make the host wait
-    nothing = torch.zeros((), device=next(iter(trained.values())).device)
+    # no index list is copied to the device, which would synchronize
+    zero = torch.zeros((), device=next(iter(trained.values())).device)
     by_name = dict(zip(grads, norms, strict=True))
     if scope == "tensor":
-        return torch.stack([by_name.get(name, nothing) for name in trained])
+        return torch.stack([by_name.get(name, zero) for name in trained])
     groups: dict[str, list[Tensor]] = {}
     for name in trained:
         group = groups.setdefault(name.split("/")[0] if scope == "part" else "", [])
         group += [by_name[name]] if name in by_name else []
-    return torch.stack([torch.linalg.vector_norm(torch.stack(one)) if one else nothing for one in groups.values()])
+    return torch.stack([torch.linalg.vector_norm(torch.stack(one)) if one else zero for one in groups.values()])
 
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:
-    """Makes each block but the exempt ones compute its activations again in the backward pass; returns how many do."""
+    """Enables activation checkpointing for each block except the exempt ones; returns their number."""
     chosen = not_exempt(list(blocks), settings)
     for block in chosen:
         for module in block:
-            module.forward = _recomputed(module.forward)
+            module.forward = _checkpointed_forward(module.forward)
     return len(chosen)
 
 
 def not_exempt(blocks: Sequence[tuple[nn.Module, ...]], settings: RecomputeSettings) -> Sequence[tuple[nn.Module, ...]]:
-    """All blocks but the first and the last that `run.gradient_checkpointing` exempts."""
+    """All blocks except the first and last ones that `run.gradient_checkpointing` exempts."""
     return blocks[settings.skip_first : max(len(blocks) - settings.skip_last, 0)]
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _checkpointed_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     def run(*inputs: Any, **named: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*inputs, **named)
@@ -276,24 +277,24 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lay_out(networks: Iterable[nn.Module], run: RunSettings, device: torch.device) -> None:
-    """Puts convolutions' weights in the order that `run.kernels.channels_last` asks for, in place; the results of a
-    convolution follow its weights."""
-    likes_it = device.type == "cuda" and run.precision != "fp32" and run.compile and run.runtime != "fsdp"
-    if is_on(run.kernels.channels_last, likes_it):
+    """Converts convolution weights to the memory format of `run.kernels.channels_last`, in place; activations follow
+    the weights."""
+    is_faster = device.type == "cuda" and run.precision != "fp32" and run.compile and run.runtime != "fsdp"
+    if is_on(run.kernels.channels_last, is_faster):
         for network in networks:
             nn.Module._apply(network, lambda t: t.to(memory_format=torch.channels_last) if t.ndim == 4 else t)
 
 
 def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSettings) -> int:
-    """Compiles each block's forward on its own where `run.compile` says so, which starts far sooner than compiling the
-    whole; returns how many."""
+    """Compiles each block's forward separately if `run.compile` is set, which starts much faster than compiling the
+    model; returns the number of modules."""
     if not settings.compile:
         return 0
     if settings.deterministic:
         from torch._inductor import config as inductor
 
-        inductor.deterministic = True  # no kernel is chosen by its time
-    # all blocks of a class share one code object, of which torch compiles 8 versions and then runs the rest uncompiled
+        inductor.deterministic = True  # no kernel is selected by timing
+    # blocks of a class share one code object; torch compiles 8 versions of it and runs the rest uncompiled
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 16
     modules = [module for block in blocks for module in block]
     for module in modules:
@@ -302,11 +303,11 @@ def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSetting
 
 
 def refuse_uncompiled(error: RuntimeError) -> None:
-    """Raises RecipeError E1094 for what torch's compiler has failed with, in its words; lets other errors be."""
+    """Raises RecipeError E1094 for an error of torch's compiler, with its message; ignores other errors."""
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-        words = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+        reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
         raise RecipeError(
-            f"run.compile: torch could not compile a block here ({words[:300]}); write run.compile=false, or "
-            "run.precision=bf16 where this is fp16 on a CPU",
+            f"run.compile: torch could not compile a block ({reason[:300]}); set run.compile=false, or "
+            "run.precision=bf16 instead of fp16 on a CPU",
             code="E1094",
         ) from error

@@ -1,8 +1,8 @@
-"""Many processes, each with the whole model: gradients are summed over them while the backward pass still runs.
+"""Data parallelism: every process has the full model; gradients are summed while the backward pass is running.
 
-Why not torch's DistributedDataParallel: it averages over processes, wants every process to run the same number of
-forwards and renames parameters; short batches give processes unequal shares, some of them empty. See
-docs/decisions/0003-gradient-exchange.md.
+Why not torch's DistributedDataParallel: it averages over processes, requires the same number of forward passes in every
+process and renames parameters; short batches are split unequally, with nothing for some processes. See
+docs/decisions/0003-gradient-all-reduce.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BUCKET_BYTES = 25 * 2**20
 
 
 class Runtime(Processes):
-    """Data parallel over `torch.distributed`: every process has the whole model."""
+    """Data parallelism over `torch.distributed`: every process has the full model."""
 
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         super().__init__(device, launch, settings)
@@ -47,7 +47,7 @@ class Runtime(Processes):
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
-        assert self._exchange is not None, "prepare() comes first"
+        assert self._exchange is not None, "call prepare() first"
         self._exchange.begin(last)
         yield
         if last:
@@ -55,16 +55,16 @@ class Runtime(Processes):
             self._exchange.finish(self._attached)
 
     def join_failed_step(self, smallest: Callable[[], object]) -> None:
-        assert self._exchange is not None, "prepare() comes first"
+        assert self._exchange is not None, "call prepare() first"
         self._exchange.finish(self._attached)
 
     def allreduced(self) -> Tensor:
-        assert self._exchange is not None, "prepare() comes first"
+        assert self._exchange is not None, "call prepare() first"
         summed = self._exchange.extra
         return super().allreduced() if summed is None else summed
 
     def repeat_step(self) -> None:
-        assert self._exchange is not None, "prepare() comes first"
+        assert self._exchange is not None, "call prepare() first"
         self._exchange.repeat_step()
 
     def close(self) -> None:
@@ -75,8 +75,8 @@ class Runtime(Processes):
 
 @dataclass(slots=True)
 class _Bucket:
-    """Neighbours in the order of readiness. views: of `flat`, a parameter's gradient each. extra: what lies behind
-    them."""
+    """Parameters that are neighbours in the order of readiness. views: slices of `flat`, the gradient of each
+    parameter. extra: the values after them."""
 
     parameters: list[nn.Parameter]
     flat: Tensor
@@ -89,12 +89,12 @@ class _Bucket:
 class _Exchange:
     """Sums gradients over processes in buckets, in the order in which the backward pass finishes them.
 
-    Which parameters have a gradient at all, and in which order the first process finishes them, is agreed at the first
-    step and stays: those without one are left without, as in one process. From then on gradients grow in the buckets
-    themselves, of which they are views.
+    Which parameters have a gradient, and in which order rank 0 finishes them, is agreed in the first step and stays
+    fixed: parameters without a gradient keep none, as in a single process. From then on gradients are views of the
+    buckets and accumulate in them.
 
-    The last bucket has room for a few numbers more, and travels when the micro-batch is through, so that nothing that
-    happens in it comes after them.
+    The last bucket has room for a few more values and is sent at the end of the micro-batch, so they cover everything
+    that happens in it.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -106,12 +106,13 @@ class _Exchange:
         self._step_is_open = self._is_last = self._is_new = False
         self._next = 0
         self.extra: Tensor | None = None
-        """What has come with the last bucket; None where it takes other numbers, or there is none."""
+        """The values summed with the last bucket; None if it has room for another number of values, or there is no
+        bucket."""
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
     def begin(self, last: bool) -> None:
-        """A micro-batch starts. last: of the step, from where on a finished gradient may travel."""
+        """Starts a micro-batch. last: of the step; finished gradients are then sent."""
         self._is_last = last
         if not self._step_is_open:
             self._step_is_open, self._is_new = True, False
@@ -122,16 +123,16 @@ class _Exchange:
                     parameter.grad = view
 
     def finish(self, extra: Tensor) -> None:
-        """Sends what has not been sent, waits, and leaves the sums in the parameters' gradients. extra: (n,) float32,
-        as many in every step, whose sums are then in `extra`."""
+        """Sends the remaining buckets, waits, and leaves the sums in the parameters' gradients. extra: (n,) float32, n
+        the same in every step; the sums are then in `extra`."""
         if self._buckets is None:
             self._buckets = self._arrange(len(extra))
             self._is_new = True
-        place = self._buckets[-1].extra if self._buckets else extra[:0]
-        fits = len(extra) == len(place) and place.dtype == extra.dtype
+        room = self._buckets[-1].extra if self._buckets else extra[:0]
+        fits = len(extra) == len(room) and room.dtype == extra.dtype
         if fits:
-            place.copy_(extra)
-        self.extra = place if fits else None
+            room.copy_(extra)
+        self.extra = room if fits else None
         while self._next < len(self._buckets):
             self._send()
         self._next = 0
@@ -141,7 +142,7 @@ class _Exchange:
             bucket.work.wait()
 
     def repeat_step(self) -> None:
-        """The step failed: an order that was agreed in it is of a process that did not come to its end."""
+        """Called after a failed step: an order agreed in it is discarded, because a process did not finish the step."""
         if self._is_new:
             self._buckets, self._where, self._order = None, {}, {}
 
@@ -162,8 +163,8 @@ class _Exchange:
         self._next += 1
 
     def _arrange(self, extra: int) -> list[_Bucket]:
-        """Buckets of parameters that have a gradient on any process, with the gradients of this step in them. extra:
-        numbers that the last one has room for besides."""
+        """Buckets of the parameters that have a gradient on any process, containing this step's gradients. extra:
+        additional values in the last one."""
         count = len(self._parameters)
         mask = torch.tensor([p.grad is not None for p in self._parameters], dtype=torch.int32)
         dist.all_reduce(mask, op=dist.ReduceOp.MAX)
@@ -171,40 +172,40 @@ class _Exchange:
         order = torch.tensor([*self._order, *rest], dtype=torch.int64)
         dist.broadcast(order, src=0)
         live = [self._parameters[number] for number in order.tolist() if mask[number]]
-        groups = _in_groups(live)
-        buckets = [_bucket(group, extra if group is groups[-1] else 0) for group in groups]
+        groups = _group_by_size(live)
+        buckets = [_fill_bucket(group, extra if group is groups[-1] else 0) for group in groups]
         self._where = {id(p): bucket for bucket in buckets for p in bucket.parameters}
         return buckets
 
 
-def _in_groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Neighbours of one type, up to the size of a bucket."""
+def _group_by_size(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Groups of neighbours with the same dtype, up to the size of a bucket."""
     groups: list[list[nn.Parameter]] = []
     size = 0
     for parameter in parameters:
-        size += _size(parameter)
-        if groups and _type(groups[-1][0]) == _type(parameter) and size <= _BUCKET_BYTES:
+        size += _num_bytes(parameter)
+        if groups and _grad_dtype(groups[-1][0]) == _grad_dtype(parameter) and size <= _BUCKET_BYTES:
             groups[-1].append(parameter)
         else:
             groups.append([parameter])
-            size = _size(parameter)
+            size = _num_bytes(parameter)
     return groups
 
 
-def _size(parameter: nn.Parameter) -> int:
-    return parameter.numel() * _type(parameter).itemsize
+def _num_bytes(parameter: nn.Parameter) -> int:
+    return parameter.numel() * _grad_dtype(parameter).itemsize
 
 
-def _type(parameter: nn.Parameter) -> torch.dtype:
-    """Of its gradient."""
+def _grad_dtype(parameter: nn.Parameter) -> torch.dtype:
+    """The dtype of a parameter's gradient."""
     return parameter.grad_dtype or parameter.dtype
 
 
-def _bucket(parameters: list[nn.Parameter], extra: int) -> _Bucket:
-    """With the gradients that are there, which become views of it, and room for `extra` numbers behind them."""
+def _fill_bucket(parameters: list[nn.Parameter], extra: int) -> _Bucket:
+    """A bucket with the existing gradients, which become views of it, and room for `extra` values after them."""
     sizes = [p.numel() for p in parameters]
-    flat = torch.zeros(sum(sizes) + extra, dtype=_type(parameters[0]), device=parameters[0].device)
-    # in the order in which the parameters lie in memory themselves
+    flat = torch.zeros(sum(sizes) + extra, dtype=_grad_dtype(parameters[0]), device=parameters[0].device)
+    # with the strides of the parameters
     views = [
         flat.as_strided(p.size(), p.stride(), end - p.numel())
         for p, end in zip(parameters, accumulate(sizes), strict=True)

@@ -4,4 +4,4 @@ from mezzotint.runtimes import base
 
 
 class Runtime(base.Runtime):
-    """Nothing has to be exchanged."""
+    """A single process; nothing is exchanged."""

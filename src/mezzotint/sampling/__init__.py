@@ -1,4 +1,4 @@
-"""From a family, a solver and prompts to pictures, and to sheets of pictures.
+"""Sampling images and videos from prompts with a family and a solver, and contact sheets.
 
 From outside: every file.
 """

@@ -49,13 +49,13 @@ def check(name: SolverName, settings: SampleSettings, *, starts: bool = False, h
     for setting, is_set in unsupported.items():
         if is_set:
             raise RecipeError(
-                f"{setting} does not work with flow-matching models, whose noise levels are those of their own "
-                "pipeline; leave it out",
+                f"{setting} does not work with flow-matching models, which use the noise levels of their own pipeline; "
+                "remove it",
                 code="E1219",
             )
     if name not in FLOW_SOLVERS:
         raise RecipeError(
-            f"sample.solver: {name} does not work with flow-matching models; take one of {', '.join(FLOW_SOLVERS)}",
+            f"sample.solver: {name} does not work with flow-matching models; use one of {', '.join(FLOW_SOLVERS)}",
             code="E1219",
         )
 
@@ -67,8 +67,8 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
     if steps == 1:  # from noise to the image: there is no last level to replace
         config["shift_terminal"] = None
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
-    sigmas = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
-    sigmas = slow_sigmas(steps) if schedule.tokens.slowly else sigmas
+    sigmas = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.uniform_sigmas else None
+    sigmas = slow_sigmas(steps) if schedule.tokens.slow_start else sigmas
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None
     scheduler.set_timesteps(steps, sigmas=sigmas, mu=mu, device=device)
     return scheduler
@@ -86,7 +86,7 @@ def _heun(euler: Any, steps: int, device: torch.device | str) -> Any:
 def _unipc(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: torch.device | str) -> Any:
     config = schedule.config if "flow_shift" in schedule.config else {}
     shift = schedule.shift_of(shape) if schedule.by_resolution else schedule.shift
-    own = {"use_flow_sigmas": True, "prediction_type": "flow_prediction", "flow_shift": shift}
-    scheduler = UniPCMultistepScheduler.from_config({**config, **own})
+    flow_options = {"use_flow_sigmas": True, "prediction_type": "flow_prediction", "flow_shift": shift}
+    scheduler = UniPCMultistepScheduler.from_config({**config, **flow_options})
     scheduler.set_timesteps(steps, device=device)
     return scheduler

@@ -1,4 +1,4 @@
-"""Sheets of pictures: prompts down, steps across, with their captions, readable for small pictures too."""
+"""Contact sheets: prompts as rows, steps as columns, with captions, legible for small images too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
 
 _GAP = 8
 _CAPTION_WIDTH = 180
-_SMALLEST_TILE = 160  # pixels of a tile's longer side; smaller pictures are repeated pixel by pixel
+_SMALLEST_TILE = 160  # pixels of a tile's longer side; smaller images are enlarged by a whole factor
 _PAPER, _INK, _FAINT = (255, 255, 255), (30, 30, 30), (120, 120, 120)
 
 
@@ -30,11 +30,11 @@ def sheet(
     title: str = "",
     notes: Sequence[Sequence[str]] | None = None,
 ) -> Image.Image:
-    """A table of pictures with captions at the left and headings on top.
+    """A table of images with captions on the left and headings on top.
 
-    cells: rows of (H, W, 3) uint8 pictures, of any sizes; None leaves a cell empty. rows: a caption each, wrapped, cut
-    with … where it does not fit. columns: a heading each, such as "step 500" or "step 500 · shadow". notes: a few words
-    under each cell, "" for none.
+    cells: rows of (H, W, 3) uint8 images of any size; None leaves a cell empty. rows: the captions, wrapped and
+    truncated with …. columns: the headings, such as "step 500" or "step 500 · shadow". notes: a short text under each
+    cell, or "".
     """
     assert len(cells) == len(rows)
     assert all(len(row) == len(columns) for row in cells)
@@ -43,11 +43,11 @@ def sheet(
     width = max((t.width for t in present), default=_SMALLEST_TILE)
     font = _font(14)
     tiles_high = [max((t.height for t in row if t is not None), default=24) for row in tiles]
-    under = [[_wrapped(text, font, width, 3) for text in row] for row in notes or [[]] * len(cells)]
+    under = [[_wrap(text, font, width, 3) for text in row] for row in notes or [[]] * len(cells)]
     noted = [_line_height(font) * max((len(text) for text in row), default=0) for row in under]
     heights = [high + low for high, low in zip(tiles_high, noted, strict=True)]
-    head = _wrapped(title, font, width * len(columns) + _CAPTION_WIDTH, 3) if title else []
-    headings = [_wrapped(text, font, width, 2) for text in columns]
+    head = _wrap(title, font, width * len(columns) + _CAPTION_WIDTH, 3) if title else []
+    headings = [_wrap(text, font, width, 2) for text in columns]
     line = _line_height(font)
     top = _GAP + line * len(head) + (_GAP if head else 0) + line * max((len(h) for h in headings), default=0) + 4
     image = Image.new(
@@ -62,7 +62,7 @@ def sheet(
         _write(draw, (left, top - 4 - line * len(heading)), heading, font, _FAINT)
     for r, row in enumerate(tiles):
         y = top + sum(h + _GAP for h in heights[:r])
-        caption = _wrapped(rows[r], font, _CAPTION_WIDTH - _GAP, max(1, tiles_high[r] // line))
+        caption = _wrap(rows[r], font, _CAPTION_WIDTH - _GAP, max(1, tiles_high[r] // line))
         _write(draw, (_GAP, y), caption, font, _INK)
         for c, tile in enumerate(row):
             if tile is not None:
@@ -74,7 +74,7 @@ def sheet(
 
 
 def spread(count: int, limit: int) -> tuple[int, ...]:
-    """At most `limit` of `count` places, evenly spread, the first and the last among them: which columns to show."""
+    """At most `limit` of `count` indices, evenly spaced, including the first and the last: the columns to show."""
     if count <= limit:
         return tuple(range(count))
     if limit == 1:
@@ -83,14 +83,14 @@ def spread(count: int, limit: int) -> tuple[int, ...]:
 
 
 def png(image: Image.Image) -> bytes:
-    """A PNG's bytes."""
+    """The bytes of a PNG."""
     file = io.BytesIO()
     image.save(file, format="PNG")
     return file.getvalue()
 
 
 def save(image: Image.Image, path: Path) -> None:
-    """Writes a PNG; a reader never sees half of it."""
+    """Writes a PNG atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with durable.swapped_in(path, durably=False) as aside:
         image.save(aside, format="PNG")
@@ -103,9 +103,9 @@ def _tile(pixels: Pixels) -> Image.Image:
 
 
 def _font(size: int) -> Font:
-    """DejaVu Sans, which matplotlib carries: Latin, Greek and Cyrillic. Pillow's own font, plain ASCII, without it;
-    what a font lacks is shown as a box."""
-    package = find_spec("matplotlib")  # looked for, not imported
+    """DejaVu Sans, which ships with matplotlib: Latin, Greek and Cyrillic. Without it Pillow's default font, ASCII;
+    missing characters are shown as boxes."""
+    package = find_spec("matplotlib")  # located, not imported
     if package is not None and package.origin is not None:
         path = Path(package.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
         if path.is_file():
@@ -117,10 +117,10 @@ def _line_height(font: Font) -> int:
     return round(font.getbbox("Ågy|")[3]) + 3
 
 
-def _wrapped(text: str, font: Font, width: int, limit: int) -> list[str]:
-    """Lines no wider than `width` pixels, at most `limit` of them; what is cut off is marked with ….
+def _wrap(text: str, font: Font, width: int, limit: int) -> list[str]:
+    """Lines no wider than `width` pixels, at most `limit` of them; truncation is marked with ….
 
-    Breaks at spaces, and inside a word only when it alone is too wide.
+    Breaks at spaces, and inside a word only if the word is too wide.
     """
     lines, rest = [""], " ".join(text[:2000].split())
     while rest:
@@ -146,7 +146,7 @@ def _wrapped(text: str, font: Font, width: int, limit: int) -> list[str]:
 
 
 def _write(
-    draw: ImageDraw.ImageDraw, place: tuple[int, int], lines: Sequence[str], font: Font, ink: tuple[int, int, int]
+    draw: ImageDraw.ImageDraw, position: tuple[int, int], lines: Sequence[str], font: Font, ink: tuple[int, int, int]
 ) -> None:
     for i, text in enumerate(lines):
-        draw.text((place[0], place[1] + i * _line_height(font)), text, font=font, fill=ink)
+        draw.text((position[0], position[1] + i * _line_height(font)), text, font=font, fill=ink)

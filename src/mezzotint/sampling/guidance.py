@@ -28,15 +28,15 @@ def predict_both(
     return predict(doubled, model_t.expand(len(doubled)), concatenate((negative, text)))
 
 
-def guided(output: Tensor, push: Callable[[Tensor, Tensor], Tensor], rescale: float = 0.0) -> Tensor:
+def apply_guidance(output: Tensor, push: Callable[[Tensor, Tensor], Tensor], rescale: float = 0.0) -> Tensor:
     """The output of `predict_both`, (2B, C, h, w), pushed away from the negative texts: (B, C, h, w). push: a family's
-    `guide` at a scale, mostly n + scale · (p − n). rescale: see `rescaled`."""
+    `guide` at a scale, mostly n + scale · (p − n). rescale: see `rescale_contrast`."""
     away, towards = output.chunk(2)
     pushed = push(away, towards)
-    return pushed if rescale == 0.0 else rescaled(pushed, towards, share=rescale)
+    return pushed if rescale == 0.0 else rescale_contrast(pushed, towards, share=rescale)
 
 
-def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
+def rescale_contrast(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
     """The guided output brought back to the contrast of the unguided one, by a share: φ · x σ(p)/σ(x) + (1 − φ) · x
     (Lin et al. 2023, arXiv:2305.08891, eq. 15 and 16).
 
@@ -49,7 +49,7 @@ def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
     return (share * (pushed * (towards_std / pushed_std)) + (1.0 - share) * pushed).to(pushed.dtype)
 
 
-def thresholded(clean: Tensor, *, ratio: float, most: float) -> Tensor:
+def apply_threshold(clean: Tensor, *, ratio: float, most: float) -> Tensor:
     """Clean latents within bounds: cut at ±s and divided by s, where s is the quantile `ratio` of each sample's
     absolute values, between 1 and `most` (Saharia et al. 2022, arXiv:2205.11487, section 2.3). clean: (B, C, …)."""
     sizes = clean.float().abs().flatten(1)

@@ -16,7 +16,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
-from mezzotint.sampling.guidance import concatenate, guided, predict_both, thresholded, zeros_like
+from mezzotint.sampling.guidance import apply_guidance, apply_threshold, concatenate, predict_both, zeros_like
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.solvers import Network
 from mezzotint.settings.sections.sample import FramingSettings, SampleSettings, ThresholdingSettings
@@ -32,8 +32,8 @@ Guide = Callable[[Tensor], Tensor]
 def build_network(
     family: ModelFamily, requests: Sequence[Request], how: Sampling, evaluates_at: Literal["timestep", "sigma"]
 ) -> Network:
-    """The network function of a batch for a solver that evaluates it there. Raises RecipeError E1220 for a guidance
-    scale that the model cannot be sampled at."""
+    """The network function of a batch for a solver. Raises RecipeError E1220 for a guidance scale that the model does
+    not support."""
     settings, form, schedule = how.settings, how.form, how.schedule.to(how.device)
     scale = how.guidance(requests[0])
     family.refuse_guidance(scale)
@@ -48,13 +48,15 @@ def build_network(
     def outputs(model_input: Tensor, model_t: Tensor) -> Tensor:
         model_input = with_first_frame(model_input, first_frame)
         output = predict_both(predict, model_input, model_t, text, negative if is_guided else None)
-        # as the pipelines do it: guidance of flow-matching models in float32, of others in the network's type
+        # as in the pipelines: guidance of flow-matching models in float32, of others in the network's dtype
         return output.float() if isinstance(schedule, FlowSchedule) else output
 
     def guide(output: Tensor) -> Tensor:
         if not is_guided:
             return output
-        return guided(output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale)
+        return apply_guidance(
+            output, lambda away, towards: family.guide(away, towards, scale), settings.guidance_rescale
+        )
 
     if evaluates_at == "sigma":
         return CleanLatents(outputs, schedule, form, guide, settings.thresholding)
@@ -70,7 +72,7 @@ def build_network(
 
 
 class CleanLatents:
-    """D(x_σ, σ), the clean latents that a network's output means at a noise level (Karras et al. 2022,
+    """D(x_σ, σ), the clean latents implied by a network's output at a noise level (Karras et al. 2022,
     arXiv:2206.00364, eq. 7), with guidance.
 
     A network on a discrete schedule is given the index of the nearest level of its table, and its input is scaled by
@@ -99,10 +101,10 @@ class CleanLatents:
         if ratio is None:
             return c_skip * x + c_out * self._guide(output)
         clean = [c_skip * x + c_out * part for part in output.split(len(x))]
-        return self._guide(torch.cat([thresholded(x_0, ratio=ratio, most=self._thresholding.max) for x_0 in clean]))
+        return self._guide(torch.cat([apply_threshold(x_0, ratio=ratio, most=self._thresholding.max) for x_0 in clean]))
 
     def _factors(self, sigma: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """c_skip, c_out, c_in, and what the network is given of the level: ¼ ln σ, or the index of the nearest one."""
+        """c_skip, c_out, c_in, and the time input: ¼ ln σ, or the index of the nearest level."""
         level, kind = torch.tensor([sigma], dtype=torch.float32), self._form.prediction
         index = preconditioning.nearest(self._table, level)
         if not self._form.tells_sigma:

@@ -1,10 +1,10 @@
-"""A drawn picture as a file: a PNG that says, in two text chunks, how it was drawn.
+"""A generated image as a file: a PNG with two text chunks that record how it was generated.
 
-    mezzotint    everything, as JSON, text by name: what draws it again, but the model
-    parameters   the same in the form of AUTOMATIC1111's web UI, which ComfyUI and Civitai read as well
+    mezzotint    everything except the model, as JSON, text by name; enough to generate it again
+    parameters   the same in the format of AUTOMATIC1111's web UI, which ComfyUI and Civitai read as well
 
-There is no chunk `prompt` on purpose: ComfyUI takes that for a graph of its own and stops at plain text. Any reader of
-PNG text shows both; text of every script is kept, as UTF-8 (iTXt).
+There is no chunk `prompt`, because ComfyUI expects one of its graphs in it and fails on plain text. Any PNG text reader
+shows both chunks; text in every script is preserved, as UTF-8 (iTXt).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _SAMPLERS: Mapping[SolverName, str] = {
 
 
 def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
-    """How a picture was drawn, as text by name: everything that `mezzotint sample` needs to draw it again, but the
-    model."""
+    """How an image was generated, as text by name: everything that `mezzotint sample` needs to generate it again,
+    except the model."""
     steps = settings.steps if request.steps is None else request.steps
     guidance = settings.guidance[0] if request.guidance is None else request.guidance
     return {
@@ -56,43 +56,43 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
         "guidance_rescale": f"{settings.guidance_rescale!r}",
         "solver": request.solver or settings.solver,
         "spacing": settings.timestep_spacing,
-        **_unusual(settings),
+        **_non_default(settings),
         "mezzotint": __version__,
     }
 
 
-def _unusual(settings: SampleSettings) -> dict[str, str]:
-    """Further settings that are not what they usually are, by path; of a second model the name of its file, since its
-    weights are told by their fingerprint. What a picture began with is told where it is drawn."""
-    usual = SampleSettings()
+def _non_default(settings: SampleSettings) -> dict[str, str]:
+    """Further settings that differ from their defaults, by path; for a second model the name of its file, because its
+    weights are identified by their fingerprint. The start image is recorded by the caller."""
+    defaults = SampleSettings()
     texts: dict[str, str] = {}
     for name in ("sigmas", "sigma_min", "sigma_max", "rho", "unconditional"):
         value = getattr(settings, name)
-        if value != getattr(usual, name):
+        if value != getattr(defaults, name):
             texts[name] = f"{value}"
     sections = {
-        "thresholding": (settings.thresholding, usual.thresholding),
-        "micro_conditioning": (settings.micro_conditioning, usual.micro_conditioning),
-        "refiner": (settings.refiner, usual.refiner),
+        "thresholding": (settings.thresholding, defaults.thresholding),
+        "micro_conditioning": (settings.micro_conditioning, defaults.micro_conditioning),
+        "refiner": (settings.refiner, defaults.refiner),
     }
     for section, (inner, default) in sections.items():
         if inner != default:
             dumped = inner.model_dump(mode="json")
-            texts |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
+            texts |= {f"{section}.{key}": _to_text(value) for key, value in dumped.items() if value is not None}
     return texts
 
 
-def _word(value: object) -> str:
+def _to_text(value: object) -> str:
     return Path(value).name if isinstance(value, str) else json.dumps(value)
 
 
 def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
-    """The file. pixels: (H, W, 3) uint8. texts: how it was drawn, by name; kept in the chunks `mezzotint` and
-    `parameters`."""
+    """The bytes of the PNG. pixels: (H, W, 3) uint8. texts: how it was generated, by name; stored in the chunks
+    `mezzotint` and `parameters`."""
     plain = {name: value.replace("\0", " ").encode("utf-8", "replace").decode() for name, value in texts.items()}
     info = PngInfo()
     for name, text in ((PARAMETERS, parameters(plain)), (OWN, json.dumps(plain, ensure_ascii=False))):
-        # not Latin-1 as Pillow would write it: several readers take plain text chunks for UTF-8
+        # not Latin-1 as Pillow would write it: several readers decode plain text chunks as UTF-8
         (info.add_text if text.isascii() else info.add_itxt)(name, text)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", pnginfo=info)
@@ -100,18 +100,18 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
 
 
 def recorded_in(image: Image.Image) -> dict[str, str]:
-    """How an opened PNG was drawn, by name, as `png` was told. Empty for pictures of others. Raises AttributeError for
-    what is no PNG."""
+    """How an opened PNG was generated, by name, as given to `png`. Empty for images from other programs. Raises
+    AttributeError if the image is not a PNG."""
     try:
-        own = outside.parse_json(str(cast(PngImageFile, image).text.get(OWN, "")))
+        record = outside.parse_json(str(cast(PngImageFile, image).text.get(OWN, "")))
     except ValueError:
         return {}
-    return {str(name): str(value) for name, value in own.items()} if isinstance(own, dict) else {}
+    return {str(name): str(value) for name, value in record.items()} if isinstance(record, dict) else {}
 
 
 def parameters(texts: Mapping[str, str]) -> str:
-    """How a picture was drawn, as AUTOMATIC1111's web UI writes it: the prompt, the negative one, one line of the rest.
-    texts: as `facts` gives it, and what is known of the model."""
+    """How an image was generated, in the format of AUTOMATIC1111's web UI: prompt, negative prompt, one line of
+    settings. texts: of `facts`, and of the model."""
     solver, name = texts.get("solver", ""), texts.get("model_name", texts.get("model", ""))
     schedule = {"karras": "Karras", "edm": "Karras"}.get(texts.get("sigmas", ""), "")
     rest = {
@@ -121,7 +121,7 @@ def parameters(texts: Mapping[str, str]) -> str:
         "CFG scale": f"{float(texts.get('guidance', 'nan')):g}",
         "Seed": texts.get("seed", ""),
         "Size": texts.get("size", ""),
-        "Model": _quoted(name),
+        "Model": _quote(name),
         "Denoising strength": texts.get("strength", "") if "image" in texts else "",
         "Version": f"mezzotint {texts.get(OWN, __version__)}",
     }
@@ -132,18 +132,18 @@ def parameters(texts: Mapping[str, str]) -> str:
     )
 
 
-def _quoted(text: str) -> str:
-    """A value of the line of settings; one that holds what separates them stands in quotes, as there."""
+def _quote(text: str) -> str:
+    """A value in the line of settings; quoted if it contains a separator, as in the web UI."""
     return json.dumps(text, ensure_ascii=False) if any(mark in text for mark in ',\n:"') else text
 
 
 def ending(size: Size) -> str:
-    """Of the file that a picture or clip of a size is written to."""
+    """The file suffix for an image or a clip of a size."""
     return ".png" if size.frames == 1 else ".mp4"
 
 
 def file(pixels: NDArray[np.uint8], texts: Mapping[str, str], clip: ClipSampleSettings) -> bytes:
-    """The file: a PNG of a picture (H, W, 3), an MP4 of a clip (F, H, W, 3)."""
+    """The bytes of the file: a PNG for an image (H, W, 3), an MP4 for a clip (F, H, W, 3)."""
     if pixels.ndim == 3:
         return png(pixels, texts)
     written: bytes = _video().mp4(pixels, texts, rate=clip.rate, codec=clip.codec, quality=clip.quality)
@@ -151,8 +151,7 @@ def file(pixels: NDArray[np.uint8], texts: Mapping[str, str], clip: ClipSampleSe
 
 
 def written_as(clip: ClipSampleSettings) -> str:
-    """A sentence for the reader when clips cannot be written as the recipe asks, else "". Raises RecipeError E1466,
-    E1467."""
+    """A note for the user if clips cannot be written as the recipe asks, else "". Raises RecipeError E1466, E1467."""
     return str(_video().encoder(clip.codec)[1])
 
 
@@ -161,15 +160,15 @@ def _video() -> Any:
         return import_module("mezzotint.sampling.video")
     except ModuleNotFoundError as error:
         raise RecipeError(
-            f"a clip is written with the package {error.name}, which is not installed; install mezzotint[video], or "
-            "draw pictures: sample.clip.frames=1",
+            f"writing clips needs the package {error.name}, which is not installed; install mezzotint[video], or "
+            "generate images: sample.clip.frames=1",
             code="E1466",
         ) from error
 
 
 def strip(pixels: NDArray[np.uint8], count: int = 4) -> NDArray[np.uint8]:
-    """A picture as it is; of a clip (F, H, W, 3) up to `count` frames from the first to the last, side by side with a
-    thin line between, (H, W', 3)."""
+    """An image unchanged; for a clip (F, H, W, 3) up to `count` frames from the first to the last, side by side with
+    thin lines between them, (H, W', 3)."""
     if pixels.ndim == 3:
         return pixels
     chosen = [pixels[i] for i in spread(len(pixels), count)]

@@ -46,11 +46,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which of the noise levels are run, by shares of all, counted from the lowest.
+    """Which noise levels are sampled, as shares of all levels, counted from the lowest.
 
-    strength: the share that is run when requests have a start; noise of the first of these levels is added to it,
+    strength: the share that is sampled when requests have a start; noise of the first of these levels is added to it
     unless it is_noised already. refiner_share: the share that is left to a second model, which gets noisy latents.
-    stage: 0, or 1 for a second model, which has noise of its own.
+    stage: 0, or 1 for a second model, which has separate noise.
     """
 
     strength: float = 1.0
@@ -92,15 +92,15 @@ class Sampling:
         return Parameterization(name) if isinstance(name, str) else name
 
     def steps(self, request: Request) -> int:
-        """Of the request, or of the settings."""
+        """Steps of the request, or of the settings."""
         return request.steps or self.settings.steps
 
     def guidance(self, request: Request) -> float:
-        """Of the request, or the first of the settings."""
+        """Guidance scale of the request, or the first of the settings."""
         return self.settings.guidance[0] if request.guidance is None else request.guidance
 
     def solver(self, request: Request) -> SolverName:
-        """Of the request, or of the settings."""
+        """Solver of the request, or of the settings."""
         return request.solver or self.settings.solver
 
 
@@ -135,7 +135,7 @@ def initial_noise(family: ModelFamily, requests: Sequence[Request], stage: int =
 
 
 def step_noise(family: ModelFamily, requests: Sequence[Request], number: int, stage: int = 0) -> Tensor:
-    """What a stochastic solver adds at its step `number` (from 0): as `initial_noise`."""
+    """The noise that a stochastic solver adds at step `number` (from 0): as `initial_noise`."""
     purpose = "sample-step-again" if stage else "sample-step"
     return _noise(family, requests, [draws.key(r.seed, purpose, r.index, number) for r in requests])
 
@@ -145,7 +145,7 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     assert size.width % grid.pixels == 0, size
     assert size.height % grid.pixels == 0, size
     keys = torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64))
-    # rounded up: any number of frames is a part of what the latents decode to
+    # rounded up: the latents decode to at least the requested frames
     frames = () if size.frames == 1 else (-(-(size.frames - 1) // grid.frames) + 1,)
     return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 

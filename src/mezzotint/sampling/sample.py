@@ -37,7 +37,7 @@ def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> I
     """The images in the order of the requests, sampled in batches of at most the settings' batch size.
 
     Sizes are multiples of the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests
-    without embeddings. Raises RecipeError E1070, E1219 or E1220 for what the model cannot be sampled with.
+    without embeddings. Raises RecipeError E1070, E1219 or E1220 for settings that the model does not support.
     """
     for batch in batch_requests(requests, how.settings.batch_size):
         latents = sample_latents(family, batch, how)
@@ -48,7 +48,7 @@ def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> I
 @torch.no_grad()
 def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> Tensor:
     """Latents (B, C, h, w) float32 of one batch, see `batch_requests`; if a share is left to a refiner, those of the
-    level where it begins, x_0 + σ ε. Raises as `sample`; needs no VAE."""
+    level where it starts, x_0 + σ ε. Raises what `sample` raises; needs no VAE."""
     require_one_kind(requests)
     stage = how.span.stage
     with _eval_mode(family):
@@ -69,7 +69,8 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
 
 
 def check_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
-    """Raises RecipeError E1070, of flow-matching models E1219, if such a model cannot be sampled this way."""
+    """Raises RecipeError E1070, for flow-matching models E1219, if the model does not support the solver and
+    settings."""
     _open_solver(Sampling(schedule, prediction, "cpu", settings), solver, settings.steps, shape=(1, 64, 64))
 
 
@@ -109,7 +110,7 @@ def _needs_sigmas(name: SolverName, settings: SampleSettings, starts: bool, span
 
 @contextmanager
 def _eval_mode(family: ModelFamily) -> Iterator[None]:
-    """The denoisers in eval mode, afterwards in the mode they had."""
+    """Context with the denoisers in eval mode; their mode is restored afterwards."""
     were_training = [(part, part.training) for name, part in family.parts().items() if is_denoiser(name)]
     for denoiser, _ in were_training:
         denoiser.eval()
@@ -122,7 +123,7 @@ def _eval_mode(family: ModelFamily) -> Iterator[None]:
 
 def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
     """Pixels (3, H, W) or (3, F, H, W) in [−1, 1] → (H, W, 3) or (F, H, W, 3) uint8, rounded to the nearest. frames:
-    of a clip, how many were requested, where its latents decode to more."""
+    the requested number of a clip, whose latents may decode to more."""
     levels = ((pixels.float() + 1.0) * 127.5).round().clamp(0, 255).movedim(0, -1)
     image: NDArray[np.uint8] = levels.to("cpu", torch.uint8).numpy()
     return image if image.ndim == 3 else image[:frames]

@@ -1,9 +1,9 @@
 """Solvers in σ: x_σ = x_0 + σ ε, from the highest noise level down to 0, or to where a refiner takes over.
 
-They evaluate the network for the clean latents at a level, know nothing of timesteps or of what the network predicts,
-and so visit any levels. Each is tested against a recorded run of Stability's sampler of its name. Where a scheduler of
-diffusers does the same, it does it here; it does not for those with noise, which it takes from a generator, and lcm,
-whose timesteps are fixed. Deterministic DDIM is Euler's step in σ.
+They evaluate the network for the clean latents at a level, independent of timesteps and the network's prediction, and
+can therefore visit any levels. Each is tested against a recorded run of Stability's sampler of the same name. Where
+possible they are schedulers of diffusers; not for stochastic ones, whose noise comes from a generator, and lcm, whose
+timesteps are fixed. Deterministic DDIM is Euler's step in σ.
 
 Import this module where it is needed: diffusers takes seconds.
 """
@@ -57,7 +57,7 @@ def check(name: SolverName, reason: str) -> None:
     """Raises RecipeError E1070 for a solver that cannot visit any levels. reason: the setting that needs it."""
     if name not in SIGMA_SOLVERS:
         raise RecipeError(
-            f"sample.solver: {name} visits only its own timesteps, and {reason} takes one of "
+            f"sample.solver: {name} visits only its own timesteps, but {reason} needs one of "
             f"{', '.join(SIGMA_SOLVERS)}",
             code="E1070",
         )

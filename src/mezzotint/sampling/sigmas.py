@@ -1,4 +1,4 @@
-"""Which noise levels are visited, as σ, noise over signal: falling, with 0 at the end."""
+"""The noise levels of sampling, as σ (noise over signal): falling, with 0 at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EDM_RANGE = (0.002, 80.0)
 
 
 def resolve_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> Spacing:
-    """What `auto` is: leading, or trailing (Lin et al. 2023, arXiv:2305.08891) if the schedule ends in pure noise,
+    """Resolves `auto`: leading, or trailing (Lin et al. 2023, arXiv:2305.08891) if the schedule ends in pure noise,
     unless the network predicts epsilon, from which nothing of the image can be computed there."""
     if spacing != "auto":
         return spacing
@@ -24,8 +24,8 @@ def resolve_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> Sp
 
 
 def compute_sigmas(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
-    """(steps + 1,) float32 on the CPU, by `sample.sigmas` and `sample.timestep_spacing`. Raises RecipeError E1070
-    for bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
+    """(steps + 1,) float32 on the CPU, by `sample.sigmas` and `sample.timestep_spacing`. Raises RecipeError E1070 for
+    an empty range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()
     if settings.sigmas == "schedule":
         return _of_schedule(resolve_spacing(settings.timestep_spacing, schedule, prediction), table, steps)
@@ -41,7 +41,7 @@ def compute_sigmas(settings: SampleSettings, schedule: Schedule, prediction: str
 
 
 def timesteps(spacing: Spacing, count: int, steps: int) -> list[int]:
-    """Falling indices into a table of `count` levels. spacing: "leading" (offset 1, as Stable Diffusion's own
+    """Falling indices into a table of `count` levels. spacing: "leading" (offset 1, as in Stable Diffusion's
     pipelines), "trailing" or "linspace"."""
     match spacing:
         case "leading":
@@ -65,13 +65,13 @@ def first_of_share(sigmas: Tensor, share: float) -> int:
 def _of_schedule(spacing: Spacing, table: Tensor, steps: int) -> Tensor:
     if steps > len(table):
         raise RecipeError(
-            f"sample.steps is {steps} and the model's schedule has {len(table)} levels; write at most that many",
+            f"sample.steps is {steps}, but the model's schedule has {len(table)} levels; write at most that many",
             code="E1070",
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.timestep_spacing is library, which uses diffusers' classes unchanged, and another setting needs "
-            "noise levels of its own; take another sample.timestep_spacing",
+            "sample.timestep_spacing is library, which uses diffusers' classes unchanged, but another setting needs "
+            "custom noise levels; use another sample.timestep_spacing",
             code="E1070",
         )
     if spacing == "stability":

@@ -23,7 +23,7 @@ OnStep = Callable[[int, int, Tensor], None]
 
 
 class Solver(Protocol):
-    """Takes one batch from noise to latents. A solver keeps state, so each batch has a solver of its own."""
+    """Takes one batch from noise to latents. A solver keeps state, so each batch needs a new one."""
 
     evaluates_at: Literal["timestep", "sigma"]
     """Where `step` evaluates the network: at a timestep, for its output there, or at a σ, for the clean latents x_0."""

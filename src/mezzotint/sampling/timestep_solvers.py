@@ -1,9 +1,8 @@
 """Diffusers' schedulers as solvers over the timesteps of a discrete noise schedule, configured with its exact betas.
 
-With `sample.timestep_spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1
-and 1, PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan
-samples this way. The noise schedule is the model's even then: the default of Heun and DPM2 is one that no such model
-was trained on.
+With `sample.timestep_spacing=library` the classes keep their defaults: DDIM and DDPM clip the predicted x_0 at −1 and
+1, PNDM starts with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan
+samples this way. The noise schedule is still the model's: no such model was trained with the default of Heun and DPM2.
 
 Import this module where it is needed: diffusers takes seconds.
 """
@@ -131,9 +130,9 @@ def _x_0(scheduler: Any, output: Tensor, x_t: Tensor, alpha_bar: float) -> Tenso
 @dataclass(frozen=True, slots=True)
 class Scheduler:
     """How a solver uses a class of diffusers. config: besides the noise schedule and the spacing. library: the same
-    with `sample.timestep_spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it
-    takes models that predict x_0. from_zero_snr: whether it can begin at zero SNR, where the others divide by the
-    signal. has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
+    with `sample.timestep_spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it takes
+    models that predict x_0. from_zero_snr: whether it can start at zero SNR, where the others divide by the signal.
+    has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
 
     kind: Any
     config: dict[str, Any] = field(default_factory=dict)
@@ -145,7 +144,7 @@ class Scheduler:
 
 
 _SDE = {"algorithm_type": "sde-dpmsolver++"}
-_LOWER_ORDER = {"lower_order_final": True}  # as the class sets by itself, with a warning
+_LOWER_ORDER = {"lower_order_final": True}  # the class sets it too, with a warning
 SCHEDULERS: dict[SolverName, Scheduler] = {
     "ddim": Scheduler(DDIMScheduler, {"clip_sample": False, "set_alpha_to_one": False}, from_zero_snr=True),
     "ddpm": Scheduler(Ddpm, {"clip_sample": False}, from_zero_snr=True),
@@ -174,10 +173,10 @@ def open_solver(
     spacing: Spacing = "auto",
 ) -> SchedulerSolver:
     """A solver over timesteps. prediction: of the network, "epsilon", "v" or "x0". steps: heun and dpm2 evaluate the
-    network nearly twice as often, pndm once more. spacing: `sample.timestep_spacing`, but "stability". Raises
-    RecipeError E1070 for a solver that cannot sample from such a model."""
+    network nearly twice as often, pndm once more. spacing: `sample.timestep_spacing`, except "stability". Raises
+    RecipeError E1070 for a solver that cannot sample from the model."""
     entry, spacing = SCHEDULERS[name], resolve_spacing(spacing, schedule, prediction)
-    _refuse_impossible(name, schedule, prediction, spacing, steps)
+    _check_supported(name, schedule, prediction, spacing, steps)
     config: dict[str, Any] = {
         "num_train_timesteps": schedule.num_timesteps,
         "trained_betas": schedule.betas().tolist(),
@@ -194,26 +193,26 @@ def open_solver(
     return SchedulerSolver(scheduler)
 
 
-def _refuse_impossible(name: SolverName, schedule: Schedule, prediction: str, spacing: Spacing, steps: int) -> None:
+def _check_supported(name: SolverName, schedule: Schedule, prediction: str, spacing: Spacing, steps: int) -> None:
     entry = SCHEDULERS[name]
     if prediction == "x0" and not entry.predicts_x0:
         raise RecipeError(
-            f"sample.solver: {name} needs a model that predicts epsilon or v, and this one predicts the image "
-            "itself; take sample.solver=ddim",
+            f"sample.solver: {name} needs a model that predicts epsilon or v, but this one predicts the image; "
+            "set sample.solver=ddim",
             code="E1070",
         )
-    # leading timesteps stop short of the last one; the others begin there
-    begins_at_last = spacing != "leading" or not entry.is_spaced
-    if schedule.zero_terminal and begins_at_last and not entry.from_zero_snr:
+    # leading timesteps do not include the last one; the others start there
+    starts_at_last = spacing != "leading" or not entry.is_spaced
+    if schedule.zero_terminal and starts_at_last and not entry.from_zero_snr:
         usable = ", ".join(other for other, its in SCHEDULERS.items() if its.from_zero_snr)
         raise RecipeError(
-            f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
-            f"take one of {usable}, or sample.timestep_spacing=leading",
+            f"sample.solver: {name} cannot start at the last timestep of this model, which is pure noise; "
+            f"use one of {usable}, or sample.timestep_spacing=leading",
             code="E1070",
         )
     if spacing == "library" and name == "pndm" and steps < _RUNGE_KUTTA_STEPS:
         raise RecipeError(
-            f"sample.steps is {steps}, and diffusers' default pndm begins with {_RUNGE_KUTTA_STEPS} Runge-Kutta steps; "
+            f"sample.steps is {steps}, but diffusers' default pndm starts with {_RUNGE_KUTTA_STEPS} Runge-Kutta steps; "
             f"set sample.steps={_RUNGE_KUTTA_STEPS} or more, or another sample.timestep_spacing",
             code="E1070",
         )

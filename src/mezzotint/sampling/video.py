@@ -1,6 +1,6 @@
-"""A drawn clip as a file: an MP4 that says how it was drawn, by PyAV (extra `video`).
+"""A generated clip as a file: an MP4 that records how it was generated, written with PyAV (extra `video`).
 
-The file's `comment` holds the texts that a picture's PNG chunks hold, as JSON: `ffprobe clip.mp4` shows it.
+The file's `comment` contains the texts of an image's PNG chunks, as JSON: `ffprobe clip.mp4` shows it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _ENCODERS: Mapping[Codec, tuple[str, ...]] = {
 
 
 def encoder(usual: Codec, available: Collection[str] | None = None) -> tuple[str, str]:
-    """The encoder of this PyAV for a codec, and a sentence for the reader when it had to be another codec's, else "".
+    """PyAV's encoder for a codec, and a note for the user if another codec has to be used, else "".
 
-    available: names of encoders; None asks PyAV. Raises RecipeError E1467 when there is none at all.
+    available: names of encoders; None asks PyAV. Raises RecipeError E1467 if there is none.
     """
-    there = codecs_available if available is None else available
+    names = codecs_available if available is None else available
     for codec in (usual, *(other for other in _ENCODERS if other != usual)):
-        name = next((name for name in _ENCODERS[codec] if name in there), None)
+        name = next((name for name in _ENCODERS[codec] if name in names), None)
         if name is not None:
-            note = f"this PyAV has no encoder for {usual}: clips are written as {codec} (sample.clip.codec={codec})"
+            note = f"this PyAV has no encoder for {usual}; writing clips as {codec} (sample.clip.codec={codec})"
             return name, "" if codec == usual else note
     raise RecipeError(
-        "this PyAV can write neither h264 nor mpeg4; install another build of it: `pip install av`", code="E1467"
+        "this PyAV can write neither h264 nor mpeg4; install another build: `pip install av`", code="E1467"
     )
 
 
 def mp4(
     frames: NDArray[np.uint8], texts: Mapping[str, str], *, rate: float, codec: Codec = "h264", quality: int = 10
 ) -> bytes:
-    """The file. frames: (F, H, W, 3) uint8, H and W even. texts: texts by name. rate: frames a second. quality: 1 …
-    31, see `sample.clip.quality`. Raises RecipeError E1467."""
+    """The bytes of the MP4. frames: (F, H, W, 3) uint8, H and W even. texts: by name. rate: frames per second. quality:
+    1 … 31, see `sample.clip.quality`. Raises RecipeError E1467."""
     name = encoder(codec)[0]
     exact = Fraction(rate).limit_denominator(1001)
     file = io.BytesIO()
@@ -54,7 +54,7 @@ def mp4(
         container.metadata["comment"] = json.dumps(dict(texts), ensure_ascii=False)
         stream = container.add_stream(name, rate=exact, options=_options(name, quality))
         stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"  # what every player knows
+        stream.pix_fmt = "yuv420p"  # supported by every player
         stream.codec_context.thread_count = 1
         for picture in frames:
             container.mux(stream.encode(VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))

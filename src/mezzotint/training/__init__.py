@@ -1,4 +1,4 @@
-"""The loop, what it remembers, and what watches it.
+"""The training loop, its state, and callbacks.
 
 From outside: every file.
 """

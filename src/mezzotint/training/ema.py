@@ -1,6 +1,6 @@
-"""The exponential moving average of the weights (EMA), and how much of it stays at each of its updates.
+"""The exponential moving average of the weights (EMA) and its decay rules.
 
-Its rules are functions of a counter that lives on the device, so that the host waits for nothing.
+The rules are functions of a counter on the device, so the host never waits for it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ SATURATION_UPDATES = 2000.0
 
 
 def decay_for(strength: float, *, interval: int, steps: int) -> float:
-    """The decay that leaves `strength` of the start in the average when a run ends (EveryDream2's strength target).
+    """The decay with which a share `strength` of the initial weights is left in the average at the end of a run
+    (EveryDream2's strength target).
 
-    strength: in (0, 1). interval: steps from one update to the next. steps: of the run. Returns strength^(1/U) for U =
-    steps / interval updates, not rounded; 0 when that is too small for a float.
+    strength: in (0, 1). interval: steps between updates. steps: length of the run. Returns strength^(1/U) for U =
+    steps / interval updates, not rounded; 0 if that is too small for a float.
     """
     return float(strength ** (interval / steps))
 
 
 def decay_at(rule: str, decay: float, updates: Tensor) -> Tensor:
-    """How much of the average stays at its next update: ema ← d · ema + (1 − d) · weights.
+    """The decay d of the next update: ema ← d · ema + (1 − d) · weights.
 
-    rule: of `EmaSettings.rule`. decay: the highest d, in (0, 1). updates: u, the number of updates made before this
-    one; 0-dim float32 or float64, on any device. Returns d, 0-dim, of the same dtype and device. Raises ValueError for
+    rule: of `EmaSettings.rule`. decay: the highest d, in (0, 1). updates: u, the number of updates before this one;
+    0-dim float32 or float64, on any device. Returns d, 0-dim, of the same dtype and device. Raises ValueError for
     another rule.
 
     constant: d = decay.
@@ -49,17 +50,17 @@ def decay_at(rule: str, decay: float, updates: Tensor) -> Tensor:
             # expm1: 1 − exp(−x) loses half its digits for the first updates
             return -decay * torch.expm1(-(updates + 1) / SATURATION_UPDATES)
         case _:
-            raise ValueError(f"no rule of optim.ema is called {rule!r}")
+            raise ValueError(f"unknown rule of optim.ema: {rule!r}")
 
 
 class Ema:
-    """The exponential moving average of the masters, in float32, beside them or on the CPU.
+    """The exponential moving average of the masters, in float32, on the same device or on the CPU.
 
-    Beside them it is a few operations of the step. On the CPU with masters elsewhere the weights are copied to pinned
-    memory behind the step, on a stream of their own, and a thread takes them up while the next steps run. The host
-    waits where an update is due before the last one is through; the device waits where weights are to move before they
-    have been copied (`hold`), and not in the passes before that. apart: takes that second way whatever the devices
-    (tests).
+    On the same device it is a few operations of the step. On the CPU with masters on a GPU, the weights are copied to
+    pinned memory after the step, on a separate stream, and a thread updates the average while the next steps run. The
+    host waits if an update is due before the previous one is finished; the device waits if weights are about to change
+    before they have been copied (`hold`), but not in the forward and backward passes before that. apart: uses the
+    second way on any device (tests).
     """
 
     def __init__(
@@ -79,28 +80,28 @@ class Ema:
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._takes_no_copies = all(master.dtype == torch.float32 for master in masters.values())
+        self._needs_no_casts = all(master.dtype == torch.float32 for master in masters.values())
         self._chunks = chunked(list(self._weights), self._bytes_of)
-        there = next(iter(masters.values())).device
-        self._behind = AsyncEma(masters) if (there != self.device if apart is None else apart) else None
+        of_masters = next(iter(masters.values())).device
+        self._async = AsyncEma(masters) if (of_masters != self.device if apart is None else apart) else None
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The averaged weights by name, with every update so far in them."""
-        if self._behind is not None:
-            self._behind.settle()
+        """The averaged weights by name, including every update so far."""
+        if self._async is not None:
+            self._async.settle()
         return self._weights
 
     @property
     def updates(self) -> Tensor:
-        """() float64, the updates made so far."""
-        if self._behind is not None:
-            self._behind.settle()
+        """() float64, the number of updates so far."""
+        if self._async is not None:
+            self._async.settle()
         return self._updates
 
     def working_bytes(self) -> int:
-        """Bytes that an update takes at most on the masters' device beside what lies there."""
-        if self._behind is not None or self._takes_no_copies:
+        """Peak of additional bytes that an update needs on the masters' device."""
+        if self._async is not None or self._needs_no_casts:
             return 0
         return max(self._bytes_of(names) for names in self._chunks)
 
@@ -108,35 +109,34 @@ class Ema:
         return 4 * sum(self._weights[name].numel() for name in names)
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
-        """Takes other weights in the place of the masters' before the first update, by the masters' names."""
+        """Starts the average from other weights than the masters, before the first update. weights: by their names."""
         with torch.no_grad():
             for name, mine in self.weights.items():
                 mine.copy_(weights[name])
 
     def hold(self) -> None:
-        """Called before weights move: what is copied of them stays what it was. Queued on the device."""
-        if self._behind is not None:
-            self._behind.copies.hold()
+        """Called before weights change: copies in progress finish first. Queued on the device."""
+        if self._async is not None:
+            self._async.copies.hold()
 
     def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
-        """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
-        the host."""
-        if self._behind is None:
+        """Updates the average by the rule's decay; no change if found_inf is 1. Does not synchronize with the host."""
+        if self._async is None:
             self._move(list(masters.values()), found_inf)
         else:
-            self._behind.take(masters, found_inf, self._move)
+            self._async.take(masters, found_inf, self._move)
 
     def _move(self, masters: list[Tensor], found_inf: Tensor) -> None:
-        with torch.no_grad():  # a thread has its own mode
-            moved = 1.0 - found_inf
-            weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * moved).to(torch.float32)
-            theirs = dict(zip(self._weights, masters, strict=True))
-            for names in [list(theirs)] if self._takes_no_copies else self._chunks:
-                here, there = [self._weights[name] for name in names], [theirs[name] for name in names]
-                there = there if self._takes_no_copies else cast(there, torch.float32)
-                torch._foreach_lerp_(here, there, [weight] * len(here))
-                del there
-            self._updates.add_(moved)
+        with torch.no_grad():  # the grad mode is per thread
+            is_applied = 1.0 - found_inf
+            weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * is_applied).to(torch.float32)
+            master_of = dict(zip(self._weights, masters, strict=True))
+            for names in [list(master_of)] if self._needs_no_casts else self._chunks:
+                averages, current = [self._weights[name] for name in names], [master_of[name] for name in names]
+                current = current if self._needs_no_casts else cast(current, torch.float32)
+                torch._foreach_lerp_(averages, current, [weight] * len(averages))
+                del current
+            self._updates.add_(is_applied)
 
     def tensors(self) -> dict[str, Tensor]:
         """`ema/…` by name, and the count of updates."""
@@ -144,7 +144,7 @@ class Ema:
 
 
 class HostCopies:
-    """Copies of a device's tensors in the host's memory, made again and again on a stream of their own."""
+    """Copies of a device's tensors in host memory, refreshed repeatedly on a separate stream."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._device = tensors[0].device
@@ -154,7 +154,7 @@ class HostCopies:
         self._arrived = torch.cuda.Event() if self._is_cuda else None
 
     def take(self, tensors: Sequence[Tensor]) -> None:
-        """Copies the tensors as they are at this place of the device's queue; what is queued later does not wait."""
+        """Copies the tensors as they are at this point of the device's queue; later work does not wait."""
         if self._stream is None or self._arrived is None:
             for copy, tensor in zip(self.tensors, tensors, strict=True):
                 copy.copy_(tensor)
@@ -163,22 +163,22 @@ class HostCopies:
         with torch.cuda.stream(self._stream):
             for copy, tensor in zip(self.tensors, tensors, strict=True):
                 copy.copy_(tensor, non_blocking=True)
-                tensor.record_stream(self._stream)  # its memory is not given away before it has been read
+                tensor.record_stream(self._stream)  # its memory is not reused before it has been read
             self._arrived.record(self._stream)
 
     def hold(self) -> None:
-        """What is queued on the device from here on comes behind the copies."""
+        """Work queued on the device from now on runs after the copies."""
         if self._arrived is not None:
             torch.cuda.current_stream(self._device).wait_event(self._arrived)
 
     def wait(self) -> None:
-        """Until they are there."""
+        """Blocks until the copies are complete."""
         if self._arrived is not None:
             self._arrived.synchronize()
 
 
 class AsyncEma:
-    """Copies of the masters on the host, and the one thread that works on them."""
+    """Copies of the masters on the host, and the single thread that works on them."""
 
     def __init__(self, masters: Mapping[str, Tensor]) -> None:
         first = next(iter(masters.values()))
@@ -189,14 +189,14 @@ class AsyncEma:
     def take(
         self, masters: Mapping[str, Tensor], found_inf: Tensor, move: Callable[[list[Tensor], Tensor], None]
     ) -> None:
-        """Copies the masters as they are at this place of the device's queue and lets the thread `move` by them."""
+        """Copies the masters as they are at this point of the device's queue; the thread calls `move` with them."""
         self.settle()  # the copies are still being read
         with torch.no_grad():
             self.copies.take([*masters.values(), found_inf])
         self._work = self._thread.submit(self._when_copied, move)
 
     def settle(self) -> None:
-        """Waits for the update under way, and raises what it raised."""
+        """Waits for the update in progress, and raises its error if it failed."""
         if self._work is not None:
             work, self._work = self._work, None
             work.result()

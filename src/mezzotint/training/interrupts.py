@@ -1,8 +1,8 @@
-"""Signals: a handler only sets a flag; the loop looks at it between two steps, and all processes agree before they act.
+"""Signals: a handler only sets a flag; the loop reads it between two steps, and all processes agree before they act.
 
-SIGTERM and SIGINT save at the step's end and stop; SIGUSR1 saves and continues; SIGHUP (a closed terminal) changes
-nothing. A second SIGINT within five seconds leaves at once: what was being written is swept at the next start.
-Handlers can only be set in a process's main thread; in other threads signals keep theirs.
+SIGTERM and SIGINT save after the current step and stop; SIGUSR1 saves and continues; SIGHUP (a closed terminal) is
+ignored. A second SIGINT within five seconds exits at once; the next start removes partially written files. Handlers can
+only be set in a process's main thread; in other threads the existing handlers stay.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Interrupts:
-    """Handles the process's signals within a `with`, in the main thread only; the handlers before are restored. Until
-    `running` is set a stop raises Stopped where it meets the program: nothing is half-written then that the next start
-    would not sweep. owns_process: whether a second SIGINT ends the process; otherwise, as in a notebook, it raises
+    """Context manager that handles the process's signals, in the main thread only, and restores the previous handlers.
+    Until `running` is set a stop raises Stopped at any point of the program: the next start removes partially written
+    files. owns_process: whether a second SIGINT ends the process; otherwise, as in a notebook, it raises
     KeyboardInterrupt."""
 
     def __init__(self, *, owns_process: bool = True) -> None:
@@ -35,13 +35,13 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def requests(self) -> PeerSignals:
-        """SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on, and what `ask` was called with."""
+        """SAVE once for each SIGUSR1, STOP after the first SIGTERM or SIGINT, and everything passed to `ask`."""
         signals = self._once | (PeerSignals.STOP if self.stop_signal else NONE)
         self._once = NONE
         return signals
 
     def ask(self, what: PeerSignals) -> None:
-        """Asks for SAVE or PREVIEW once, or for STOP as SIGTERM does."""
+        """Requests SAVE or PREVIEW once, or STOP as SIGTERM does."""
         if what == PeerSignals.STOP:
             self.stop_signal = self.stop_signal or signal.SIGTERM
         else:
@@ -55,7 +55,7 @@ class Interrupts:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            # None: the handler before was not set from Python, and cannot be set again
+            # None: the previous handler was not set from Python and cannot be restored
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

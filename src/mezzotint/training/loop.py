@@ -1,4 +1,4 @@
-"""The training loop. `TrainStep` takes a step, `Recovery` what goes wrong in it, callbacks look between two steps."""
+"""The training loop. `TrainStep` runs a step, `Recovery` handles its failures, callbacks run between steps."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from mezzotint.training.trainable import UpdateCheck
 
 @dataclass(slots=True)
 class Trainer:
-    """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed, rate_factor,
-    pad_to: see `TrainStep`. max_nonfinite_steps: non-finite steps in a row that it survives. update_check: sees once
-    that every part moves."""
+    """One run. batches: those of each step. host: saves, exports and reports. seed, rate_factor, pad_to: see
+    `TrainStep`. max_nonfinite_steps: number of consecutive non-finite steps that the run tolerates. update_check:
+    checks once that every part is updated."""
 
     model: TrainableModel
     batches: Iterable[StepBatches]
@@ -45,9 +45,9 @@ class Trainer:
     clock: Callable[[], float] = time.monotonic
     pad_to: InitVar[int | None] = None
     owes_export: bool = False
-    """Whether an export was due with the newest checkpoint and is not written yet: the checkpoint knows it."""
+    """Whether an export was due with the newest checkpoint and is not written yet; saved in the checkpoint."""
     stopped: bool = False
-    """Whether a signal ended the run. One that a callback ended early has come to its end."""
+    """Whether a signal ended the run. A run that a callback ended early counts as complete."""
     train_step: TrainStep = field(init=False)
     peers: Peers = field(init=False)
     recovery: Recovery = field(init=False)
@@ -75,18 +75,18 @@ class Trainer:
         self.saver = CheckpointSaver(self.runtime, self.host)
 
     def run(self) -> None:
-        """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
+        """Trains from the current progress to the last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
         with self.running():
             for step in self.batches:
-                self.take(step)
+                self.run_step(step)
                 if self.is_over:
                     break
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Surrounds the steps of a run: callbacks that are due before the first, and the end of the last save. What is
-        raised within leaves no half-written save."""
+        """Context manager around the steps of a run: calls callbacks that are due before the first step, and completes
+        the last save. An exception within leaves no partial save."""
         try:
             self._begin()
             yield
@@ -95,25 +95,25 @@ class Trainer:
             self.host.give_up_save()
             raise
 
-    def take(self, step: StepBatches) -> None:
-        """One step, and everything that is due after it."""
+    def run_step(self, step: StepBatches) -> None:
+        """Runs one step, and everything that is due after it."""
         if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
             self.host.epoch_begins(self, step.epoch)
-        report = self.recovery.run_step_or_retry(step)
-        self._advance(step, report)
+        future = self.recovery.run_step_or_retry(step)
+        self._advance(step, future)
         signals = self.peers.exchange(step.broken)
         self._act_between_steps(signals, step.broken)
 
-    def take_and_report(self, step: StepBatches) -> StepReport:
-        """`take`, which waits for the step's numbers."""
-        self.take(step)
+    def run_step_and_report(self, step: StepBatches) -> StepReport:
+        """Like `run_step`, but waits for the step's report and returns it."""
+        self.run_step(step)
         if self._unread is not None:
             self._read_newest()
         assert self._last_report is not None
         return self._last_report
 
     def save_now(self) -> None:
-        """Writes a checkpoint of the step just taken, where there is none, and waits for it."""
+        """Writes a checkpoint of the last step, if it has none yet, and waits for it."""
         if self._unread is not None:
             self._read_newest()
         if self.saver.saved_step != self.progress.step:
@@ -139,7 +139,7 @@ class Trainer:
             self._step_start = self.clock()
 
     def _advance(self, step: StepBatches, future: StepReportFuture) -> None:
-        """Progress moves on, and the report of the step before, which has arrived by now, is read."""
+        """Advances progress, and reads the report of the previous step, which has arrived by now."""
         seconds = self.clock() - self._step_start
         self._step_start += seconds
         future.report = replace(future.report, seconds=seconds)
@@ -149,7 +149,7 @@ class Trainer:
         self._unread = future
 
     def _act_between_steps(self, signals: PeerSignals, corrupt: Sequence[str]) -> None:
-        """What was signalled and the callbacks that are due: what any process asks for, all do."""
+        """Acts on signals and calls due callbacks: every process does what any of them requests."""
         if signals & (PeerSignals.FOLDER_LOST | PeerSignals.CORRUPT_SAMPLES):
             self.recovery.act_on(signals, corrupt)
         if PeerSignals.SAVING not in signals:
@@ -160,7 +160,7 @@ class Trainer:
         report, action = self._read_newest(), Action.NOTHING
         for callback in due:
             action |= self._call(callback, report)
-        if due:  # a callback may look in the first process only, and for long
+        if due:  # a callback may run in the first process only, and for long
             self.runtime.barrier()
             action = Action(self.runtime.agree(action.value))
         self.stopped = self.stopped or PeerSignals.STOP in signals
@@ -168,7 +168,7 @@ class Trainer:
         action |= Action.STOP if self.stopped else Action.NOTHING
         self._save_and_export(action)
         self._is_over = Action.STOP in action
-        self._step_start = self.clock()  # time of saving and showing is not the steps'
+        self._step_start = self.clock()  # saving and previews do not count as step time
 
     def _due_callbacks(self, signals: PeerSignals) -> list[Callback]:
         due = []
@@ -182,7 +182,7 @@ class Trainer:
         return due
 
     def _poll(self, corrupt: Sequence[str]) -> PeerSignals:
-        """What this process has to tell the others. corrupt: keys of the step's corrupt samples here."""
+        """The signals that this process sends. corrupt: keys of the step's corrupt samples in this process."""
         signals = self.host.requests()
         if self.runtime.is_first:
             for number, (callback, start) in enumerate(zip(self.callbacks, self._timer_starts, strict=True)):
@@ -201,7 +201,7 @@ class Trainer:
     # --- reports ---
 
     def _read_newest(self) -> StepReport:
-        """Reads the report of the step just taken, so that what is saved or shown now knows it."""
+        """Reads the report of the last step, which saves and callbacks need now."""
         assert self._unread is not None
         report, self._unread = self._read(self._unread), None
         return report
@@ -255,11 +255,11 @@ class Trainer:
             self.runtime.barrier()
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor that a checkpoint keeps, by flat name."""
+        """Every tensor to save in a checkpoint, by flat name."""
         return self.model.tensors()
 
     def state(self) -> dict[str, Any]:
-        """Everything else that a checkpoint keeps, as JSON."""
+        """Everything else to save in a checkpoint, as JSON."""
         micro_batch = self.train_step.micro_batch
         return (
             {
@@ -271,7 +271,7 @@ class Trainer:
         )
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Takes back a checkpoint's tensors and state."""
+        """Restores a checkpoint's tensors and state."""
         self.model.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())

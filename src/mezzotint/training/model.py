@@ -1,4 +1,4 @@
-"""What a trainer trains: a family made ready, with all that moves its weights."""
+"""The trainable model: a prepared family with objective, precision and optimizer update."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from mezzotint.weights.model_files import ModelFiles, Prediction
 
 @dataclass(frozen=True, slots=True)
 class TrainableModel:
-    """A family on its device. files: those it was loaded from. trained: parameters by `part/parameter`. optim: the
-    recipe's, with what depends on the run's length worked out."""
+    """A family on its device. files: those it was loaded from. trained: parameters by `part/parameter`. optim: settings
+    of the recipe, with values that depend on the run's length resolved."""
 
     family: ModelFamily
     files: ModelFiles
@@ -42,25 +42,25 @@ class TrainableModel:
     adapter: TrainedAdapter | None = None
     loss_mask: LossMask = field(default_factory=LossMask)
     records_graphs: bool = False
-    """Whether compiled blocks are CUDA graphs, whose results are written over in the next step."""
+    """Whether compiled blocks are CUDA graphs, whose results are overwritten in the next step."""
 
     @property
     def trains_text(self) -> bool:
-        """Whether a text encoder or a new word of one is trained."""
+        """Whether a text encoder or a learned token is trained."""
         return any(group.part in (*self.family.text_parts, PART) for group in self.update.groups)
 
     def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> AbstractContextManager[None]:
-        """Surrounds forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
+        """Context for forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
         return self.adapter.drawing(seed, step, positions, device) if self.adapter else nullcontext()
 
     def loss(self, batch: Batch, seed: int, step: int, device: torch.device) -> tuple[Loss, Tensor]:
-        """The loss of a micro-batch at the draws of a step, and the timesteps that it was noised to, (B,)."""
+        """The loss of a micro-batch with the random draws of a step, and the timesteps of its noise, (B,)."""
         x_0 = latents_of(self.family, batch, device, self.objective.settings.posterior)
         drawn = StepDraws.at(seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
         with attending(self.attention, device), self.precision.autocast(device):
-            # a text encoder that is trained runs under autocast, too
+            # a trained text encoder runs under autocast, too
             text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
             text = replace(text, states=self.objective.perturbed(text.states, drawn))
             condition = replace(self.family.condition(text, batch), stills=of_stills)
@@ -72,8 +72,7 @@ class TrainableModel:
         return self.objective.loss(predicted, noised, weight, counting), self.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
-        """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
-        trained."""
+        """The captions' embeddings from the cache or a frozen encoder, in its type; None if the encoder is trained."""
         if batch.text is not None:
             return batch.text
         if self.trains_text:
@@ -82,12 +81,12 @@ class TrainableModel:
             return self.family.encode_text(batch.captions)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor that a checkpoint keeps, by flat name."""
-        own = self.adapter.tensors() if self.adapter else {}
-        return self.update.tensors() | self.scale.tensors() | own
+        """Every tensor to save in a checkpoint, by flat name."""
+        of_adapter = self.adapter.tensors() if self.adapter else {}
+        return self.update.tensors() | self.scale.tensors() | of_adapter
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes back a checkpoint's tensors."""
+        """Restores a checkpoint's tensors."""
         self.update.load(tensors)
         self.scale.load(tensors)
         if self.adapter is not None:

@@ -1,7 +1,7 @@
-"""What the processes of a run tell each other: signals that travel with the gradients of a step.
+"""Signals between the processes of a run, sent with the gradients of a step.
 
-A process adds its signals to the sums that the runtime exchanges anyway, so that agreeing costs no exchange of its own.
-Every process reads the same signals after the same step and acts on them together.
+A process appends its signals to the sums that the runtime reduces anyway, so they need no communication of their own.
+Every process reads the same signals after the same step, and all act on them together.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mezzotint.runtimes.base import Runtime
 
 
 class PeerSignals(IntFlag):
-    """What one process tells the others. A callback that is due every few minutes has a bit of its own, `timer(n)`."""
+    """Signals of one process to the others. Each callback with an interval in minutes has its own bit, `timer(n)`."""
 
     SAVE = 1
     STOP = 2
     SAVING = 4
-    """This process still writes its part of a checkpoint."""
+    """This process is still writing its part of a checkpoint."""
     OUT_OF_MEMORY = 8
-    """Memory ran out in this step, which all processes repeat."""
+    """Memory ran out in this step; all processes repeat it."""
     PREVIEW = 16
     CORRUPT_SAMPLES = 32
     FOLDER_LOST = 64
@@ -41,10 +41,10 @@ _OF_ONE_ATTEMPT = PeerSignals.SAVING | PeerSignals.CORRUPT_SAMPLES | PeerSignals
 
 
 class FlagFuture:
-    """Signals summed over all processes, on their way to the host. They set out as soon as the gradients are summed, so
-    that reading them waits for that exchange and not for the update behind it.
+    """Signals summed over all processes, being copied to the host. The copy is queued as soon as the gradients are
+    reduced, so reading it waits for the reduction and not for the update after it.
 
-    counts: (n,) float32 on the device; number i is above 0 where any process has raised bit i."""
+    counts: (n,) float32 on the device; number i is above 0 if any process has set bit i."""
 
     def __init__(self, counts: Tensor) -> None:
         self._counts, self._arrived = counts, None
@@ -61,15 +61,15 @@ class FlagFuture:
 
 
 def as_counts(signals: int, num_bits: int, device: torch.device) -> Tensor:
-    """Signals as numbers that can be summed, (num_bits,) float32."""
+    """Signals as numbers to be summed, (num_bits,) float32."""
     bits = torch.tensor([float(signals >> bit & 1) for bit in range(num_bits)])
     return bits.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else bits
 
 
 @dataclass(slots=True)
 class Peers:
-    """The exchange of signals. poll: what this process has to tell now, given the keys of the step's corrupt samples.
-    num_timers: callbacks, each of which may have a timer."""
+    """The exchange of signals. poll: returns this process's current signals, given the keys of the step's corrupt
+    samples. num_timers: number of callbacks, each of which may have a timer."""
 
     runtime: Runtime
     poll: Callable[[Sequence[str]], PeerSignals]
@@ -78,8 +78,8 @@ class Peers:
     _future: FlagFuture | None = None
 
     def attach(self, sums: Tensor, corrupt: Sequence[str], extra: PeerSignals = NONE) -> None:
-        """Gives the sums of a step, (n,) float32, and this process's signals to the exchange of its gradients. Called
-        once a step, in its last micro-batch."""
+        """Attaches the sums of a step, (n,) float32, and this process's signals to the reduction of its gradients.
+        Called once per step, in its last micro-batch."""
         self._local |= extra
         if self.runtime.world_size > 1:
             self._local |= self.poll(corrupt)
@@ -87,7 +87,7 @@ class Peers:
         self.runtime.attach_to_allreduce(sums)
 
     def take_sums(self) -> Tensor:
-        """The sums of the step over all processes, (n,). The signals that came with them set out for the host."""
+        """The sums of the step over all processes, (n,). Starts copying the signals to the host."""
         summed = self.runtime.allreduced()
         if self.runtime.world_size == 1:
             return summed
@@ -100,14 +100,14 @@ class Peers:
         return PeerSignals.OUT_OF_MEMORY in self._received
 
     def exchange(self, corrupt: Sequence[str]) -> PeerSignals:
-        """What any process told with this step. corrupt: keys of the step's corrupt samples here."""
+        """The signals of all processes for this step. corrupt: keys of the step's corrupt samples in this process."""
         if self.runtime.world_size == 1:
             self._local |= self.poll(corrupt)
         signals, self._local, self._future = self._received, NONE, None
         return signals
 
     def repeat(self) -> None:
-        """The step is repeated: what was asked for is asked for again."""
+        """Called when the step is repeated: keeps the requests for the next attempt."""
         self._local, self._future = self._received & ~_OF_ONE_ATTEMPT, None
 
     @property

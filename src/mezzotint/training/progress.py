@@ -1,4 +1,4 @@
-"""How far a run has come: all that the loop remembers besides tensors."""
+"""Progress of a run: all state of the loop besides tensors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _IDENTITY = {"data": str, "parts": dict, "world_size": int, "device": str, "torc
 
 
 def damage_of(values: Any) -> str | None:
-    """Why what `state.json` says cannot be gone on from, whole as the file may be; None where every value is of its
-    kind."""
+    """Why a run cannot resume from the values of `state.json`, although the file is intact; None if every value has its
+    type."""
     if not isinstance(values, dict):
-        return "state.json is no table"
+        return "state.json is not a JSON object"
     recipe, progress, identity = (_table(values, name) for name in ("recipe", "progress", "identity"))
     checks: _Checks = [(name, values, dict) for name in ("progress", "recipe", "identity", "callbacks")]
     checks += [("run", recipe, dict), ("seed", _table(recipe, "run"), int), ("step", progress, int)]
@@ -26,15 +26,16 @@ def damage_of(values: Any) -> str | None:
     optional: _Checks = [("owed", values, list), ("micro_batch", values, int), ("resolved", values, dict)]
     checks += [(name, table, kind) for name, table, kind in optional if name in table]
     for name, table, kind in checks:
-        if not _is(table.get(name), kind):
-            return f"state.json is whole and wrong: {name} is not there or of another kind"
+        if not _has_type(table.get(name), kind):
+            return f"state.json is intact but invalid: {name} is missing or has the wrong type"
         if table is progress and kind is int and table[name] < 0:
-            return f"state.json is whole and wrong: {name} is {table[name]}"
+            return f"state.json is intact but invalid: {name} is {table[name]}"
     states, rates = values["callbacks"].values(), _table(progress, "rate_peak").values()
-    if not all(_is(one, int) for one in progress.get("bad_steps", [])) or not all(_is(one, float) for one in rates):
-        return "state.json is whole and wrong: bad_steps or rate_peak has something else than numbers"
-    if not all(isinstance(one, dict) for one in states):
-        return "state.json is whole and wrong: a callback's state is no table"
+    steps = progress.get("bad_steps", [])
+    if not all(_has_type(step, int) for step in steps) or not all(_has_type(rate, float) for rate in rates):
+        return "state.json is intact but invalid: bad_steps or rate_peak contains something other than numbers"
+    if not all(isinstance(state, dict) for state in states):
+        return "state.json is intact but invalid: a callback's state is not a JSON object"
     return None
 
 
@@ -43,22 +44,22 @@ def _table(values: Any, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is(value: Any, kind: type) -> bool:
-    if kind in (int, float):  # NaN is below nothing
+def _has_type(value: Any, kind: type) -> bool:
+    if kind in (int, float):  # the comparison is false for NaN
         return not isinstance(value, bool) and isinstance(value, (int, kind)) and abs(value) < 1 << 63
     return isinstance(value, kind)
 
 
 @dataclass(slots=True)
 class Progress:
-    """step: optimizer steps attempted. epoch: of the last step. samples: seen so far. last_step: where the run ends.
-    seconds: of training, over all attempts.
+    """step: optimizer steps attempted. epoch: of the last step. samples: seen so far. last_step: the last step of the
+    run. seconds: of training, over all attempts.
 
-    bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
-    highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
-    first_step: steps that lay behind the weights at the run's own start (`run.start.step`). broken: keys of samples
-    whose files have proved damaged, sorted (`data.on_corrupt`). rolled_back: how often the run went back to a good
-    checkpoint, rate: what rates are multiplied by since.
+    bad_in_a_row: consecutive non-finite steps up to now. bad_steps: non-finite steps among the last thousand.
+    rate_peak: highest rate of each part so far. live: values of settings that were changed during the run, by path.
+    first_step: steps that the weights had been trained before the run started (`run.start.step`). broken: keys of
+    samples whose files are corrupt, sorted (`data.on_corrupt`). rolled_back: how often the run was rolled back to an
+    earlier checkpoint. rate: factor of the learning rates since then.
     """
 
     step: int = 0
@@ -82,7 +83,7 @@ class Progress:
         return self.step >= self.last_step
 
     def advance(self, step: StepBatches, seconds: float, rates: Mapping[str, float]) -> None:
-        """A step was taken. seconds: it took. rates: the learning rate of each part."""
+        """Counts a step. seconds: its duration. rates: the learning rate of each part."""
         self.step = step.step + 1
         self.epoch = step.epoch
         self.epoch_ends = step.ends_epoch
@@ -92,18 +93,18 @@ class Progress:
             self.rate_peak[part] = max(self.rate_peak.get(part, 0.0), rate)
 
     def count_bad(self, step: int, allowed: int) -> bool:
-        """Counts a step that was not finite. allowed: in a row, and at least ten of the last thousand. Returns whether
-        there are more."""
+        """Counts a non-finite step. allowed: how many are tolerated in a row; of the last thousand steps the same
+        number, but at least ten. Returns whether there are more."""
         self.bad_in_a_row += 1
-        self.bad_steps = [one for one in self.bad_steps if one > step - 1000] + [step]
+        self.bad_steps = [bad for bad in self.bad_steps if bad > step - 1000] + [step]
         return self.bad_in_a_row > allowed or len(self.bad_steps) > max(10, allowed)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps, as JSON."""
+        """The state for a checkpoint, as JSON."""
         return asdict(self)
 
     def load(self, state: Mapping[str, Any], *, last_step: int) -> None:
-        """Takes back what `state` gave; the run's end is the new recipe's."""
+        """Restores a result of `state`, except last_step, which comes from the new recipe."""
         for name, value in state.items():
             if name in Progress.__slots__:
                 setattr(self, name, value)

@@ -1,6 +1,4 @@
-"""What happens to one run in a thousand: memory runs out, losses are not finite, samples prove corrupt, the run folder
-is lost. The loop calls this and reads on.
-"""
+"""Rare failures: out of memory, non-finite losses, corrupt samples, a lost run folder. Called by the loop."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from mezzotint.training.step_report import StepReportFuture, sums_of_failed_step
 
 @dataclass(slots=True)
 class Recovery:
-    """max_nonfinite_steps: non-finite steps in a row that a run survives."""
+    """max_nonfinite_steps: number of consecutive non-finite steps that a run tolerates."""
 
     train_step: TrainStep
     peers: Peers
@@ -31,8 +29,8 @@ class Recovery:
     max_nonfinite_steps: int
 
     def run_step_or_retry(self, step: StepBatches) -> StepReportFuture:
-        """Takes a step. Where memory runs out on any process nothing has moved, and all repeat the step in smaller
-        micro-batches, with the same draws. Raises OutOfMemoryError where they cannot be smaller."""
+        """Runs a step. If memory runs out on any process, no weights change, and all processes repeat the step in
+        smaller micro-batches with the same random draws. Raises OutOfMemoryError if they cannot be smaller."""
         model, runtime = self.train_step.model, self.train_step.runtime
         while True:
             scale = {name: tensor.clone() for name, tensor in model.scale.tensors().items()}
@@ -53,8 +51,8 @@ class Recovery:
             runtime.repeat_step()
 
     def _join_failed_step(self, step: StepBatches) -> None:
-        """After memory ran out here: takes part in what the other processes do in this step, with a loss that is not
-        finite, so that it moves nothing there."""
+        """After this process ran out of memory: takes part in the collectives of the step with a non-finite loss, so
+        the other processes do not change their weights either."""
         model, runtime = self.train_step.model, self.train_step.runtime
         self.peers.attach(sums_of_failed_step(step, runtime.device), step.broken, PeerSignals.OUT_OF_MEMORY)
         runtime.join_failed_step(lambda: self.train_step.forward_backward(step, at_most=1))
@@ -69,8 +67,8 @@ class Recovery:
 
     def _halve_micro_batch(self, step: StepBatches, shortage: str) -> None:
         largest = max(step.sizes)
-        here = min(largest, self.train_step.micro_batch or largest)
-        most = max(map(int, self.train_step.runtime.gather(str(here))))
+        size = min(largest, self.train_step.micro_batch or largest)
+        most = max(map(int, self.train_step.runtime.gather(str(size))))
         if most <= 1:
             raise torch.OutOfMemoryError(shortage)
         half = self.train_step.micro_batch = -(-most // 2)
@@ -81,26 +79,26 @@ class Recovery:
         )
 
     def act_on(self, signals: PeerSignals, corrupt: Sequence[str]) -> None:
-        """Acts on a lost folder and corrupt samples, on every process. corrupt: keys of those that this process met.
-        Raises StorageError E1520 where the run folder is lost: nothing could be saved."""
+        """Acts on a lost folder and corrupt samples, on every process. corrupt: keys of the corrupt samples that this
+        process found. Raises StorageError E1520 if the run folder is lost: nothing could be saved."""
         if PeerSignals.FOLDER_LOST in signals:
             raise StorageError(self.host.loss_of_folder() or "the first process has lost the run folder", code="E1520")
         if PeerSignals.CORRUPT_SAMPLES in signals:
-            known = set(self.progress.broken)
+            earlier = set(self.progress.broken)
             every = self.train_step.runtime.gather(json.dumps(corrupt))
-            new = {key for keys in every for key in json.loads(keys)} - known
-            self.progress.broken = sorted(known | new)
+            new = {key for keys in every for key in json.loads(keys)} - earlier
+            self.progress.broken = sorted(earlier | new)
             self.host.broken(sorted(new), len(self.progress.broken))
 
     def count_bad_step(self, report: StepReport) -> None:
-        """Counts steps that were not finite. Raises Diverged E1604 where there are too many."""
+        """Counts non-finite steps. Raises Diverged E1604 if there are too many."""
         progress = self.progress
         if report.applied or report.overflow:
             progress.bad_in_a_row = 0 if report.applied else progress.bad_in_a_row
             return
-        is_over = progress.count_bad(report.step, self.max_nonfinite_steps)
+        is_limit_exceeded = progress.count_bad(report.step, self.max_nonfinite_steps)
         self.host.bad_step(report)
-        if is_over:
+        if is_limit_exceeded:
             raise Diverged(
                 f"step {report.step + 1}: {progress.bad_in_a_row} steps in a row and "
                 f"{len(progress.bad_steps)} of the last 1000 were not finite; their samples are in "

@@ -1,4 +1,4 @@
-"""Checkpoints of a run while it trains: one at a time, begun and finished by all processes together."""
+"""Checkpoints during training: one at a time, started and completed by all processes together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.training.requests import RunHost
 
 @dataclass(frozen=True, slots=True)
 class SaveOutcome:
-    """was_refused: whether the disk of any process refused. message: why, where it was this process's."""
+    """was_refused: whether a write failed on any process. message: why, if it failed on this process."""
 
     was_refused: bool
     message: str
@@ -21,7 +21,7 @@ class SaveOutcome:
 
 @dataclass(slots=True)
 class CheckpointSaver:
-    """saved_step: of the newest checkpoint, -1 before the first. failure: why the final one could not be saved."""
+    """saved_step: of the newest checkpoint, -1 before the first. failure: why the final one could not be written."""
 
     runtime: Runtime
     host: RunHost[Any]
@@ -30,8 +30,8 @@ class CheckpointSaver:
     _step_being_saved: int = -1
 
     def save(self, trainer: Any, step: int, *, is_final: bool, at_once: bool) -> None:
-        """Begins a checkpoint of a step. at_once: it is complete on return. One that the disk refuses is warned of,
-        and the next is another try; the final one is kept as `failure`."""
+        """Starts a checkpoint of a step. at_once: it is complete on return. A failed write is a warning, and the next
+        checkpoint is the next attempt; for the final checkpoint it is stored in `failure`."""
         self.finish()
         outcome = self._run_on_all_ranks(step, lambda: self.host.save(trainer, at_once=at_once))
         if not outcome.was_refused:
@@ -53,11 +53,11 @@ class CheckpointSaver:
             self.host.warn(outcome.message)
 
     def _run_on_all_ranks(self, step: int, action: Callable[[], None]) -> SaveOutcome:
-        """A part of saving, on every process. Raises Diverged E1603 on every process where weights are not finite,
-        which only the first of them may see."""
+        """Runs a part of saving on every process. Raises Diverged E1603 on every process if weights are not finite,
+        which only the first may have noticed."""
         message, diverged = "", None
         self.runtime.set_phase(f"at the checkpoint of step {step}")
-        self.runtime.agree(0)  # a process that hangs is noticed here: after this, all wait as long as one writes
+        self.runtime.agree(0)  # detects a hanging process: after this, all wait as long as one writes
         try:
             action()
         except StorageError as error:
@@ -67,6 +67,6 @@ class CheckpointSaver:
         self.runtime.barrier()  # the first process may have written for long
         flags = self.runtime.agree(bool(message) | 2 * (diverged is not None))
         if flags & 2:
-            why = diverged.message if diverged else "the first process has found weights that are not finite"
+            why = diverged.message if diverged else "the first process found weights that are not finite"
             raise Diverged(why, code="E1603", step=step) from diverged
         return SaveOutcome(bool(flags), message)

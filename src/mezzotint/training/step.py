@@ -1,6 +1,6 @@
 """One optimizer step: forward and backward pass of every micro-batch, then the update.
 
-Nothing in it is read back to the host, except what a library asks of the masks of text that is encoded in it
+It does not synchronize with the host, except where a library reads the masks of text that is encoded in the step
 (`docs/gpu-path.md`).
 """
 
@@ -29,9 +29,9 @@ from mezzotint.training.whole_batches import filled
 
 @dataclass(slots=True)
 class TrainStep:
-    """Call it with the batches of a step. seed: of all draws. rate_factor: every learning rate is multiplied by it.
-    micro_batch: the most samples at once since memory ran out, None before. pad_to: samples that every micro-batch is
-    padded to, None for no padding. update_check: see `UpdateCheck`."""
+    """Call it with the batches of a step. seed: of all random draws. rate_factor: factor of every learning rate.
+    micro_batch: maximum number of samples at once after memory ran out, None before. pad_to: number of samples to which
+    every micro-batch is padded, None for no padding. update_check: see `UpdateCheck`."""
 
     model: TrainableModel
     runtime: Runtime
@@ -45,12 +45,13 @@ class TrainStep:
     pad_to: int | None = None
 
     def __call__(self, step: StepBatches) -> StepReportFuture:
-        """Takes the step."""
-        return self.update(step, self.forward_backward(step))
+        """Runs the step."""
+        sums = self.forward_backward(step)
+        return self.update(step, sums)
 
     def forward_backward(self, step: StepBatches, at_most: int | None = None) -> StepSums:
-        """Leaves the gradients of a step, summed over all processes, in the parameters. at_most: samples of each
-        micro-batch, where the result does not count."""
+        """Accumulates the gradients of a step, summed over all processes, in the parameters. at_most: maximum number of
+        samples of each micro-batch, if the result does not count."""
         model, device = self.model, self.runtime.device
         self.runtime.set_phase(f"in the passes of step {step.step + 1}")
         fault_injection.reach("step.begin")
@@ -65,20 +66,20 @@ class TrainStep:
                         if model.update.in_backward:
                             self.host.hold_save()
                             model.update.begin_backward(loss.total, self.rates(step.step))
-                        with attending(model.attention, device):  # recomputed layers take the same kernel
+                        with attending(model.attention, device):  # recomputed layers use the same kernel
                             (loss.total * (model.scale.scale / step.count)).backward()
                     sums.add(batch, loss, timesteps, num_real)
                     del loss, timesteps
                 if is_last and at_most is None:
                     self.peers.attach(torch.cat([sums.total, sums.groups]), step.broken)
             del batch  # before the next one is moved to the device
-        self.runtime.set_phase(f"behind the passes of step {step.step + 1}")
+        self.runtime.set_phase(f"after the passes of step {step.step + 1}")
         fault_injection.reach("step.backward")
         return sums
 
     def micro_batches(self, step: StepBatches, at_most: int | None = None) -> Iterator[tuple[Batch, int, bool]]:
-        """Each micro-batch on the device, how many of its samples count (the rest is padding), and whether it is the
-        step's last."""
+        """Yields each micro-batch on the device, how many of its samples count (the rest is padding), and whether it is
+        the step's last."""
         most = self.micro_batch or max(step.sizes, default=0) or 1
         counts = [max(1, -(-size // most)) for size in self._common_sizes(step)]
         remaining, batches = sum(counts), iter(step.batches)
@@ -97,7 +98,7 @@ class TrainStep:
             del batch
 
     def _common_sizes(self, step: StepBatches) -> Sequence[int]:
-        """Samples of each batch here. Where all processes compute together in parts of them: of the one with most."""
+        """Size of each batch on this process; if processes share weights and split batches, the largest over all."""
         if self.micro_batch is None or not self.runtime.shares:
             return step.sizes
         each = self.runtime.gather(" ".join(map(str, step.sizes)))
@@ -108,13 +109,13 @@ class TrainStep:
         return self.model.loss(batch, self.seed, step, self.runtime.device)
 
     def update(self, step: StepBatches, sums: StepSums) -> StepReportFuture:
-        """Moves the weights by the gradients in the parameters."""
+        """Updates the weights by the gradients in the parameters."""
         model = self.model
         if self.checks_gradients(step):
             assert self.update_check is not None
             self.update_check.check_gradients(model.trained, self.runtime.agree)
         total, *groups = self.peers.take_sums().split(1)
-        scale, loss = (one.to(model.update.device) for one in (model.scale.scale.clone(), total[0] / step.count))
+        scale, loss = (t.to(model.update.device) for t in (model.scale.scale.clone(), total[0] / step.count))
         if model.update.in_backward:
             norms = model.update.norms_in_backward()
         else:

@@ -1,4 +1,4 @@
-"""What a step sums on the device, and its report on the way to the host."""
+"""Sums of a step on the device, and its report, which is copied to the host asynchronously."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 
 GROUPS = ("instance", "class")
-"""Groups of samples whose losses are reported apart where a run has class images."""
+"""Groups of samples whose losses are reported separately if a run has class images."""
 
 
 @dataclass(slots=True)
 class StepReportFuture:
-    """A step's report whose numbers are on their way to the host; `result` reads them, one step later.
+    """A step's report whose numbers are being copied to the host; `result` reads them, one step later.
 
     numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups` of a run with class images,
     then the timestep of each sample of this process, then its loss. The copy is queued with the step: queued later, it
-    would come after the next step, and the host would wait for that one."""
+    would run after the next step, and the host would wait for that step."""
 
     report: StepReport
     numbers: Tensor
@@ -33,8 +33,8 @@ class StepReportFuture:
             self.arrived.record()
 
     def result(self, memory_bytes: int = 0) -> StepReport:
-        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report.
-        memory_bytes: the most that was allocated on the device so far."""
+        """Waits for the step's numbers, but not for work that was queued after them, and completes the report.
+        memory_bytes: peak of allocated device memory so far."""
         if self.arrived is not None:
             self.arrived.synchronize()
         loss, norm, found_inf, loss_is_finite, scale, *rest = self.numbers.tolist()
@@ -57,9 +57,9 @@ class StepReportFuture:
 
 @dataclass(slots=True)
 class StepSums:
-    """Sums over a step's micro-batches on this process. total: (1,), the weighted loss summed over samples; groups:
-    (4,), for each of `GROUPS` its part of that and the sum of its samples' weights, or empty; losses, timesteps: (B,)
-    of each micro-batch; keys: of every sample."""
+    """Sums over a step's micro-batches on this process. total: (1,), the weighted loss summed over samples. groups:
+    (4,), for each of `GROUPS` its part of the loss and the sum of its samples' weights, or empty. losses, timesteps:
+    (B,) of each micro-batch. keys: of every sample."""
 
     total: Tensor
     groups: Tensor
@@ -69,11 +69,11 @@ class StepSums:
 
     @classmethod
     def of(cls, batches: StepBatches, device: torch.device) -> StepSums:
-        """Zeros, for a step."""
+        """Zeros for a step."""
         return cls(*torch.zeros(_num(batches), dtype=torch.float32, device=device).split([1, _num(batches) - 1]))
 
     def add(self, batch: Batch, loss: Loss, timesteps: Tensor, num_real: int) -> None:
-        """Adds a micro-batch, of which the first num_real samples count."""
+        """Adds a micro-batch, whose first num_real samples count."""
         if batch.is_filler or not num_real:
             return
         self.keys += batch.keys[:num_real]
@@ -83,7 +83,7 @@ class StepSums:
         self.timesteps.append(timesteps[:num_real])
 
     def add_groups(self, loss: Loss, batch: Batch) -> None:
-        """Adds what each group has of a micro-batch's loss."""
+        """Adds each group's part of a micro-batch's loss."""
         if batch.is_class is None:
             return
         weight = batch.weight.to(loss.weight.device, non_blocking=True)
@@ -97,5 +97,5 @@ def _num(batches: StepBatches) -> int:
 
 
 def sums_of_failed_step(step: StepBatches, device: torch.device) -> Tensor:
-    """`total` and `groups` of a process in which the step failed: NaN, so that no process moves its weights."""
+    """`total` and `groups` of a process in which the step failed: NaN, so no process changes its weights."""
     return torch.full((_num(step),), math.nan, device=device)

@@ -1,7 +1,7 @@
-"""How weights move. One object owns the float32 masters, the moments, the clip scale and the average, so that they can
+"""The weight update. One object owns the float32 masters, the moments, the clip scale and the average, so they can
 become one pass over memory.
 
-A step whose gradients are not finite moves nothing: weights, moments, bias correction and average stay, decided on the
+A step with non-finite gradients changes nothing: weights, moments, bias correction and average stay, decided on the
 device.
 """
 
@@ -30,7 +30,7 @@ _COUNTS = ("opt.applied", "opt.shadow_updates")
 
 @dataclass(slots=True)
 class Group:
-    """Parameters that share part and weight decay."""
+    """Parameters with the same part and weight decay."""
 
     name: str
     part: str
@@ -42,11 +42,11 @@ class Update:
     """An optimizer for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
-    parameters are of a smaller type, or will be cast to one; float32 masters are kept beside them, in the memory of the
-    parameters where those still are float32. gradients: their type; None is the parameters' own. ema_decay: in the
-    place of `optim.ema.decay`. written: called when parameters were written in place outside of a step. when_arrived:
-    has a function called whenever a parameter's gradient is whole. moved: called after each step with the masters,
-    which it may change in place.
+    parameters have a smaller dtype, or will be cast to one; float32 masters are kept in addition, in the memory of the
+    parameters while those are still float32. gradients: dtype of the gradients; None for that of the parameters.
+    ema_decay: overrides `optim.ema.decay`. written: called when parameters were written in place outside of a step.
+    when_arrived: registers a function to be called whenever a parameter's gradient is complete. moved: called after
+    each step with the masters, which it may change in place.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Update:
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
         self.groups = _groups(self._trained, settings)
-        self._place = {name: number for number, name in enumerate(self._trained)}
+        self._index = {name: number for number, name in enumerate(self._trained)}
         self._parts = list(dict.fromkeys(group.part for group in self.groups))
         self._steps: dict[str, OptimizerStep] = {}
         for part in self._parts:
             optimizer = settings.part_optimizer.get(part, settings.optimizer)
             module = registry.find("training/optimizers", optimizer.kind)
-            self._steps[part] = module.step_of(optimizer, _of(part, self._masters), self.applied)
+            self._steps[part] = module.step_of(optimizer, _of_part(part, self._masters), self.applied)
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
         self._group_of = {name: group for group in self.groups for name in group.names}
         self._norms: dict[str, Tensor] = {}
@@ -92,22 +92,22 @@ class Update:
 
     @property
     def in_backward(self) -> bool:
-        """Whether weights move within the backward pass."""
+        """Whether weights are updated within the backward pass."""
         return self._settings.in_backward
 
     @property
     def masters(self) -> Mapping[str, Tensor]:
-        """The float32 weights by name: what is saved and exported."""
+        """The float32 weights by name, which are saved and exported."""
         return self._masters
 
     def apply(
         self, *, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float], update_ema: bool
     ) -> None:
-        """One optimizer step from the gradients that lie in the parameters; takes them away afterwards.
+        """One optimizer step from the gradients in the parameters; clears them afterwards.
 
-        loss_scale: () what the loss was multiplied by. norms: unscaled gradient norms in the scope of
-        `optim.clip.scope`. found_inf: () float32, 1 when something was not finite: then nothing moves. lr: rate by
-        group name. update_ema: the average is due.
+        loss_scale: () factor by which the loss was multiplied. norms: unscaled gradient norms in the scope of
+        `optim.clip.scope`. found_inf: () float32, 1 if something was not finite: then nothing changes. lr: rate by
+        group name. update_ema: whether an update of the average is due.
         """
         with torch.no_grad():
             if not self.in_backward:
@@ -119,11 +119,11 @@ class Update:
             parameter.grad = None
 
     def _move_all(self, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float]) -> None:
-        # the count comes before the kernel, which corrects the moments' bias by it
+        # counted before the kernel, which uses the count for bias correction
         self.applied.add_(1.0 - found_inf)
         clip = self._settings.clip.norm
         coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
-        # read by the host once a step, however many chunks want to know
+        # read by the host once per step, not once per chunk
         on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
         for group in self.groups:
             reads = self._steps[group.part].reads_on_host
@@ -134,8 +134,8 @@ class Update:
             torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
 
     def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
-        """With `in_backward`, before the backward pass of a step. loss: (); where it is not finite nothing moves. lr:
-        rate by group name."""
+        """With `in_backward`, called before the backward pass of a step. loss: (); if it is not finite, nothing
+        changes. lr: rate by group name."""
         self._hold_average()
         self._is_finite = torch.isfinite(loss.detach()).to(self.device, torch.float32)
         self._rates = lr
@@ -147,9 +147,9 @@ class Update:
             self.ema.hold()
 
     def norms_in_backward(self) -> Tensor:
-        """(tensors,) float32, of the gradients that the backward pass has let go; 0 where there was none."""
-        nothing = torch.zeros_like(self.applied)
-        return torch.stack([self._norms.get(name, nothing) for name in self._trained])
+        """(tensors,) float32, norms of the gradients that the backward pass has used and freed; 0 without gradient."""
+        zero = torch.zeros_like(self.applied)
+        return torch.stack([self._norms.get(name, zero) for name in self._trained])
 
     def _move_at_once(self, name: str, parameter: nn.Parameter) -> None:
         assert parameter.grad is not None
@@ -159,30 +159,30 @@ class Update:
             found_inf = 1.0 - torch.isfinite(norm) * self._is_finite
             if self._settings.clip.norm is not None:
                 parameter.grad.mul_((self._settings.clip.norm / (norm + 1e-6)).clamp(max=1.0))
-            one = torch.ones_like(norm)
-            self._step(group, [name], None, one, found_inf, self._rates[group.name])
+            scale = torch.ones_like(norm)
+            self._step(group, [name], None, scale, found_inf, self._rates[group.name])
             if self._separate:
                 parameter.detach().copy_(self._masters[name])
 
     def state_bytes(self) -> int:
-        """The bytes of the optimizer's own state once it stands, averages and counts apart."""
-        return sum(step.state_bytes(_of(part, self._masters)) for part, step in self._steps.items())
+        """The bytes of the optimizer state once it is created, without averages and counts."""
+        return sum(step.state_bytes(_of_part(part, self._masters)) for part, step in self._steps.items())
 
     def checkpoint_bytes(self, whole: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)) -> int:
-        """The bytes of a checkpoint's tensors once the state stands, which some optimizers make with their first step.
+        """The bytes of a checkpoint's tensors once the state is created, which some optimizers do in their first step.
 
-        whole: the shape of a tensor of which this process holds some rows, by its flat name.
+        whole: the full shape of a tensor of which this process holds some rows, by its flat name.
         """
-        kept = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
-        size = sum(math.prod(whole(name, tensor)) * tensor.element_size() for name, tensor in kept.items())
+        others = {n: t for n, t in self.tensors().items() if not n.startswith("opt.") or n in _COUNTS}
+        size = sum(math.prod(whole(name, tensor)) * tensor.element_size() for name, tensor in others.items())
         masters = {
             name: torch.empty(whole(f"w/{name}", m), dtype=m.dtype, device="meta") for name, m in self._masters.items()
         }
-        return size + sum(step.state_bytes(_of(part, masters)) for part, step in self._steps.items())
+        return size + sum(step.state_bytes(_of_part(part, masters)) for part, step in self._steps.items())
 
     def working_bytes(self) -> int:
-        """The bytes that a step takes at most beside weights, gradients and states: float32 copies of the gradients
-        and intermediate results of one chunk."""
+        """Peak of bytes that a step needs in addition to weights, gradients and states: float32 copies of the
+        gradients and intermediate results of one chunk."""
         return max(
             max(self._bytes_of_chunk(group, names) for group in self.groups for names in self._chunks[group.name]),
             0 if self.ema is None else self.ema.working_bytes(),
@@ -214,7 +214,7 @@ class Update:
         names = [name for name in chunk if self._trained[name].grad is not None]
         if not names:
             return
-        grads = self._taken_gradients(names)
+        grads = self._take_gradients(names)
         scale = loss_scale
         if coefficients is not None:
             match self._settings.clip.scope:
@@ -223,12 +223,12 @@ class Update:
                 case "part":
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
-                    torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
+                    torch._foreach_mul_(grads, [coefficients[self._index[name]] for name in names])
         masters = [self._masters[name] for name in names]
         self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
 
-    def _taken_gradients(self, names: Sequence[str]) -> list[Tensor]:
-        """In the masters' type. The parameters let theirs go."""
+    def _take_gradients(self, names: Sequence[str]) -> list[Tensor]:
+        """Returns the gradients in the masters' dtype and clears those of the parameters."""
         grads = []
         for name in names:
             grad, self._trained[name].grad = self._trained[name].grad, None
@@ -238,7 +238,7 @@ class Update:
         return grads if grads[0].dtype == dtype else cast(grads, dtype)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
+        """All state by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""
         tensors = {f"w/{name}": tensor for name, tensor in self._masters.items()}
         for step in self._steps.values():
             tensors |= step.tensors()
@@ -248,44 +248,43 @@ class Update:
         return tensors
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes back what `tensors` gave, by name and bit by bit. A missing or misshapen name is an error of the
-        caller's checks."""
+        """Restores a result of `tensors`, by name and bit-exact. The caller must check names and shapes."""
         with torch.no_grad():
             for part, step in self._steps.items():
-                step.load(tensors, _of(part, self._masters))
-            for name, mine in self.tensors().items():
-                mine.copy_(tensors[name])
+                step.load(tensors, _of_part(part, self._masters))
+            for name, tensor in self.tensors().items():
+                tensor.copy_(tensors[name])
             if self._separate:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
         self._written()
 
     @contextmanager
     def ema_swapped_in(self) -> Iterator[None]:
-        """Within, the networks compute with the averaged weights. Never open during a save, which reads the masters."""
+        """Context manager: the networks compute with the averaged weights. Not to be used during a save."""
         assert self.ema is not None
         parameters = [p.detach() for p in self._trained.values()]
-        kept = [p.clone() for p in parameters]
+        originals = [p.clone() for p in parameters]
         with torch.no_grad():
             averages = self.ema.weights
             for parameter, name in zip(parameters, self._trained, strict=True):
-                parameter.copy_(averages[name])  # one after the other: they may lie on another device
+                parameter.copy_(averages[name])  # one at a time: they may be on another device
         self._written()
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(parameters, kept)
+                torch._foreach_copy_(parameters, originals)
             self._written()
 
 
-def _of(part: str, masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _of_part(part: str, masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The masters of a part."""
     return {name: master for name, master in masters.items() if name.split("/")[0] == part}
 
 
 def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     """One group for each part, and another for its parameters without weight decay. Raises RecipeError E1022 for a
-    pattern without match."""
+    pattern that matches nothing."""
     names_of: dict[str, list[str]] = {}
     for name in trained:
         names_of.setdefault(name.split("/")[0], []).append(name)
@@ -293,11 +292,11 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     groups: dict[str, Group] = {}
     for part, names in names_of.items():
         optimizer = settings.part_optimizer.get(part, settings.optimizer)
-        # names that `weight_decay.resolved` has put there are many: they are looked up, not tried one after the other
-        exactly = frozenset(optimizer.undecayed)
-        patterns = [bare(one) for one in optimizer.undecayed if any(sign in one for sign in "*?[")]
+        # `weight_decay.resolved` adds many exact names: they are looked up in a set instead of matched one by one
+        exact_names = frozenset(optimizer.undecayed)
+        patterns = [bare(name) for name in optimizer.undecayed if any(sign in name for sign in "*?[")]
         for name in names:
-            undecayed = name in exactly or any(fnmatchcase(name, pattern) for pattern in patterns)
+            undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
             key = f"{part}.no_decay" if undecayed else part
             group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay))
             group.names.append(name)
@@ -305,14 +304,14 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
 
 
 def _refuse_unmatched(settings: OptimSettings, names_of: Mapping[str, Sequence[str]]) -> None:
-    """names_of: the trained parameters of each part. An optimizer's patterns are held against the parts that it
-    moves."""
-    moved = {f"optim.part_optimizer.{part}": ({part}, one) for part, one in settings.part_optimizer.items()}
+    """names_of: the trained parameters of each part. An optimizer's patterns are matched against the parts that it
+    updates."""
+    of_parts = {f"optim.part_optimizer.{part}": ({part}, opt) for part, opt in settings.part_optimizer.items()}
     others = set(names_of) - set(settings.part_optimizer)
-    for where, (parts, optimizer) in ({"optim.optimizer": (others, settings.optimizer)} | moved).items():
+    for path, (parts, optimizer) in ({"optim.optimizer": (others, settings.optimizer)} | of_parts).items():
         names = {name for part in parts for name in names_of.get(part, ())}
         for pattern in optimizer.undecayed if parts else ():
             if pattern in names or pattern.startswith(MAY_BE_IDLE):
                 continue
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")
+                raise RecipeError(f"{path}.no_decay: {pattern!r} matches no trained parameter", code="E1022")

@@ -1,4 +1,4 @@
-"""Python code of the user in a run: callbacks and a loss function (`mezzotint.train`), and how a run records them."""
+"""User code in a run: callbacks and a loss function (`mezzotint.train`), and how a run records them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mezzotint.training.model import TrainableModel
 
 @dataclass(frozen=True, slots=True)
 class LossBatch:
-    """What a loss function may use besides prediction and target. B samples, on the device unless said otherwise.
+    """Input of a loss function besides prediction and target. B samples; tensors are on the device.
 
-    keys, captions: B texts, as trained (after choice and dropout). latents, noise, noisy_latents: (B, C, *spatial)
-    float32. timesteps: (B,) float32, 0 to the schedule's T; 1000 σ of flow-matching models. mask: (B, *spatial)
-    float32, which latents count (`data.mask`), or None. weight: (B,) float32, by which losses are multiplied later.
+    keys, captions: B strings, as trained (after selection and dropout). latents, noise, noisy_latents: (B, C, *spatial)
+    float32. timesteps: (B,) float32, 0 to the schedule's T; 1000 σ for flow-matching models. mask: (B, *spatial)
+    float32, weights of the latents (`data.mask`), or None. weight: (B,) float32, factors applied to the losses later.
     """
 
     keys: tuple[str, ...]
@@ -44,21 +44,21 @@ LossFunction = Callable[[Tensor, Tensor, LossBatch], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """What a start brings. dataset: name of the class of a dataset object, "" where there is none."""
+    """The user code of one start. dataset: class name of a dataset object, "" if there is none."""
 
     callbacks: Sequence[Callback] = ()
     loss: LossFunction | None = None
     dataset: str = ""
 
     def recorded(self) -> dict[str, str]:
-        """Name and source hash of each callable, by its part in the run, for history and checkpoints."""
-        recorded = {f"callback {type(one).__qualname__}": source_of(type(one)) for one in self.callbacks}
+        """Name and source hash of each callable, by its role in the run, for history and checkpoints."""
+        sources = {f"callback {type(c).__qualname__}": source_of(type(c)) for c in self.callbacks}
         if self.loss is not None:
-            recorded["loss"] = source_of(self.loss)
-        return recorded
+            sources["loss"] = source_of(self.loss)
+        return sources
 
     def attach_to(self, model: TrainableModel) -> TrainableModel:
-        """The model with the user's loss function, where there is one."""
+        """The model with the user's loss function, if there is one."""
         if self.loss is None:
             return model
         values = {field.name: getattr(model, field.name) for field in fields(TrainableModel)}
@@ -69,8 +69,8 @@ NO_CODE = UserCode()
 
 
 class UserLoss:
-    """The loss of each sample by a user's function, in the place of `objective.loss`; weights by level
-    (`objective.weighting`, Min-SNR) and by sample multiply it as usual."""
+    """The loss of each sample by a user's function, which replaces `objective.loss`; weights by noise level
+    (`objective.weighting`, Min-SNR) and by sample are applied as usual."""
 
     def __init__(self, function: LossFunction) -> None:
         self.function = function
@@ -78,7 +78,7 @@ class UserLoss:
 
     @contextmanager
     def of(self, batch: Batch) -> Iterator[None]:
-        """Within, losses are of this batch."""
+        """Context manager: losses are computed for this batch."""
         self._batch = batch
         try:
             yield
@@ -97,12 +97,13 @@ class UserLoss:
                 self._batch.keys, self._batch.captions, noised.x_0, noised.noise, noised.x_t, timesteps, mask, weight
             ),
         )
-        wanted = (len(predicted),)
-        if not isinstance(loss, Tensor) or tuple(loss.shape) != wanted or not loss.is_floating_point():
+        expected = (len(predicted),)
+        if not isinstance(loss, Tensor) or tuple(loss.shape) != expected or not loss.is_floating_point():
             shape = f"shape {tuple(loss.shape)}, {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
             raise RecipeError(
-                f"the loss function {_name_of(self.function)} returned {shape}; it returns one floating-point loss for "
-                f"each sample, shape {wanted}: for example (predicted - target).square().mean(dim=(1, 2, 3))",
+                f"the loss function {_name_of(self.function)} returned {shape}; it must return one "
+                f"floating-point loss for each sample, shape {expected}: for example "
+                "(predicted - target).square().mean(dim=(1, 2, 3))",
                 code="E1095",
             )
         return loss.float()
@@ -110,7 +111,7 @@ class UserLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWithUserLoss(TrainableModel):
-    """A model whose loss of each sample a user's function works out."""
+    """A model with a user's loss function."""
 
     user_loss: UserLoss
 
@@ -124,8 +125,8 @@ class ModelWithUserLoss(TrainableModel):
 
 
 def source_of(code: Any) -> str:
-    """`module.qualname sha256:…` of a function, a class or a callable object. The hash is of its source text; where
-    there is none (a shell), of its byte code. Of an object it is that of its class, of `functools.partial` also of the
+    """`module.qualname sha256:…` of a function, a class or a callable object. The hash covers its source text, or its
+    byte code if there is no source (in a shell); for an object, that of its class; for `functools.partial`, also the
     arguments."""
     if isinstance(code, functools.partial):
         arguments = hashlib.sha256(repr((code.args, sorted(code.keywords.items()))).encode()).hexdigest()[:16]
@@ -140,7 +141,7 @@ def source_of(code: Any) -> str:
 
 def _byte_code_of(owner: Any) -> bytes:
     methods = vars(owner).values() if inspect.isclass(owner) else [owner]
-    codes = [one.__code__ for one in methods if hasattr(one, "__code__")]
+    codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
     return b"".join(code.co_code + repr(code.co_names).encode() for code in codes) or _name_of(owner).encode()
 
 

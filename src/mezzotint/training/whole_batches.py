@@ -1,4 +1,4 @@
-"""One shape for each bucket: short micro-batches filled up with samples of weight 0."""
+"""One shape for each bucket: short micro-batches are padded with samples of weight 0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.stages import Batch, TextEmbedding
 
 
 def whole_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
-    """The samples that every micro-batch of a process has; None where each has what there is. batch_size: of all
+    """The size to which every micro-batch of a process is padded; None without padding. batch_size: over all
     processes."""
     if not is_on(run.kernels.pad_batches, run.compile):
         return None
@@ -22,28 +22,28 @@ def whole_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
 
 
 def filled(batch: Batch, count: int) -> Batch:
-    """A batch of at least one sample with its last one repeated, of weight 0, until there are so many. Nothing is read
-    back to the host."""
+    """Pads a batch of at least one sample to `count` samples, by repeating the last one with weight 0. Does not
+    synchronize with the host."""
     missing = count - batch.size
-    return batch if missing <= 0 else _with_last(batch, missing, each=1)
+    return batch if missing <= 0 else _repeat_last(batch, missing, each=1)
 
 
-def _with_last(batch: Batch, times: int, *, each: int) -> Batch:
-    """each: rows that are the last sample's: of stills, those of the last clip."""
+def _repeat_last(batch: Batch, times: int, *, each: int) -> Batch:
+    """each: number of rows of one sample: of joined images, those of one clip."""
 
-    def of(value: Any) -> Any:
+    def extend(value: Any) -> Any:
         match value:
             case Tensor():
                 return torch.cat([value, *[value[-each:]] * times])
             case tuple():
                 return value + value[-each:] * times
             case TextEmbedding():
-                return replace(value, **{field.name: of(getattr(value, field.name)) for field in fields(value)})
+                return replace(value, **{field.name: extend(getattr(value, field.name)) for field in fields(value)})
             case Batch():
-                return _with_last(value, times, each=value.size // batch.size)
+                return _repeat_last(value, times, each=value.size // batch.size)
             case _:
                 return value
 
-    whole = replace(batch, **{field.name: of(getattr(batch, field.name)) for field in fields(batch)})
+    padded = replace(batch, **{field.name: extend(getattr(batch, field.name)) for field in fields(batch)})
     weight = torch.cat([batch.weight, batch.weight.new_zeros(times * each)])
-    return replace(whole, weight=weight)
+    return replace(padded, weight=weight)

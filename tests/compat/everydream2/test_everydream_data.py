@@ -147,7 +147,7 @@ def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
     assert world.train("broken", **words) == 0
     start = capsys.readouterr().out
     for said in (
-        "data.holdout.fraction splits images that are batched together by name: it takes 2 of the 3 of 'horses'",
+        "data.holdout.fraction splits images that are batched together by name: it holds out 2 of the 3 of 'horses'",
         "with data.holdout.path",
     ):
         assert said in page

@@ -44,7 +44,8 @@ def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
     table(root, "dir,text\na.png,one\na.png,one\na.png,two\n")
     items = read(root)
     assert captions_of(items) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
-    reason = "2 rows name pictures of an earlier row: a sample each: img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    rows = "img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    reason = f"2 rows name pictures of an earlier row: a separate sample: {rows}"
     assert notes_of(items) == [("img_txt.csv", reason)]
 
 
@@ -54,7 +55,7 @@ def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root
     items = read(root)
     assert skipped_of(items, is_wanted=False) == {
         "img_txt.csv:3": "'lost.png': no such file below the folder of the table",
-        "img_txt.csv:4": "1 field, but the header has 2; a text that holds the separator stands in quotes",
+        "img_txt.csv:4": "1 field, but the header has 2; put texts that contain the separator in quotes",
     }
     assert list(skipped_of(items, is_wanted=True)) == ["b.jpg", "deep/c.webp", "deep/d.png"]
 

@@ -32,7 +32,7 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
         ("media\n", "[]", "E1231", "line 1: 1 path where 2 are needed: media folder,annotation.json"),
         ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clip_list.text_embeddings=true"),
         ("media,a.json\n", '[{"path": "0.mp4"}]', "E1232", "entry 1: no 'cap'; it has 'path'"),
-        ("media,a.json\n", "[]", "E1202", "take another data.path"),
+        ("media,a.json\n", "[]", "E1202", "set another data.path"),
     ],
 )
 def test_what_is_wrong_with_a_list_is_a_sentence(

@@ -55,14 +55,14 @@ def test_every_place_is_drawn_and_not_last_leaves_out_the_last() -> None:
 def test_too_short_a_clip_is_refused_in_words() -> None:
     every_second = ClipsSettings(interval=2)
     assert unusable(17, 17, ANYWHERE) is None
-    assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, and 17 are needed"
-    assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, and 17 are needed"
-    assert unusable(32, 17, every_second) == "too short: 32 frames, and 33 are needed (17 at a stride of 2)"
+    assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, but 17 are needed"
+    assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, but 17 are needed"
+    assert unusable(32, 17, every_second) == "too short: 32 frames, but 33 are needed (17 at a stride of 2)"
     assert unusable(33, 17, every_second) is None
     assert unusable(33, 17, ClipsSettings(interval=2, start="not-last")) is not None
     assert unusable(16, 17, ClipsSettings(short="repeat")) is None
     assert unusable(40, 17, ANYWHERE, start=23) is None
-    assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed and it has 40"
+    assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed, it has 40"
 
 
 def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:

@@ -61,6 +61,6 @@ def test_a_missing_entry_says_what_to_do(catalogue: Catalogue, folder: Path, tmp
         if "latents" in path.parts:
             path.write_bytes(bytes(path.stat().st_size))
     damaged = LatentCache(tmp_path, settings, identity="vae", compute="fp32", seed=7)
-    with refused("E1303", r"\.png.*no sound entry"):
+    with refused("E1303", r"\.png.*no valid entry"):
         steps(catalogue, settings, 0, 2, latents=damaged, text=text)
     assert latents.views == 1

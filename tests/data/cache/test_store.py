@@ -79,7 +79,7 @@ def test_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None
     store, values = open_store(tmp_path, "fp16"), rows(range(3))
     values[1, 2, 0] = float("nan")
     values[2, 0, 0] = 1e6  # not finite in fp16
-    with refused("E1304", r"b\.png, c\.png: .*not finite in float16"):
+    with refused("E1304", r"b\.png, c\.png: .*non-finite numbers in float16"):
         store.append(addresses(range(3)), values, names=["a.png", "b.png", "c.png"])
     assert len(open_store(tmp_path, "fp16")) == 0
 
@@ -102,10 +102,10 @@ def test_two_changes_that_could_cancel_each_other_are_noticed(tmp_path: Path) ->
         flip(file_of(store, ".rows"), first, 7)
         flip(file_of(store, ".rows"), second, 7)
         reader = open_store(tmp_path)
-        assert not reader._are_whole(np.array([0])).any()
+        assert not reader._are_intact(np.array([0])).any()
         flip(file_of(store, ".rows"), first, 7)
         flip(file_of(store, ".rows"), second, 7)
-        assert reader._are_whole(np.array([0])).all()
+        assert reader._are_intact(np.array([0])).all()
 
 
 def test_rows_of_any_length_are_checked_to_the_last_byte(tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     reader = Store(tmp_path, shape=(2,), dtype="fp32")
     assert len(reader) == n + 1
     entries = reader.find(many)
-    assert np.array_equal(reader._places(entries)[1], np.arange(n))
+    assert np.array_equal(reader._locate(entries)[1], np.arange(n))
     assert len(reader._table._recent) == 0
     assert torch.equal(reader.read(reader.find(addresses([0]))), torch.ones(1, 2))

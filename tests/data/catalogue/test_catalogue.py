@@ -38,7 +38,7 @@ def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
     assert int(data_set.key_hash[6]) == draws.text_key("100.png")
     assert set(data_set.repeats.tolist()) == {2.5}
     assert set(data_set.weight.tolist()) == {1.0}
-    assert data_set.report.converted == (("transparency laid on the background colour", 1),)
+    assert data_set.report.converted == (("transparency composited on the background colour", 1),)
     assert data_set.report.upscaled == 1
     assert [data_set.key(row) for row in range(7)] == sorted(data_set.key(row) for row in range(7))
 
@@ -126,8 +126,8 @@ def test_old_indexes_are_removed(painted: Path, index: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        ((), "holds no pictures"),
-        (("a.heic", "b.heic", "c"), "only files with other endings: no ending (1), .heic (2)"),
+        ((), "no images found"),
+        (("a.heic", "b.heic", "c"), "only files with other extensions: no extension (1), .heic (2)"),
         (("a.png",), "none of 1 files can be used: a.png (not a picture of a known format)"),
     ],
 )
@@ -219,7 +219,7 @@ def test_buckets_of_many_are_looked_up_in_pieces_and_are_the_same(
     many = replace(build(settings, index), width=sizes[0], height=sizes[1])
     rows = draw.permutation(1000)[:900].astype(np.int32)
     whole = many.buckets_of(rows, settings)
-    monkeypatch.setattr(catalogue, "_AT_ONCE", 64)
+    monkeypatch.setattr(catalogue, "_CHUNK", 64)
     assert np.array_equal(many.buckets_of(rows, settings), whole)
     assert len(np.unique(whole)) > 1
     assert many.buckets_of([], settings).shape == (0,)

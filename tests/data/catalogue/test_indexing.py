@@ -43,7 +43,7 @@ def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> N
     assert len(data_set) == 6
     assert data_set.report.skipped == ()
     assert len(data_set.report.left_out) == 31
-    assert data_set.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket, and data.small_images=skip")
+    assert data_set.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket (data.small_images=skip)")
 
 
 def test_captions_are_counted(painted: Path, index: Path) -> None:

@@ -25,19 +25,19 @@ def paths_of(*paths: Path | str) -> Texts:
 
 def test_each_mask_is_known_by_its_bytes_and_pictures_without_have_none(tmp_path: Path) -> None:
     Image.new("L", (8, 4), 255).save(tmp_path / "a.png")
-    columns = _masking.looked_at(paths_of(tmp_path / "a.png", ""), SIZES, 10_000, workers=1)
+    columns = _masking.probe_masks(paths_of(tmp_path / "a.png", ""), SIZES, 10_000, workers=1)
     digest = hashlib.sha256((tmp_path / "a.png").read_bytes()).digest()
     assert columns["mask_digest"].tolist() == [list(digest), [0] * 32]
     assert columns["mask"].tobytes().decode() == str(tmp_path / "a.png")
-    assert _masking.looked_at(paths_of("", ""), SIZES, 10_000, workers=1) == {}
+    assert _masking.probe_masks(paths_of("", ""), SIZES, 10_000, workers=1) == {}
 
 
-def test_a_mask_of_another_size_and_one_that_is_no_picture_are_refused(tmp_path: Path) -> None:
+def test_a_mask_of_another_size_and_one_that_is_not_an_image_are_refused(tmp_path: Path) -> None:
     Image.new("L", (4, 8)).save(tmp_path / "turned.png")
-    with pytest.raises(DatasetError, match=r"1 mask of another size .*turned.png is 4×8, its picture 8×4") as caught:
-        _masking.looked_at(paths_of(tmp_path / "turned.png", ""), SIZES, 10_000, workers=1)
+    with pytest.raises(DatasetError, match=r"1 mask of another size .*turned.png is 4×8, its image 8×4") as caught:
+        _masking.probe_masks(paths_of(tmp_path / "turned.png", ""), SIZES, 10_000, workers=1)
     assert caught.value.code == "E1476"
     (tmp_path / "torn.png").write_bytes(b"\x89PNG none")
-    with pytest.raises(DatasetError, match=r"mask .*its picture counts whole") as caught:
-        _masking.looked_at(paths_of("", tmp_path / "torn.png"), SIZES, 10_000, workers=1)
+    with pytest.raises(DatasetError, match=r"mask .*remove it to train the whole image") as caught:
+        _masking.probe_masks(paths_of("", tmp_path / "torn.png"), SIZES, 10_000, workers=1)
     assert caught.value.code == "E1477"

@@ -43,7 +43,7 @@ def test_masks_are_counted_among_the_rows_and_required(source: str) -> None:
     assert requirements.count_masks(rows, range(3), settings) == 2
     requirements.require_masks(rows, settings)
     none: Any = Rows(["a"], masked=[])
-    with pytest.raises(DatasetError, match=f"photos: data.mask.source={source}, and no picture") as caught:
+    with pytest.raises(DatasetError, match=f"photos: data.mask.source={source}, but no image") as caught:
         requirements.require_masks(none, settings)
     assert caught.value.code == "E1475"
 

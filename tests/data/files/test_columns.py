@@ -61,7 +61,7 @@ def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monk
     with monkeypatch.context() as patched:
         patched.setattr(np, "save", full)
         with pytest.raises(
-            StorageError, match=r"No space left on device .*make room there, or set data\.cache"
+            StorageError, match=r"No space left on device .*free space there, or set data\.cache"
         ) as caught:
             build(settings_of(painted), index)
     assert caught.value.code == "E1720"

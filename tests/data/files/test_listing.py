@@ -60,7 +60,7 @@ def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: 
     (tmp_path / "samples").mkdir()
     with refused("E1201", r"; did you mean shapes\?$"):  # which ships
         walk(Path("shapez"), {".png"})
-    with refused("E1201", r"; data\.path names the folder of pictures$"):
+    with refused("E1201", r"; set data\.path to the folder of images$"):
         walk(Path("zzz"), {".png"})
 
 
@@ -89,7 +89,7 @@ def test_several_processes_list_what_one_lists(
     monkeypatch.setattr(listing, "_MANY", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     forks: list[Any] = []
-    forked = listing._in_a_fork
+    forked = listing._scan_in_fork
 
     def watched(walker: Any) -> Any:
         answer = forked(walker)
@@ -99,7 +99,7 @@ def test_several_processes_list_what_one_lists(
         answer()
         return lambda: None  # as of a process that was killed
 
-    monkeypatch.setattr(listing, "_in_a_fork", watched)
+    monkeypatch.setattr(listing, "_scan_in_fork", watched)
     together = walk(tmp_path, {".png", ".txt"})
     assert (len(forks), len(alone.names)) == (2, 25)
     assert (together.stats == alone.stats).all()

@@ -39,7 +39,7 @@ def test_masks_of_a_folder_have_the_names_of_their_pictures(tmp_path: Path) -> N
 
 def test_two_masks_of_one_picture_are_refused(tmp_path: Path) -> None:
     listing_of(tmp_path / "masks", "a.png", "a-masklabel.png")
-    with pytest.raises(DatasetError, match="are masks of one picture") as caught:
+    with pytest.raises(DatasetError, match="are masks of one image") as caught:
         masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "masks", (), {".png"}, is_listed=True)
     assert caught.value.code == "E1477"
     with pytest.raises(DatasetError, match=r"data\.mask\.path: .*nowhere"):

@@ -116,7 +116,7 @@ def test_tables_lie_on_object_storage_with_the_pictures_that_they_name(memory: A
     assert shades(catalogue) == {"shade 5": 5, "shade 6": 6}
     memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,other\n")
     assert catalogue_of("memory://box", tmp_path, format="metadata").captions(0) == ("other",)
-    with refused("E1842", "data.format=image-folder reads this machine's disks"):
+    with refused("E1842", "data.format=image-folder reads local disks only"):
         catalogue_of("memory://box", tmp_path, format="image-folder")
 
 
@@ -148,7 +148,7 @@ def test_the_network_is_tried_again_and_then_named(memory: Any, tmp_path: Path) 
 
 def test_what_is_not_there_is_said_at_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote.time, "sleep", lambda _: pytest.fail("nothing to wait for"))
-    with refused("E1841", "memory://none: nothing lies there"):
+    with refused("E1841", "memory://none: is empty"):
         read(Path("memory://none"), format="webdataset")
     memory.pipe_file("/box/0.tar", b"")
     with refused("E1841", r"memory://box/1\.tar: cannot be read"):
@@ -156,7 +156,7 @@ def test_what_is_not_there_is_said_at_once(memory: Any, tmp_path: Path, monkeypa
     with refused("E1841", "nowhere://box: "):
         read(Path("nowhere://box"), format="webdataset")
     for address in ("https://me:SECRET@host/0.tar", "https://host/0.tar?sig=SECRET"):
-        with refused("E1841", "https://host/…: carries a signature or credentials") as error:
+        with refused("E1841", "https://host/…: contains a signature or credentials") as error:
             read(Path(address), format="webdataset")
         assert "SECRET" not in str(error.value)
 
@@ -202,7 +202,7 @@ def test_credentials_of_the_environment_stand_in_no_file_and_no_message(
 
 
 def test_a_signed_range_of_shards_is_refused_without_saying_it() -> None:
-    with refused("E1841", "memory://box/…: carries a signature") as error:
+    with refused("E1841", "memory://box/…: contains a signature") as error:
         catalogue_of("memory://box/{0..1}.tar?part=SECRET", Path("index"))
     assert "SECRET" not in str(error.value)
 

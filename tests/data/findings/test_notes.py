@@ -8,10 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from mezzotint.data import findings
-from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import DataReport
 from mezzotint.data.findings import captions, data_set, files
 from mezzotint.data.findings.captions import LostWords
@@ -54,7 +53,7 @@ def test_files_are_counted_with_their_reasons() -> None:
     )
     assert by_name["left-out"].table == ()
     assert findings.as_notes([by_name["archives"]]) == [
-        "1 .rar archive below /a, /b is not opened, so that images in it are not trained; unpack it there"
+        "1 .rar archive below /a, /b is not opened: images in it are not trained; unpack it there"
     ]
     assert [example.text for example in by_name["unknown-files"].examples] == [".md (2)"]
     [packed] = files.of_files(report_of(unknown=((".tar", 1), (".zip", 2))), ROOTS)
@@ -68,7 +67,8 @@ def test_names_that_a_held_out_share_splits_are_counted() -> None:
     held = np.array([1, 3, 4, 5, 7], np.int32)
     [split] = data_set.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
     assert (
-        "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more" in split.sentence
+        "it holds out 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more"
+        in split.sentence
     )
     assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
 
@@ -82,7 +82,7 @@ def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(
     assert finding.sentence.endswith("data.format=image-folder uses every image once")
     assert "data.format=kohya reads the number" in finding.advice
     [finding] = files.of_repeats((tmp_path,), DataSettings(repeats=(8,)))
-    assert finding.sentence.endswith("does not read it, and data.repeats applies to all of a folder")
+    assert finding.sentence.endswith("does not read it; data.repeats applies to all of a folder")
 
 
 @pytest.mark.parametrize("has_clips", [False, True])
@@ -113,34 +113,3 @@ def test_truncated_captions_are_estimated_where_not_all_were_measured() -> None:
     assert finding.count == 30
     assert "(estimated from 10 of the 300 longer ones)" in finding.sentence
     assert list(captions.of_lost_words(catalogue_of(), None, settings)) == []
-
-
-def named_pictures(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:
-    """Nine squares without a name, five squares and two wide images of the name `horses`."""
-    root = tmp_path / "data"
-    for folder, count, size in ((root, 9, (530, 530)), (root / "h", 5, (530, 530)), (root / "h", 2, (300, 200))):
-        folder.mkdir(exist_ok=True)
-        for i in range(count):
-            Image.new("RGB", size, (i, 1, 1)).save(folder / f"{size[0]}-{i}.png")
-    (root / "h" / "batch_id.txt").write_text("horses")
-    base = {"path": root, "format": "everydream", "buckets": {"shape": "table"}, "batch_size": 4}
-    settings = DataSettings.model_validate(base | values)
-    catalogue = build(settings, tmp_path / "index", workers=1)
-    return catalogue, np.arange(len(catalogue), dtype=np.int32), settings
-
-
-def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Path) -> None:
-    [finding] = data_set.of_batches(*named_pictures(tmp_path, remainder="repeat"))
-    assert [example.text for example in finding.examples] == [
-        "'horses', bucket 512×512: 5 images for batches of 4; add 3 of about 1:1, remove 1, or multiply these by 1.6",
-        "'horses', bucket 640×384: 2 images for batches of 4; add 2 of about 5:3, or multiply these by 2",
-    ]
-
-
-def test_batches_that_are_neither_filled_nor_named_have_no_finding(tmp_path: Path) -> None:
-    catalogue, rows, settings = named_pictures(tmp_path)
-    nameless = rows[catalogue.overrides.group == 0][:1]
-    assert list(data_set.of_batches(catalogue, nameless, settings)) == []
-    filled = settings.model_copy(update={"remainder": "fill"})
-    assert len(list(data_set.of_batches(catalogue, nameless, filled))) == 1
-    assert list(data_set.of_batches(catalogue, rows[catalogue.overrides.group == 0][:8], filled)) == []

@@ -62,6 +62,6 @@ def test_nothing_but_regular_files_inside_the_folder_counts(tmp_path: Path) -> N
     reasons = skipped_of(read(root, captions={"missing": "empty"}))
     assert set(reasons) == {"pipe.png", "folder.png", "loop.png", "nowhere.png", "outward.png", "outward", "sub/up"}
     assert reasons["pipe.png"] == "not a regular file"
-    assert reasons["outward.png"] == "a link that leads out of the data set's folder"
-    assert reasons["loop.png"] == "a link that leads nowhere or in a circle"
-    assert reasons["sub/up"] == "a link in a circle, to a folder that it lies in"
+    assert reasons["outward.png"] == "a link to a path outside the data set's folder"
+    assert reasons["loop.png"] == "a broken or circular link"
+    assert reasons["sub/up"] == "a circular link to one of its parent folders"

@@ -57,20 +57,20 @@ def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
     items = read(tmp_path)
     assert list(data_sets.samples_in(items)) == ["2_dog/a.png"]
     assert data_sets.skipped_of(items, is_wanted=True) == {
-        "top.png": "it lies in no folder 10_name",
-        "more/b.png": "more says no number of repeats; a folder is called 10_name",
-        "0_never/c.png": "0_never says 0 repeats",
-        "2_dog/deep/d.png": "it does not lie directly in its folder 10_name",
-        "x_1/e.png": "x_1 says no number of repeats; a folder is called 10_name",
+        "top.png": "not in a folder such as 10_name",
+        "more/b.png": "more has no number of repeats; name it like 10_name",
+        "0_never/c.png": "0_never has 0 repeats",
+        "2_dog/deep/d.png": "not directly in its folder such as 10_name",
+        "x_1/e.png": "x_1 has no number of repeats; name it like 10_name",
     }
     assert data_sets.skipped_of(items, is_wanted=False) == {}
     noted = dict(data_sets.notes_of(items))
-    assert noted["more"] == "1 picture left out: more says no number of repeats; a folder is called 10_name"
+    assert noted["more"] == "1 image left out: more has no number of repeats; name it like 10_name"
     assert noted.keys() == {"", "more", "0_never", "2_dog", "x_1"}
 
 
 def test_where_no_folder_has_a_number_the_error_says_what_one_looks_like(tmp_path: Path) -> None:
-    with refused("E1150", "no folder in it is called 10_name"):
+    with refused("E1150", "contains no folder such as 10_name"):
         read(put(tmp_path / "one", "dogs/a.png"))
     with pytest.raises(DatasetError, match=rf"data\.path={tmp_path}$"):
         read(put(tmp_path / "10_sks dog", "a.png"))

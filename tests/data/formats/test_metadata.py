@@ -104,4 +104,4 @@ def test_a_repeated_picture_is_decoded_as_one_and_drawn_as_two(tmp_path: Path) -
     assert data_set.path(0) == data_set.path(1) == tmp_path / "root" / "0.png"
     assert (data_set.digest[0] == data_set.digest[1]).all()
     assert data_set.key_hash[0] != data_set.key_hash[1]
-    assert "a sample each" in data_set.report.notes[0][1]
+    assert "a separate sample" in data_set.report.notes[0][1]

@@ -26,7 +26,7 @@ def test_a_folder_of_clips_has_sidecars_or_a_table(tmp_path: Path, write_clip: C
     (tmp_path / "set/metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data_set = catalogues.build(settings, tmp_path / "index", workers=1)
     assert [(data_set.key(row), data_set.captions(row)) for row in range(len(data_set))] == [("sub/c.mp4", ("told",))]
-    assert dict(data_set.report.left_out) == {f"{name}.mp4": "no row of a table names it" for name in "ab"}
+    assert dict(data_set.report.left_out) == {f"{name}.mp4": "not named in any row of a table" for name in "ab"}
     assert dict(data_set.report.skipped) == {
         "metadata.jsonl:2": "'gone.mp4': no such file below the folder of the table"
     }  # fmt: skip

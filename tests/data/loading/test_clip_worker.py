@@ -108,11 +108,11 @@ def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catal
 def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalogue: Catalogue, tmp_path: Path) -> None:
     reasons = dict(catalogue.report.skipped)
     assert set(reasons) == {"cut.mp4", "list.mp4", "sound.mp4"}
-    assert reasons["list.mp4"] == "a playlist, not a clip; put the clips that it names there"
-    assert reasons["sound.mp4"] == "holds sound and no moving picture"
+    assert reasons["list.mp4"] == "a playlist, not a clip; use the clips that it lists"
+    assert reasons["sound.mp4"] == "contains sound but no video"
     assert "damaged" in reasons["cut.mp4"]
     left_out = dict(catalogue.report.left_out)
-    assert left_out["short.mp4"] == "too short: 3 frames, and 5 are needed"
+    assert left_out["short.mp4"] == "too short: 3 frames, but 5 are needed"
     lines = [
         json.loads(line) for line in data_report.write(catalogue, tmp_path, settings_of(films)).read_text().splitlines()
     ]
@@ -170,5 +170,5 @@ def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipW
     settings = DataSettings(**plain, clips={"frames": 5})
     data_set = catalogues.build(settings, tmp_path / "index", workers=1)
     (tmp_path / "a.mp4").unlink()
-    with refused("E1250", r"sample 'a\.mp4' could be read .* cannot be now"):
+    with refused("E1250", r"sample 'a\.mp4' could be read .* but not now"):
         batches(data_set, settings, 0, 1)

@@ -90,14 +90,14 @@ def test_only_what_lies_between_the_key_frame_and_the_last_wanted_frame_is_decod
 ) -> None:
     path = write_clip(tmp_path / "long.mp4", 200, options={"g": "10", "bf": "0", "sc_threshold": "0"})
     seen: list[int] = []
-    decoded = _clips._decoded
+    decoded = _clips._decode
 
     def counted(*options: Any, **named: Any) -> Iterator[Any]:
         for frame in decoded(*options, **named):
             seen.append(1)
             yield frame
 
-    monkeypatch.setattr(_clips, "_decoded", counted)
+    monkeypatch.setattr(_clips, "_decode", counted)
     assert shades(_clips.frames(path, times_of([153, 155], begin=0, rate=10))) == [153 % 20, 155 % 20]
     assert len(seen) == 7  # 150, a key frame, to 156, which tells that 155 is over
 
@@ -166,28 +166,28 @@ def turn_to(path: Path, a: float, b: float, c: float, d: float) -> None:
 def test_a_clip_turned_by_another_angle_is_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 6)
     turn_to(path, 0.7071, 0.7071, -0.7071, 0.7071)
-    assert reason_of(path) == "turned by 45°; only multiples of 90° can be undone"
+    assert reason_of(path) == "rotated by 45°; only multiples of 90° are supported"
 
 
 def test_what_is_no_clip_is_refused_by_its_kind(tmp_path: Path, write_clip: ClipWriter) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "picture.png")
     texts = {
         "empty.mp4": (b"", "empty file"),
-        "zeros.mp4": (bytes(5000), "damaged: begins with zero bytes"),
+        "zeros.mp4": (bytes(5000), "damaged: starts with zero bytes"),
         "text.mp4": (b"dear diary", "not a clip of a known format"),
         "picture.mp4": ((tmp_path / "picture.png").read_bytes(), "a picture, not a clip"),
         "sound.mp4": (b"ID3\x04" + bytes(500), "sound, not a clip"),
     }
     for text in ("#EXTM3U\nhttp://127.0.0.1:9/a.ts\n", "ffconcat version 1.0\nfile /etc/passwd\n", "\n[playlist]\n",
                  '<?xml version="1.0"?>\n<MPD>'):  # fmt: skip
-        texts[f"list{len(texts)}.mp4"] = (text.encode(), "a playlist, not a clip; put the clips that it names there")
+        texts[f"list{len(texts)}.mp4"] = (text.encode(), "a playlist, not a clip; use the clips that it lists")
     for name, (data, reason) in texts.items():
         (tmp_path / name).write_bytes(data)
         assert reason_of(tmp_path / name) == reason, name
     assert reason_of(tmp_path / "nothing.mp4") == "No such file or directory"
     os.mkfifo(tmp_path / "pipe.mp4")
     assert reason_of(tmp_path / "pipe.mp4") == "not a regular file"
-    assert reason_of(write_clip(tmp_path / "heard.mp4", 0, sound=True)) == "holds sound and no moving picture"
+    assert reason_of(write_clip(tmp_path / "heard.mp4", 0, sound=True)) == "contains sound but no video"
 
 
 def test_a_clip_with_sound_is_a_clip(tmp_path: Path, write_clip: ClipWriter) -> None:
@@ -207,7 +207,7 @@ def test_a_clip_that_was_cut_off_is_refused(name: str, tmp_path: Path, write_cli
     path = write_clip(tmp_path / name, 60, **options)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 3 // 5])
-    assert reason_of(path).startswith(("damaged", "cut off"))
+    assert reason_of(path).startswith(("damaged", "truncated"))
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.ts"])
@@ -225,7 +225,7 @@ def test_damage_in_the_middle_is_refused_and_said_where_it_is_met(
 def test_an_instant_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 10)
     assert shades(_clips.frames(path, [0.999])) == [9]
-    with pytest.raises(DatasetError, match=r"a\.mp4: ends at 1\.000 s, and a frame at 2\.000 s is wanted"):
+    with pytest.raises(DatasetError, match=r"a\.mp4: ends at 1\.000 s, but a frame at 2\.000 s is needed"):
         _clips.frames(path, [0.5, 2.0])
 
 

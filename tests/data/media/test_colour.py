@@ -162,7 +162,7 @@ def test_lab_becomes_rgb(tmp_path: Path) -> None:
 
 def test_conversions_have_words() -> None:
     assert conversions_of(Conversion.ALPHA | Conversion.CMYK) == (
-        "transparency laid on the background colour",
+        "transparency composited on the background colour",
         "CMYK to RGB",
     )
     assert all(conversions_of(flag) for flag in Conversion)

@@ -164,7 +164,7 @@ def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
     columns = columns_of(9, groups=0, num_buckets=1)
     settings = settings_of(batch_size=8, remainder="drop", rating={"fraction": 0.1, "epochs": 3})
     timeline = Timeline(columns, settings, 1, 0)
-    with refused("E1207", "make no batch"):
+    with refused("E1207", "do not fill a batch"):
         timeline.locate(10)
 
 

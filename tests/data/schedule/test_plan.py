@@ -215,7 +215,7 @@ def test_timeline_keeps_two_plans() -> None:
 @pytest.mark.parametrize("times", [1.0, 0.5])
 def test_a_data_set_without_a_batch_is_an_error(times: float) -> None:
     timeline = Timeline(columns_of(3, times, num_buckets=1), settings_of(batch_size=8, remainder="drop"), 1, 0)
-    with refused("E1207", r"3 samples make no batch of 8"):
+    with refused("E1207", r"3 samples do not fill a batch of 8"):
         timeline.locate(0)
 
 

@@ -1,4 +1,4 @@
-"""What is the same of every model's folder: parts, where they lie, and which files of a tokenizer a text depends on."""
+"""Model folders of any family: parts, their locations, and the tokenizer files that determine text embeddings."""
 
 from __future__ import annotations
 

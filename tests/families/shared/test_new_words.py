@@ -1,4 +1,4 @@
-"""New words of text encoders: what a caption becomes, and that nothing else is looked up otherwise."""
+"""Learned tokens: expansion of captions, and unchanged embeddings of all other tokens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def with_words(family: Any, words: dict[str, str], vectors: int = 1) -> Any:
 
 def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
     words = NewWords({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
-    assert words.in_text("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
-    assert words.spelled == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
+    assert words.expand_caption("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
+    assert words.token_strings == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
     assert names_of("w", 1) == ["w"]
 
 
@@ -79,13 +79,13 @@ def test_a_word_that_is_a_token_is_refused(word: str) -> None:
     family = sd.Family.tiny()
     vocabulary = family._tokenizer("text_encoder").get_vocab()
     word = word if f"{word}</w>" in vocabulary else "a"
-    with pytest.raises(WeightsError, match=f"model.tokens: {word} is a token") as caught:
+    with pytest.raises(WeightsError, match=f"model.tokens: {word} is already a token") as caught:
         with_words(family, {word: "a"})
     assert caught.value.code == "E1470"
 
 
 def test_rows_of_another_model_are_refused() -> None:
     family = sd.Family.tiny()
-    with pytest.raises(WeightsError, match="another kind of model") as caught:
+    with pytest.raises(WeightsError, match="a model of its kind") as caught:
         family.add_words({}, 1, {"<toy>": {"text_encoder": torch.zeros(1, 7)}})
     assert caught.value.code == "E1472"

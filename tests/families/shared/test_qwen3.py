@@ -1,4 +1,4 @@
-"""Chat templates and tokenizers of model folders from strangers: what is known is used, nothing of it is run."""
+"""Chat templates and tokenizers of untrusted model folders: known templates are accepted, none is run."""
 
 from __future__ import annotations
 

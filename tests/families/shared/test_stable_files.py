@@ -1,4 +1,4 @@
-"""The shipped tokenizer: any text can be written in it, and common words are one token."""
+"""The shipped tokenizer: it encodes any text, and common words are one token."""
 
 from __future__ import annotations
 

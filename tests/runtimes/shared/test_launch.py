@@ -1,4 +1,4 @@
-"""What the launcher says."""
+"""The launcher's environment."""
 
 from __future__ import annotations
 

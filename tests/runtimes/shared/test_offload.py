@@ -1,4 +1,4 @@
-"""Blocks that wait on the host: no more of them are on the device than were asked for, and every bit is as it was."""
+"""Block offload: at most the requested number of blocks is on the device, and results are bitwise identical."""
 
 from __future__ import annotations
 

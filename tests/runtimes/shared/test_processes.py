@@ -1,4 +1,4 @@
-"""Texts go between processes as bytes, whatever is in them."""
+"""Any text can be exchanged between processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.runtimes.shared import processes
 
 @given(st.text())
 def test_a_text_comes_back_as_it_went(text: str) -> None:
-    assert processes._text_of(processes._bytes_of(text)) == text
+    assert processes._decode(processes._encode(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,11 @@ def test_a_text_comes_back_as_it_went(text: str) -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_a_process_that_ends_before_all_have_met_is_no_bug_of_ours(error: RuntimeError) -> None:
-    with pytest.raises(PeerLost, match="process 1 has not met the others of this run") as caught, processes._meeting(1):
+    with (
+        pytest.raises(PeerLost, match="process 1 could not join the others of this run") as caught,
+        processes._rendezvous_errors(1),
+    ):
         raise error
     assert (caught.value.code, "frame" in caught.value.message) == ("E1804", False)
-    with pytest.raises(RuntimeError, match="another thing"), processes._meeting(1):
+    with pytest.raises(RuntimeError, match="another thing"), processes._rendezvous_errors(1):
         raise RuntimeError("another thing")

@@ -200,7 +200,7 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
     assert filled(root, verify_bytes=100).summary.new == 0
     cache = filled(root, verify_bytes=100)
     rows = np.arange(6, dtype=np.int32)
-    with pytest.raises(CacheError, match="no sound entry"):
+    with pytest.raises(CacheError, match="no valid entry"):
         list(
             open_loader(
                 cache.catalogue, rows, data(root), accumulation=1, seed=5, start_step=0, last_step=5,

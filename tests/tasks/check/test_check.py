@@ -68,7 +68,7 @@ def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn
     words = ("sample.solver=unipc", "sample.sigmas=karras")
     outcome = checked(*words, "run.preview.every=2 steps")
     assert codes(outcome.problems) == ["E1070"]
-    assert "sample.sigmas=karras takes one of ddim, euler" in outcome.problems[0].message
+    assert "sample.sigmas=karras needs one of ddim, euler" in outcome.problems[0].message
     assert codes(checked(*words, "run.preview.every=null").problems) == []
 
 

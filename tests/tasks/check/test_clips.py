@@ -54,12 +54,12 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     page = "\n".join(_check_page.page(outcome))
     page = " ".join(page.split())
     assert "1 file skipped, which cannot be used: list.mp4: a playlist, not a clip" in page
-    assert "1 file left out as the recipe asks: short.mp4: too short: 3 frames, and 5 are needed" in page
+    assert "1 file left out as the recipe asks: short.mp4: too short: 3 frames, but 5 are needed" in page
     assert "each with 2 of 2 images (random)" in page
     assert "w×h×frames" in page
     assert "40×24×5" in page
     document = _check_page.document(outcome)
-    assert document["skipped"] == [["list.mp4", "a playlist, not a clip; put the clips that it names there"]]
+    assert document["skipped"] == [["list.mp4", "a playlist, not a clip; use the clips that it lists"]]
     assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 

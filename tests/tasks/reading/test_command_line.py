@@ -56,7 +56,7 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["train", "mini", FOREIGN[0]], "no option --pretrained_model_name_or_path; write model.path=x\n"),
         (["check", "a.toml"], "line 3  file  E1004 this is TOML, not YAML; settings are written `optim:`"),
         (["check", "windows.yaml"], "a backslash begins a code; write the value in single quotes: 'C:\\Users\\me'"),
-        (["cache", "mini", "data.path=a,b"], "); several folders are data.path=[a,b]"),
+        (["cache", "mini", "data.path=a,b"], "); for several folders set data.path=[a,b]"),
         (["sample", "mezzotint-mini", "--width", "512"], "write --size=512xHEIGHT, or --size=512 for a square"),
         (["sample", "mezzotint-mini", "--height=512"], "write --size=WIDTHx512, or --size=512 for a square"),
         (["sample", "mezzotint-mini", "--image", "x.png"], "write sample.image=x.png, and sample.strength=0.75"),

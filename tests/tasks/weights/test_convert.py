@@ -361,7 +361,7 @@ def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path
         assert "sshs_legacy_hash" not in after
         assert ("lora_adapter_metadata" in after) == (name == "a")
         assert after["ss_base_model_version"] == "sd_v1"
-    assert "ComfyUI reads this layout in part" in capsys.readouterr().out
+    assert "ComfyUI reads only part of this layout" in capsys.readouterr().out
 
 
 def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, capsys: Any) -> None:
@@ -386,7 +386,7 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
     uses = "is a LoRA, an adapter of a model, and no model; draw with it: mezzotint sample MODEL --adapter=FILE"
     folder = FILES / "sd_lora_text_r4.diffusers"
     refused: list[tuple[list[object], str, str]] = [
-        ([loha, out, base, "--layout=diffusers"], "E1435", "has no place for LoHa"),
+        ([loha, out, base, "--layout=diffusers"], "E1435", "does not support LoHa"),
         ([lora, out], "E1406", "a LoRA, an adapter of a model; draw with it: mezzotint sample MODEL --adapter=FILE"),
         ([folder, out], "E1406", uses),
         ([lora, out, base], "E1012", "write --layout=diffusers, --layout=kohya or --layout=comfy"),
@@ -395,9 +395,9 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
         (
             [FILES / "sdxl_lora_text_r4.diffusers", out, base, "--layout=kohya"],
             "E1431",
-            "looks like an adapter of SDXL",
+            "looks like an adapter for SDXL",
         ),
-        ([lora, out, "--base=sdxl", "--layout=kohya"], "E1431", "and the model is SDXL"),
+        ([lora, out, "--base=sdxl", "--layout=kohya"], "E1431", "but the model is SDXL"),
     ]
     for words, code, said in refused:
         assert main(["convert", *map(str, words)]) == 2, words

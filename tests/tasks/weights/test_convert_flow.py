@@ -45,7 +45,7 @@ def test_folder_to_file_to_folder_changes_no_tensor(tmp_path: Path, capsys: pyte
     assert "head.modulation" in load_file(file)
     assert convert(file, back, f"--config={folder}") == 0
     said = capsys.readouterr().out
-    assert "wan.safetensors holds denoiser; all else is that of" in said
+    assert "wan.safetensors holds denoiser; the rest is read from" in said
     assert "opens with WanPipeline" in said
     plain, tensors = (load_file(f / "transformer" / "diffusion_pytorch_model.safetensors") for f in (folder, back))
     assert all(torch.equal(tensors[name], tensor) for name, tensor in plain.items())
@@ -102,7 +102,11 @@ def test_each_of_two_denoisers_is_a_file_and_both_are_read(tmp_path: Path, capsy
     files = opened(path=folder, config=None, wan={"low_noise": high})
     assert torch.equal(files.network("denoiser_2").scale_shift_table, plain["transformer"]["scale_shift_table"])
     for words, code, said in (
-        ({"path": low.rename(tmp_path / "low_noise.safetensors"), "wan": {"low_noise": high}}, "E1478", "by its name"),
+        (
+            {"path": low.rename(tmp_path / "low_noise.safetensors"), "wan": {"low_noise": high}},
+            "E1478",
+            "by their names",
+        ),
         ({"path": RECORDS / "wan" / "model", "config": None, "wan": {"low_noise": high}}, "E1481", "has one denoiser"),
         ({"path": high, "wan": {"low_noise": tmp_path / "none.safetensors"}}, "E1401", "none.safetensors"),
     ):

@@ -124,7 +124,7 @@ def test_what_does_not_belong_together_is_refused_by_name(
     base, out = forms["folder"], tmp_path / "out"
     refused: list[tuple[list[object], str, str]] = [
         ([base, tmp_path / "sd.safetensors", out], "E1451", "they are of different models, the file looks like"),
-        ([base, lora, out], "E1431", "belong to no layer of this model"),
+        ([base, lora, out], "E1431", "match no layer of this model"),
         ([base, tmp_path / "cut.safetensors", out], "E1402", "100 bytes are missing at its end"),
         ([base, tmp_path / "nosuch.ckpt", out], "E1401", "is not there"),
         ([tmp_path / "unet.safetensors", base, out], "E1406", "mezzotint merge MODEL FILE NEW_FILE"),
@@ -202,7 +202,7 @@ def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_file
     bound = 4 * torch.finfo(torch.float32).eps * record[:, 1:2] * coarse[:, None]
     assert ((statistics(plain) - record).abs() <= bound).all()
     said = capsys.readouterr().out
-    assert f"{adapter}: 1 of it in " in said
+    assert f"{adapter}: strength 1, in " in said
     assert "layers of unet" in said
 
     ran("convert", base, tmp_path / "base.safetensors")
@@ -256,7 +256,7 @@ def test_adapters_and_files_are_laid_from_left_to_right(tmp_path: Path, capsys: 
     origin = json.loads((tmp_path / "report.json").read_text())
     assert origin["sources"] == [str(SD), str(text), str(part), str(two)]
     assert origin["tensors"]["unet"][key] == f"{part}: {key} + -1.2 · {two}"
-    assert f"{text}: 1 of it in 31 layers of unet, 12 layers of text_encoder" in capsys.readouterr().out
+    assert f"{text}: strength 1, in 31 layers of unet, 12 layers of text_encoder" in capsys.readouterr().out
 
 
 def test_new_words_beside_an_adapter_are_not_left_out_in_silence(tmp_path: Path, capsys: Any) -> None:
@@ -320,8 +320,8 @@ def test_adapters_that_cannot_be_merged_are_a_sentence(whole_sdxl: Path, tmp_pat
     part, out, file = tmp_path / "part.safetensors", tmp_path / "out", tmp_path / "out.safetensors"
     save_file({"conv_in.bias": load_file(SD / UNET)["conv_in.bias"]}, part)
     refused: list[tuple[list[object], str, str]] = [
-        ([SD, xl, out], "E1431", "looks like an adapter of SDXL, and the model is"),
-        ([whole_sdxl, kohya, out], "E1431", "looks like an adapter of Stable Diffusion 1 or 2"),
+        ([SD, xl, out], "E1431", "looks like an adapter for SDXL, but the model is"),
+        ([whole_sdxl, kohya, out], "E1431", "looks like an adapter for Stable Diffusion 1 or 2"),
         ([SD, nan, out], "E1403", "not finite"),
         ([SD, shape, out], "E1432", "to_v does not fit: lora_down.weight (4, 1024)"),
         ([SD, tmp_path / "named.safetensors", out], "E1402", "it is a pickle file"),
@@ -329,9 +329,9 @@ def test_adapters_that_cannot_be_merged_are_a_sentence(whole_sdxl: Path, tmp_pat
         ([SD, SD, kohya, out, "--weights=1,1,1"], "E1012", "an adapter has its strength behind its name"),
         ([kohya, SD, out], "E1012", "give the model first"),
         ([kohya, dora, file], "E1441", "write --base=MODEL"),
-        ([kohya, dora, file, f"--base={SD}"], "E1436", "is no plain LoRA"),
-        ([kohya, part, file, f"--base={SD}"], "E1430", "holds no adapter"),
-        ([kohya, xl, file, f"--base={SD}"], "E1431", "looks like an adapter of SDXL"),
+        ([kohya, dora, file, f"--base={SD}"], "E1436", "is not a plain LoRA"),
+        ([kohya, part, file, f"--base={SD}"], "E1430", "contains no adapter"),
+        ([kohya, xl, file, f"--base={SD}"], "E1431", "looks like an adapter for SDXL"),
     ]
     for words, code, said in refused:
         with pytest.raises(MezzotintError) as caught:
@@ -347,4 +347,4 @@ def test_a_pickled_adapter_without_alphas_is_read_and_told(
     tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
     torch.save({name: t for name, t in tensors.items() if not name.endswith(".alpha")}, tmp_path / "old.pt")
     merged(SD, tmp_path / "old.pt", tmp_path / "out")
-    assert "old.pt: 44 of 44 layers have no alpha; they are read with alpha = rank" in capsys.readouterr().out
+    assert "old.pt: 44 of 44 layers have no alpha; using alpha = rank" in capsys.readouterr().out

@@ -30,6 +30,6 @@ def test_only_a_lack_of_memory_is_passed_over(error: Exception) -> None:
     said: list[str] = []
     with skipped_when_out_of_memory("previews", said.append):
         raise error
-    assert said == ["previews: left out, the memory does not suffice; training goes on"]
+    assert said == ["previews: skipped, not enough memory; training continues"]
     with pytest.raises(RuntimeError, match="shapes"), skipped_when_out_of_memory("previews", said.append):
         raise RuntimeError("shapes")

@@ -155,7 +155,7 @@ def test_too_little_memory_costs_the_preview_and_not_the_run(trainer: Trainer, f
     said: list[str] = []
     before = digest(trainer)
     previews(trainer, folder, decode=full, warn=said.append).on_step(None, Progress(step=2, last_step=9))
-    assert said == ["previews of step 2: left out, the memory does not suffice; training goes on"]
+    assert said == ["previews of step 2: skipped, not enough memory; training continues"]
     assert digest(trainer) == before
     assert not list(folder.samples.iterdir())
 

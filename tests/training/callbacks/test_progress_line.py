@@ -14,7 +14,7 @@ import pytest
 from mezzotint import durable
 from mezzotint.errors import VisibleStream
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks.progress_line import LiveLine, Voice
+from mezzotint.training.callbacks.progress_line import ConsoleLog, LiveLine
 from mezzotint.training.progress import Progress
 
 
@@ -85,7 +85,10 @@ def test_waiting_for_data_is_warned_of_once_after_the_warm_up() -> None:
     follow(live, clock, range(24), last_step=100, wait_seconds=0.5)
     assert "data.workers" not in stream.getvalue()
     follow(live, clock, range(24, 90), last_step=100, wait_seconds=0.5)
-    assert stream.getvalue().count("25 % of the last 20 steps went by waiting for data; raise data.workers") == 1
+    assert (
+        stream.getvalue().count("25 % of the time of the last 20 steps was spent waiting for data; raise data.workers")
+        == 1
+    )
 
 
 def test_little_waiting_is_not_warned_of() -> None:
@@ -173,7 +176,7 @@ def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on(
 ) -> None:
     monkeypatch.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115
     stream = io.StringIO()
-    voice = Voice(stream, tmp_path / "run.log")
+    voice = ConsoleLog(stream, tmp_path / "run.log")
     voice.say("one")
     voice.say("two")
     assert stream.getvalue().count("cannot be written (No space left on device)") == 1
@@ -183,7 +186,7 @@ def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on(
 def test_a_stream_that_knows_only_ascii_gets_question_marks() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    Voice(stream, None).say("512×512 – 3 %")
+    ConsoleLog(stream, None).say("512×512 – 3 %")
     assert raw.getvalue() == b"512?512 ? 3 %\n"
 
 

@@ -155,8 +155,8 @@ def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
         callback.on_step(None, Progress(step=step, last_step=99))
     assert said[:2] == ["measured at step 0  val/loss 1.0000", "measured at step 1  val/loss 0.9000"]
     assert warned == [
-        "val/loss rises: 0.5000 at step 7, 0.5600 now; it was lowest at step 5, with 0.5000: from there on the model "
-        "may be learning its pictures by heart, and an export of about then may draw better"
+        "val/loss rises: 0.5000 at step 7, 0.5600 now; it was lowest at step 5, with 0.5000. The model may be "
+        "overfitting; an export of about that step may be better"
     ]
     gone_on = validation(trainer, held_out, say=said.append, warn=warned.append)
     gone_on.load(json.loads(json.dumps(callback.state())))
@@ -208,7 +208,7 @@ def test_too_little_memory_costs_the_measurement_and_not_the_run(
 
     monkeypatch.setattr(trainer.model.family, "predict", full)
     callback.on_step(None, Progress(step=4, last_step=9))
-    assert said == ["held-out loss of step 4: left out, the memory does not suffice; training goes on"]
+    assert said == ["held-out loss of step 4: skipped, not enough memory; training continues"]
     assert digest(trainer) == before
 
 

@@ -47,7 +47,7 @@ def test_what_fails_is_said_once(folder: RunFolder, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=refuse, Settings=SimpleNamespace))
     callback = log(folder, every=1)
-    with pytest.raises(StorageError, match=r"takes nothing \(no network\)"):
+    with pytest.raises(StorageError, match=r"rejected the data \(no network\)"):
         callback.on_step(report(0), Progress(step=1, last_step=9))
     callback.on_step(report(1), Progress(step=2, last_step=9))
     monkeypatch.setitem(sys.modules, "wandb", None)

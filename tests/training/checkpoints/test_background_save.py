@@ -239,7 +239,7 @@ def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: 
     one._pinned.reserve(1)
     begin(one, 1, tensors())
     assert not one.is_writing
-    assert "page-locked memory for a copy of the checkpoint is not to be had: training waits" in said[0]
+    assert "page-locked memory for a copy of the checkpoint is not available: training waits" in said[0]
 
 
 class OnDevice(Tensor):

@@ -50,7 +50,7 @@ def test_gaps_wrong_rows_and_strange_tensors_are_damage() -> None:
     assert sharding.damage(table, files | {"2.safetensors": {"w/a/y": {}}}) == sharding.OTHER_TENSORS
     assert sharding.damage(None, files) == sharding.OTHER_TENSORS
     table["w/a/x"]["rows"].pop()
-    assert "is not whole" in (sharding.damage(table, shapes(table)) or "")
+    assert "is incomplete" in (sharding.damage(table, shapes(table)) or "")
     table["w/a/x"]["rows"][0]["start"] = 1
     assert "are not those" in (sharding.damage(table, files) or "")
 
@@ -65,9 +65,9 @@ def test_shares_are_known_by_the_parameter_whatever_the_state() -> None:
 
 def test_parts_are_about_as_many_bytes_and_everything_once() -> None:
     sizes = {f"w/{n}": n * n for n in range(40)}
-    parts = sharding.parts(sizes, 3)
+    parts = sharding.divide(sizes, 3)
     assert sorted(name for part in parts for name in part) == sorted(sizes)
     loads = [sum(sizes[name] for name in part) for part in parts]
     assert max(loads) - min(loads) <= max(sizes.values()) // 10
-    assert sharding.parts(dict(reversed(sizes.items())), 3) == parts, "whatever the order in which they are told"
-    assert sharding.parts({"a": 1}, 3) == [{"a"}, set(), set()]
+    assert sharding.divide(dict(reversed(sizes.items())), 3) == parts, "whatever the order in which they are told"
+    assert sharding.divide({"a": 1}, 3) == [{"a"}, set(), set()]

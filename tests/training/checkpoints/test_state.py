@@ -116,7 +116,7 @@ def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "more.safetensors is missing", manifest | {"files": files | {"more.safetensors": weights}}
     yield "state.json", manifest | {"files": {name: one for name, one in files.items() if name != "state.json"}}
     for name in ("../outside.safetensors", "../../outside.json", "/outside.json", "a/../../outside.json", "..", ""):
-        yield "which no checkpoint has", manifest | {"files": files | {name: weights}}
+        yield "which is not a checkpoint file", manifest | {"files": files | {name: weights}}
     first = next(iter(manifest["tensors"]))
     (rows,) = manifest["tensors"][first]["rows"]
     elsewhere = manifest["tensors"][first] | {"rows": [rows | {"file": "../outside.safetensors"}]}
@@ -180,7 +180,7 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_nothing_half_written(tmp_pa
 
 def test_a_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> None:
     back = state.read(write(tmp_path, 1))
-    with pytest.raises(CheckpointError, match=r"1 missing \(w/denoiser/z\).*1 of another shape"):
+    with pytest.raises(CheckpointError, match=r"1 missing \(w/denoiser/z\).*1 with another shape"):
         state.fits(back, {"w/denoiser/z": torch.zeros(1), "w/denoiser/a": torch.zeros(2)})
 
 

@@ -27,7 +27,7 @@ def test_norms_and_biases_are_spared_where_they_are_trained() -> None:
 
 
 def test_unknown_rules_and_networks_without_the_names_are_refused() -> None:
-    for rule, words in (("@all", "is no rule; known: @"),):
+    for rule, words in (("@all", "unknown rule '@all'; use @"),):
         with pytest.raises(RecipeError, match=words) as refused:
             undecayed({"optimizer": {"no_decay": [rule]}}, NAMES)
         assert refused.value.code == "E1078"

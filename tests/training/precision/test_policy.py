@@ -15,10 +15,10 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("settings", "words", "separate"),
     [
-        ({"precision": "fp32"}, "fp32 arithmetic, trained weights fp32 (float32), frozen fp32", False),
+        ({"precision": "fp32"}, "fp32 computation, trained weights fp32 (float32), frozen fp32", False),
         (
             {"precision": "bf16", "weight_dtype": "pure", "frozen_dtype": "fp32", "vae_dtype": "fp16"},
-            "bf16 arithmetic, trained weights bf16 (no masters), frozen fp32, VAE fp16",
+            "bf16 computation, trained weights bf16 (no masters), frozen fp32, VAE fp16",
             False,
         ),
     ],

@@ -103,7 +103,7 @@ def test_a_file_of_the_makers_is_the_autoencoder(name: str, tmp_path: Path) -> N
     files = opened(name, folder, vae=file)
     assert equal(dict(files.network("vae").state_dict()), changed)
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["vae"]
-    assert list(files.notes(["vae"])) == [f"vae: {file} takes the place of the model's own"]
+    assert list(files.notes(["vae"])) == [f"vae: {file} replaces the model's own"]
     assert files.media_identity() != before
     assert files.fingerprint("denoiser") == own.fingerprint("denoiser")
     kind = SINGLE_FILE_LOADABLE_CLASSES["AutoencoderKLWan" if name == "wan" else "AutoencoderKL"]
@@ -202,7 +202,7 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     assert "is not one of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is an autoencoder" in said
     again = Path(shutil.copy(encoder, tmp_path / "again.safetensors"))
     said = refusal("flux", "E1478", over=[encoder, again])
-    assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; give one of them"
+    assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; keep one"
     lean = load_file(encoder)
     lean.pop("encoder.final_layer_norm.weight")
     save_file(lean, tmp_path / "lean.safetensors")

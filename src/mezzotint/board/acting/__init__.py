@@ -1,4 +1,4 @@
-"""What the page can do, with the same files and commands as without it: actions on runs, recipes, generating images.
+"""Actions of the page, by files and commands that do the same without it: runs, recipes, generating.
 
 From outside: `actions`, `draw_pages`, `recipe_pages`; `drawer` runs as a separate process.
 """

@@ -1,4 +1,4 @@
-"""Readers of run folders and data sets for the page, following them as they grow; they never write to a run's folder.
+"""Reads run folders and data sets for the page, as they grow; never writes into a run folder.
 
 From outside: every file.
 """

@@ -1,4 +1,4 @@
-"""Which sizes are trained, and which of them a picture or a clip falls into.
+"""Bucket sizes, and the bucket of each image or clip.
 
 From outside: `buckets`, `clip_buckets`, `clip_sampling`.
 """

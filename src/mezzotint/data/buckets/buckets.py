@@ -1,7 +1,7 @@
-"""Which sizes are trained, and which of them a picture falls into. Between the catalogue and the plan.
+"""Bucket sizes, and the assignment of images to them. Between the catalogue and the plan.
 
-A batch holds pictures of one size, so each picture goes to the bucket nearest to its own shape. How near is told in
-log(width / height), or, for the sizes of a hand-made table, in width / height.
+A batch contains images of one size, so each image is assigned to the bucket with the nearest aspect ratio. The distance
+is measured in log(width / height), or, for the sizes of a hand-made table, in width / height.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from mezzotint.settings.sections.data import BucketSettings, DataSettings
 from mezzotint.shapes import Size
 
 _CHUNK = 1 << 15
-_HARDLY = 1.02
+_MARGIN = 1.02
 
 
 def table(settings: DataSettings) -> tuple[Size, ...]:
-    """The buckets of a recipe: sizes of pictures (`shapes`), or of clips (`clip_buckets.table`)."""
+    """The buckets of a recipe: sizes of images (`shapes`), or of clips (`clip_buckets.table`)."""
     if settings.has_clips:
         return clip_buckets.table(settings.clips, () if settings.clips.buckets else shapes(settings))
     return shapes(settings)
 
 
 def shapes(settings: DataSettings) -> tuple[Size, ...]:
-    """The sizes of pictures, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order
-    of that table, with `list` with those of one shape from small to large.
+    """The sizes of images, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order of
+    that table; with `list`, sizes with the same aspect ratio from small to large.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
-    Of these sizes the table has those that fit into no other of them, so each is as large as its shape allows, and no
-    shape comes twice. The square is always there, and with a size its transpose. With
-    `buckets.shape=square` the square is all there is.
+    Of these sizes the table contains those that fit into no other one, so each is as large as its aspect allows, and
+    each aspect occurs once. It always contains the square, and with each size its transpose. With
+    `buckets.shape=square` it contains only the square.
     """
     base, step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
@@ -49,7 +49,7 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     for short in range(base, 0, -step):
         longest = min(base * base // short, math.floor(short * settings.buckets.max_aspect + 1e-9))
         long = longest // step * step
-        # descending `short`: a size whose long side does not exceed an earlier one's is smaller in both sides
+        # `short` descends: a size whose long side does not exceed that of an earlier one is smaller in both sides
         if long >= short and (not wide or long > wide[-1].width):
             wide.append(Size(long, short))
     tall = [Size(size.height, size.width) for size in wide[1:]]
@@ -57,8 +57,8 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
 
 
 def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
-    """The index in `shapes(settings)` of each picture's bucket, by the rule of that table. widths, heights: (n,)
-    pixels, above 0, after the EXIF turn. Returns (n,) int16."""
+    """The index in `shapes(settings)` of each image's bucket, by the rule of that table. widths, heights: (n,) pixels,
+    above 0, after EXIF rotation. Returns (n,) int16."""
     sizes = shapes(settings)
     if settings.buckets.shape == "table":
         return _nearest_by_ratio(np.asarray(widths), np.asarray(heights), sizes)
@@ -69,16 +69,16 @@ def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -
 
 
 def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> NDArray[np.int16]:
-    """The index in `buckets` of each picture's bucket: the nearest in log(width / height).
+    """The index in `buckets` of each image's bucket: the nearest in log(width / height).
 
-    widths, heights: (n,) pixels, above 0. buckets: sorted by aspect, as `table` gives them. Of two buckets equally
-    near, the one nearer to the square is taken, so that a turned picture always falls into the turned bucket.
+    widths, heights: (n,) pixels, above 0. buckets: sorted by aspect, as returned by `table`. Of two equally near
+    buckets, the one nearer to the square is used; a rotated image is then always assigned to the rotated bucket.
     Returns (n,) int16.
     """
     wide = np.log(np.asarray([b.width for b in buckets], dtype=np.float64))
     aspects = wide - np.log(np.asarray([b.height for b in buckets], dtype=np.float64))
     middles = (aspects[1:] + aspects[:-1]) / 2
-    # a difference of logarithms changes its sign exactly when width and height change places
+    # a difference of logarithms changes exactly its sign when width and height are swapped
     log_aspects = np.log(np.asarray(widths, dtype=np.float64)) - np.log(np.asarray(heights, dtype=np.float64))
     low, high = np.searchsorted(middles, log_aspects, side="left"), np.searchsorted(middles, log_aspects, side="right")
     return np.where(log_aspects > 0, low, high).astype(np.int16)
@@ -87,17 +87,17 @@ def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> ND
 def is_undersized(
     widths: NDArray[Any], heights: NDArray[Any], bucket: NDArray[np.int16], sizes: Sequence[Size]
 ) -> NDArray[np.bool_]:
-    """Which pictures are smaller than their bucket or hardly larger: neither side is the bucket's, and the area is less
-    than 1.02² of the bucket's (EveryDream2's rule for its report). widths, heights, bucket: (n,)."""
+    """Which images are smaller than their bucket or only slightly larger: both sides differ from the bucket's, and the
+    area is less than 1.02² times the bucket's (EveryDream2's rule for its report). widths, heights, bucket: (n,)."""
     width, height = (np.asarray([getattr(size, side) for size in sizes])[bucket] for side in ("width", "height"))
     area = widths.astype(np.float64) * heights
-    is_less = area < (_HARDLY * width) * (_HARDLY * height)
-    return np.asarray((widths != width) & (heights != height) & is_less, dtype=np.bool_)
+    is_smaller = area < (_MARGIN * width) * (_MARGIN * height)
+    return np.asarray((widths != width) & (heights != height) & is_smaller, dtype=np.bool_)
 
 
 def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequence[Size]) -> NDArray[np.int16]:
-    """The bucket whose width / height differs least, the first of equally near ones. Its middles lie elsewhere than
-    those of the logarithm: a tall picture goes to a squarer bucket."""
+    """The bucket whose width / height differs least, the first of equally near ones. Compared with the logarithm, a
+    tall image is assigned to a bucket nearer to the square."""
     ratios = np.asarray([size.width / size.height for size in sizes])
     nearest_bucket = np.empty(len(widths), np.int16)
     for start in range(0, len(widths), _CHUNK):
@@ -107,11 +107,11 @@ def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequen
     return nearest_bucket
 
 
-# --- sizes that are written down --------------------------------------------------------------------------------------
+# --- listed sizes ---------------------------------------------------------------------------------------------------
 
 
 def _listed_sizes(settings: BucketSettings) -> tuple[Size, ...]:
-    """The sizes of a recipe, each once, from tall to wide, those of one shape from small to large."""
+    """The distinct sizes of a recipe, from tall to wide, those with the same aspect ratio from small to large."""
     assert settings.sizes is not None, "the recipe was not read"
     return tuple(
         sorted({Size(width, height) for height, width in settings.sizes}, key=lambda size: (size.aspect, size.pixels))
@@ -119,28 +119,28 @@ def _listed_sizes(settings: BucketSettings) -> tuple[Size, ...]:
 
 
 def _distinct_shapes(sizes: Sequence[Size]) -> tuple[Size, ...]:
-    """The smallest size of each shape."""
+    """The smallest size of each aspect ratio."""
     return tuple(next(group) for _, group in groupby(sizes, lambda size: size.aspect))
 
 
 def _largest_filled(
     shape: NDArray[np.int16], widths: NDArray[Any], heights: NDArray[Any], sizes: Sequence[Size]
 ) -> NDArray[np.int16]:
-    """The number in `sizes` of each picture's bucket. shape: (n,) number in `_distinct_shapes(sizes)`. widths, heights:
+    """The index in `sizes` of each image's bucket. shape: (n,) index in `_distinct_shapes(sizes)`. widths, heights:
     (n,)."""
     lengths = [len(list(group)) for _, group in groupby(sizes, lambda size: size.aspect)]
     first = np.concatenate(([0], np.cumsum(lengths)))
-    chosen = first[shape]
+    bucket = first[shape]
     for number in np.flatnonzero(np.asarray(lengths) > 1).tolist():
-        for place in range(int(first[number]) + 1, int(first[number + 1])):
-            fills = (widths >= sizes[place].width) & (heights >= sizes[place].height)
-            chosen = np.where((shape == number) & fills, place, chosen)
-    return chosen.astype(np.int16)
+        for index in range(int(first[number]) + 1, int(first[number + 1])):
+            is_filled = (widths >= sizes[index].width) & (heights >= sizes[index].height)
+            bucket = np.where((shape == number) & is_filled, index, bucket)
+    return bucket.astype(np.int16)
 
 
-# The bucket sizes that EveryDream2 lists: made by hand, one list a resolution. Two entries, of 320 and 1280, are not
-# the mirror of the one before them; they are kept, so that every picture falls into the bucket that it falls into
-# there. 1680x576 is the one size whose sides are no multiples of 64.
+# The bucket sizes that EveryDream2 lists, one list for each resolution. Two entries, of 320 and 1280, are not the
+# transpose of the one before them; they are kept, so every image is assigned to the same bucket as in EveryDream2.
+# 1680x576 is the only size whose sides are not multiples of 64.
 _WIDE = {
     256: "384x192 512x128",
     320: "384x256 448x192 576x128",
@@ -165,15 +165,15 @@ _NOT_MIRRORED = {(320, "576x128"): "576x640", (1280, "1408x1152"): "1408x1344"}
 
 def _table_sizes(resolution: int) -> tuple[Size, ...]:
     """The sizes of a resolution, in the order that decides between equally near ones: the square, then each wide size
-    and its mirror. resolution: one of `recipe.data.TABLES`."""
+    and its transpose. resolution: one of `recipe.data.TABLES`."""
     sizes = [Size(resolution, resolution)]
     for text in _WIDE[resolution].split():
-        wide = _size(text)
-        other = _NOT_MIRRORED.get((resolution, text))
-        sizes += [wide, _size(other) if other else Size(wide.height, wide.width)]
+        wide = _parse_size(text)
+        tall = _NOT_MIRRORED.get((resolution, text))
+        sizes += [wide, _parse_size(tall) if tall else Size(wide.height, wide.width)]
     return tuple(sizes)
 
 
-def _size(text: str) -> Size:
+def _parse_size(text: str) -> Size:
     width, height = text.split("x")
     return Size(int(width), int(height))

@@ -1,7 +1,7 @@
-"""Sizes of clips in frames, height and width, and which of them a clip falls into. Beside `buckets.py`, which has the
-shapes.
+"""Bucket sizes of clips in frames, height and width, and the assignment of clips to them. The sizes of images are in
+`buckets.py`.
 
-A clip has frames for a size or has not; that is told from its length, before a visit draws where it begins.
+Whether a clip has enough frames for a size depends on its length, not on the start that a visit draws.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from mezzotint.data.buckets.clip_sampling import unusable, window
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
-_HARDLY = 1e-6
-"""Of a frame: so much may be missing to a clip that is read at another rate."""
+_TOLERANCE = 1e-6
+"""Fraction of a frame that may be missing in a clip that is read at another frame rate."""
 
 
 def out_of_limits(size: Size, clips: ClipsSettings) -> str | None:
-    """Why a clip or picture of this size, as shown, is left out, or None."""
+    """Why a clip or image of this display size is skipped, or None."""
     short, long = sorted((size.width, size.height))
-    shown = f"{size.width}×{size.height}"
+    text = f"{size.width}×{size.height}"
     if clips.min_size is not None and short < clips.min_size:
-        return f"{shown}: its shorter side is below {clips.min_size}"
+        return f"{text}: its shorter side is below {clips.min_size}"
     if clips.max_size is not None and long > clips.max_size:
-        return f"{shown}: its longer side is above {clips.max_size}"
+        return f"{text}: its longer side is above {clips.max_size}"
     if clips.max_aspect is not None and long > clips.max_aspect * short:
-        return f"{shown}: its sides are more than {clips.max_aspect:g} to 1"
+        return f"{text}: its sides are more than {clips.max_aspect:g} to 1"
     return None
 
 
@@ -36,8 +36,8 @@ def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
     """The sizes of clips: those listed, from few frames to many and from tall to wide; or `shapes`, each of
     `clips.frames` frames, in their order."""
     if clips.buckets:
-        listed = (Size(width, height, frames) for frames, height, width in clips.buckets)
-        return tuple(sorted(listed, key=lambda size: (size.frames, size.aspect, size.pixels)))
+        sizes = (Size(width, height, frames) for frames, height, width in clips.buckets)
+        return tuple(sorted(sizes, key=lambda size: (size.frames, size.aspect, size.pixels)))
     return tuple(Size(shape.width, shape.height, clips.frames) for shape in shapes)
 
 
@@ -49,15 +49,15 @@ def counts(clips: ClipsSettings) -> tuple[int, ...]:
 def most_frames(
     frames: NDArray[np.int32], rate: NDArray[np.float64], start: NDArray[np.int32], clips: ClipsSettings
 ) -> NDArray[np.int32]:
-    """The most frames that a sample of each clip may have, of `counts(clips)`; 0 where it has too few for any.
+    """The maximum number of frames of a sample of each clip, one of `counts(clips)`; 0 if the clip has too few.
 
-    frames, rate: (n,) of the clip, its frames and how many of them a second; a picture has rate 0. start: (n,) the
-    frame that its entry begins at, −1 for none.
+    frames, rate: (n,) number of frames and frames per second of each clip; an image has rate 0. start: (n,) the first
+    frame of its entry, −1 for none.
     """
     most = np.zeros(len(frames), np.int32)
     for count in counts(clips):
         if clips.fps is not None:
-            is_enough = (frames - 1) - (count - 1) * rate / clips.fps >= -_HARDLY
+            is_enough = (frames - 1) - (count - 1) * rate / clips.fps >= -_TOLERANCE
         elif clips.short == "repeat":
             is_enough = frames > 0
         else:
@@ -68,14 +68,14 @@ def most_frames(
 
 
 def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str:
-    """Why a clip for which `most_frames` is 0 makes no sample, in words."""
+    """The reason why a clip for which `most_frames` is 0 has no samples, as text."""
     least = counts(clips)[0]
     if rate == 0:
-        return f"a picture, and {least} frames are needed"
+        return f"an image, but {least} frames are needed"
     if clips.fps is not None and start < 0:
         return (
-            f"too short: {frames / rate:.2f} s, and {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
-            f"frames at {clips.fps:g} a second)"
+            f"too short: {frames / rate:.2f} s, but {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
+            f"frames at {clips.fps:g} fps)"
         )
     return unusable(frames, least, clips, start if start >= 0 else None) or "too short"
 
@@ -83,24 +83,24 @@ def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str
 def of_clips(
     widths: NDArray[np.int32], heights: NDArray[np.int32], most: NDArray[np.int32], sizes: Sequence[Size]
 ) -> NDArray[np.int16]:
-    """The index in `sizes` of each clip's bucket, (n,) int16: of those with as many frames as it may have, the nearest
-    in log(width / height); of several as near, the largest that it need not be enlarged for, else the smallest.
+    """The index in `sizes` of each clip's bucket, (n,) int16: of the sizes with `most` frames, the nearest in
+    log(width / height); of several equally near ones, the largest that needs no upscaling, otherwise the smallest.
 
     most: (n,) of `most_frames`, above 0.
     """
     bucket = np.zeros(len(widths), np.int16)
     log_aspects = np.log(widths.astype(np.float64)) - np.log(heights.astype(np.float64))
     for count in np.unique(most).tolist():
-        places = [place for place, size in enumerate(sizes) if size.frames == count]
-        places.sort(key=lambda place: sizes[place].pixels)
-        here = np.flatnonzero(most == count)
-        apart = np.stack([np.abs(log_aspects[here] - np.log(sizes[place].aspect)) for place in places], axis=1)
-        is_near = apart <= apart.min(axis=1, keepdims=True) + 1e-9
-        is_whole = np.stack(
-            [(widths[here] >= sizes[place].width) & (heights[here] >= sizes[place].height) for place in places], axis=1
+        indexes = [index for index, size in enumerate(sizes) if size.frames == count]
+        indexes.sort(key=lambda index: sizes[index].pixels)
+        rows = np.flatnonzero(most == count)
+        distance = np.stack([np.abs(log_aspects[rows] - np.log(sizes[index].aspect)) for index in indexes], axis=1)
+        is_near = distance <= distance.min(axis=1, keepdims=True) + 1e-9
+        is_filled = np.stack(
+            [(widths[rows] >= sizes[index].width) & (heights[rows] >= sizes[index].height) for index in indexes], axis=1
         )
-        # ascending in size: the last that is near and whole, else the first that is near
-        last = len(places) - 1 - (is_near & is_whole)[:, ::-1].argmax(axis=1)
-        best = np.where((is_near & is_whole).any(axis=1), last, is_near.argmax(axis=1))
-        bucket[here] = np.asarray(places, np.int16)[best]
+        # sizes ascend: the last near one that is filled, otherwise the first near one
+        last = len(indexes) - 1 - (is_near & is_filled)[:, ::-1].argmax(axis=1)
+        best = np.where((is_near & is_filled).any(axis=1), last, is_near.argmax(axis=1))
+        bucket[rows] = np.asarray(indexes, np.int16)[best]
     return bucket

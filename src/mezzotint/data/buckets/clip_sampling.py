@@ -1,5 +1,5 @@
-"""Which frames of a clip a visit sees, by number or by the instant at which they are shown: pure functions of
-its length and an address. Clips are read by time (`_clips.frames`).
+"""The frames of a clip that a visit uses, by number or by presentation time: pure functions of the clip's length and an
+address. Clips are read by time (`_clips.frames`).
 """
 
 from __future__ import annotations
@@ -15,74 +15,73 @@ from mezzotint.settings.sections.clips import ClipsSettings
 
 
 def window(num_frames: int, clips: ClipsSettings) -> int:
-    """Frames of a clip that a sample of so many is spread over, from the first that is seen to the last;
-    Open-Sora-Plan's windows have room for one more step."""
+    """Number of frames of a clip over which the `num_frames` of a sample are spread, from the first to the last;
+    Open-Sora-Plan's windows are one step longer."""
     if clips.start == "not-last":
         return num_frames * clips.interval
     return (num_frames - 1) * clips.interval + 1
 
 
 def unusable(available: int, num_frames: int, clips: ClipsSettings, start: int | None = None) -> str | None:
-    """Why a clip of `available` frames makes no sample, or None. start: the frame that its annotation begins at."""
+    """Why a clip of `available` frames has no samples, or None. start: the first frame of its annotation."""
     if start is not None:
         end = start + num_frames
-        return f"too short: frames {start} to {end - 1} are needed and it has {available}" if end > available else None
+        return f"too short: frames {start} to {end - 1} are needed, it has {available}" if end > available else None
     needed = window(num_frames, clips)
     if available < needed and clips.short == "skip":
         stride = f" ({num_frames} at a stride of {clips.interval})" if clips.interval > 1 else ""
-        return f"too short: {counted(available, 'frame')}, and {needed} are needed{stride}"
+        return f"too short: {counted(available, 'frame')}, but {needed} are needed{stride}"
     return None
 
 
 def drawn(available: int, num_frames: int, clips: ClipsSettings, *, address: int) -> NDArray[np.int64]:
     """The numbers of a visit's frames, (num_frames,) int64, ascending, each in [0, available).
 
-    available: frames of the clip, above 0. address: of the draw (`draws.key`). A clip shorter than its window is taken
-    whole and its frames come several times.
+    available: frames of the clip, above 0. address: of the draw (`draws.key`). Of a clip shorter than its window all
+    frames are used, some of them several times.
     """
     begin = draws.below(address, num_starts(available, num_frames, clips))
     return spread(begin, min(begin + window(num_frames, clips), available), num_frames)
 
 
 def num_starts(available: int, num_frames: int, clips: ClipsSettings) -> int:
-    """How many places a window may begin at, the first being frame 0. Open-Sora-Plan's PyTorch project never takes the
-    last."""
+    """Number of frames at which a window may start, the first being frame 0. Open-Sora-Plan's PyTorch project never
+    uses the last."""
     room = max(0, available - window(num_frames, clips))
     return {"random": room + 1, "first": 1, "not-last": max(1, room)}[clips.start]
 
 
 def spread(begin: int, end: int, num: int) -> NDArray[np.int64]:
-    """`num` numbers from `begin` to `end` − 1, evenly spread and cut to whole ones."""
+    """`num` evenly spaced numbers from `begin` to `end` − 1, rounded down to integers."""
     return np.linspace(begin, end - 1, num).astype(np.int64)
 
 
 def annotated(start: int, num_frames: int) -> NDArray[np.int64]:
-    """The frames of an entry with `frame_idx`: `num_frames` of them one after the other from its start on."""
+    """The frames of an entry with `frame_idx`: `num_frames` consecutive frames from `start`."""
     return np.arange(start, start + num_frames, dtype=np.int64)
 
 
 def stills_of_clip(num_frames: int, num_stills: int) -> NDArray[np.int64]:
-    """Which frames of a sample are trained as pictures, too (`use_img_from_vid`), counted within the sample. Above 0
-    of them, at most as many as there are frames."""
+    """The frames of a sample that are also trained as images (`use_img_from_vid`), counted within the sample.
+    num_stills: from 1 to num_frames."""
     assert 0 < num_stills <= num_frames
     return spread(0, num_frames, num_stills)
 
 
 def times_of(numbers: ArrayLike, *, begin: float, rate: float) -> NDArray[np.float64]:
-    """The instants, in seconds on the clip's own clock, at which frames are shown: the middle of each, so that no
-    rounding of times in the file leads to a neighbour. begin: of frame 0. rate: frames a second. A clip of variable
-    rate is taken to be evenly spaced at its mean rate."""
+    """The times of frames, in seconds on the clip's clock: the middle of each frame, so rounded times in the file do
+    not lead to a neighbour. begin: time of frame 0. rate: frames per second. Frames of a clip with a variable rate are
+    treated as evenly spaced at its mean rate."""
     return begin + (np.asarray(numbers, dtype=np.float64) + 0.5) / rate
 
 
 def times_at_rate(
     seconds: float, *, num_frames: int, new_rate: float, begin: float, rate: float, address: int
 ) -> NDArray[np.float64] | None:
-    """Instants of frames `1 / new_rate` seconds apart, whatever the clip's own rate, from a place drawn anywhere in
-    the clip; None when it is too short. seconds: its length. begin, rate: its first frame's time, its frames a second.
-    """
+    """Times of frames `1 / new_rate` seconds apart, independent of the clip's rate, from a randomly drawn start; None
+    if the clip is too short. seconds: its length. begin, rate: time of its first frame, and frames per second."""
     span = (num_frames - 1) / new_rate
-    room = seconds - span - 1 / rate  # the last instant lies within the last frame
+    room = seconds - span - 1 / rate  # the last time is within the last frame
     if room < -1e-6 / rate:
         return None
     start = begin + draws.uniform(address) * max(room, 0.0) + 0.5 / rate

@@ -1,4 +1,4 @@
-"""Latents and text embeddings on disk, found by what made them.
+"""Latents and text embeddings on disk, addressed by everything they depend on.
 
-From outside: `store` (bytes by key), `entries` (what they mean), `text_rows`, `carried` (a cache on object storage).
+From outside: `store` (bytes by key), `entries` (their meaning), `text_rows`, `carried` (a cache on object storage).
 """

@@ -1,7 +1,7 @@
-"""Which entry an address has: the entries of a store's order on disk, and those that came later. In memory; a lookup
-costs a binary search, and no Python object for each known entry.
+"""Maps addresses to entries: those of a store's order on disk, and those added later. In memory; a lookup is a binary
+search, without a Python object for each entry.
 
-Entries are numbered from 0, those of the order first, and keep their numbers while the table lives.
+Entries are numbered from 0, those of the order first, and keep their numbers during the lifetime of the table.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ from numpy.typing import NDArray
 from mezzotint.data.cache._order import ENTRY, Order, prefixes_of
 
 UNKNOWN, GOOD, BAD = 0, 1, 2
-"""States of an entry: not yet checked, as it was written, damaged."""
+"""States of an entry: not yet checked, intact, damaged."""
 
-_MOST_RECENT = 65_536
-"""So many new entries are looked up in a dict before all later ones are sorted."""
+_MAX_RECENT = 65_536
+"""Maximum number of new entries in a dict before all later ones are sorted."""
 
 _MANY_KEYS = 1024
-"""A lookup of more keys than this is worth sorting for."""
+"""A lookup of more keys than this sorts the later entries first."""
 
 
 class EntryTable:
-    """Entries by address. order: those on disk, which are sorted. state: (n,) of the states above, with room for
-    more."""
+    """Entries by address. order: those on disk, sorted. state: (n,) of the states above, with spare capacity."""
 
     def __init__(self, order: Order) -> None:
         self.ordered = order.entries
-        self.later = np.zeros(0, dtype=ENTRY)  # with room for more
+        self.later = np.zeros(0, dtype=ENTRY)  # with spare capacity
         self.state = np.zeros(len(order), dtype=np.uint8)
         self._count = len(order)
         self._ordered_prefixes = order.prefixes()
         self._prefixes = np.zeros(0, dtype=np.uint64)  # of later entries, sorted, and their numbers
         self._numbers = np.zeros(0, dtype=np.int64)
-        self._recent: dict[bytes, int] = {}  # the entries behind those
+        self._recent: dict[bytes, int] = {}  # the entries after those
         self._num_sorted = self._num_indexed = self._count
 
     def __len__(self) -> int:
         return self._count
 
     def records(self, entries: NDArray[np.int64]) -> NDArray[Any]:
-        """What is known of entries, (n,) of ENTRY, copied."""
+        """The records of entries, (n,) of ENTRY, copied."""
         first = len(self.ordered)
         if not first:
             return self.later[entries]
@@ -53,12 +52,12 @@ class EntryTable:
         return records
 
     def reserve(self, num: int) -> None:
-        """Makes room for so many more entries."""
+        """Allocates room for `num` more entries."""
         count = self._count + num - len(self.ordered)
         room = count - len(self.later)
         if room > 0:
             self.later = np.concatenate([self.later, np.zeros(room, dtype=ENTRY)])
-            state = np.zeros(len(self.ordered) + count, dtype=np.uint8)  # takes memory where something is written
+            state = np.zeros(len(self.ordered) + count, dtype=np.uint8)  # pages use memory only when they are written
             checked = np.flatnonzero(self.state)
             state[checked] = self.state[checked]
             self.state = state
@@ -83,8 +82,8 @@ class EntryTable:
             self._recent.clear()
 
     def _index_new(self, num_keys: int) -> None:
-        """Makes all entries known to lookups. num_keys: that are looked up next."""
-        if self._count - self._num_sorted > (_MOST_RECENT if num_keys <= _MANY_KEYS else 0):
+        """Makes all entries visible to lookups. num_keys: number of keys of the next lookup."""
+        if self._count - self._num_sorted > (_MAX_RECENT if num_keys <= _MANY_KEYS else 0):
             self.sort()
         for entry in range(self._num_indexed, self._count):
             address = self.later["address"][entry - len(self.ordered)].tobytes()
@@ -94,11 +93,11 @@ class EntryTable:
         self._num_indexed = self._count
 
     def find(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
+        """The entry of each address (n, 32), −1 if there is none or it is known to be damaged."""
         self._index_new(len(keys))
         entries = np.full(len(keys), -1, dtype=np.int64)
         prefixes = prefixes_of(keys)
-        by_prefix = np.argsort(prefixes)  # neighbours are found near each other
+        by_prefix = np.argsort(prefixes)  # in sorted order memory access is local
         self._search(keys, prefixes, by_prefix, self._ordered_prefixes, None, out=entries)
         self._search(keys, prefixes, by_prefix, self._prefixes, self._numbers, out=entries)
         if self._recent:
@@ -109,29 +108,29 @@ class EntryTable:
 
     def _search(
         self, keys: NDArray[np.uint8], prefixes: NDArray[np.uint64], by_prefix: NDArray[np.int64],
-        known: NDArray[np.uint64], numbers: NDArray[np.int64] | None, *, out: NDArray[np.int64],
+        table: NDArray[np.uint64], numbers: NDArray[np.int64] | None, *, out: NDArray[np.int64],
     ) -> None:  # fmt: skip
-        """Fills in the entries of keys that have none yet. by_prefix: the places of the keys, ascending by prefix.
-        known: prefixes of entries, ascending. numbers: the entry of each; None where they are counted from 0."""
-        places = by_prefix[out[by_prefix] < 0]
+        """Fills in the entries of keys that have none yet. by_prefix: the indexes of the keys, ascending by prefix.
+        table: prefixes of entries, ascending. numbers: the entry of each; None if they are counted from 0."""
+        missing = by_prefix[out[by_prefix] < 0]
         at = np.empty(len(keys), dtype=np.int64)
-        at[places] = np.searchsorted(known, prefixes[places])
-        places.sort()
-        while len(places):
-            places = places[at[places] < len(known)]
-            places = places[known[at[places]] == prefixes[places]]
-            entries = at[places] if numbers is None else numbers[at[places]]
-            is_equal = (self.records(entries)["address"] == keys[places]).all(axis=1) & (self.state[entries] != BAD)
-            out[places[is_equal]] = entries[is_equal]
-            places = places[~is_equal]  # the same prefix, but another address, or damaged and made again
-            at[places] += 1
+        at[missing] = np.searchsorted(table, prefixes[missing])
+        missing.sort()
+        while len(missing):
+            missing = missing[at[missing] < len(table)]
+            missing = missing[table[at[missing]] == prefixes[missing]]
+            entries = at[missing] if numbers is None else numbers[at[missing]]
+            is_equal = (self.records(entries)["address"] == keys[missing]).all(axis=1) & (self.state[entries] != BAD)
+            out[missing[is_equal]] = entries[is_equal]
+            missing = missing[~is_equal]  # the same prefix, but another address, or damaged and written again
+            at[missing] += 1
 
     def mark_damaged(self, shard: int, rows: NDArray[np.int64]) -> None:
-        """Counts rows of a shard as absent from now on."""
+        """Treats rows of a shard as missing from now on."""
         first = len(self.ordered)
-        for start, known in ((0, self.ordered), (first, self.later[: self._count - first])):
-            of_shard = np.flatnonzero(known["shard"] == shard)
-            self.state[start + of_shard[np.isin(known["row"][of_shard], rows)]] = BAD
+        for start, records in ((0, self.ordered), (first, self.later[: self._count - first])):
+            of_shard = np.flatnonzero(records["shard"] == shard)
+            self.state[start + of_shard[np.isin(records["row"][of_shard], rows)]] = BAD
 
     def in_order(self) -> NDArray[Any]:
         """All entries that are not damaged, sorted, (n,) of ENTRY."""

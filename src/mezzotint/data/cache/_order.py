@@ -1,8 +1,8 @@
-"""All entries of a store, sorted by address, as columns on disk: who opens a store of any size maps them and reads
-only what has been appended since.
+"""All entries of a store, sorted by address, as columns on disk: opening a store of any size maps them and reads only
+what has been appended since.
 
-The indexes of the shards stay the truth. The order is beside them, in `order/`, says up to where it has read each of
-them, and is ignored if it is damaged or if one of them is shorter than that.
+The indexes of the shards remain authoritative. The order is next to them, in `order/`, records how much of each index
+it covers, and is ignored if it is damaged or if an index is shorter than that.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mezzotint.data.files import columns
 from mezzotint.errors import StorageError
 
 ENTRY = np.dtype([("address", "u1", (32,)), ("shard", "<u4"), ("row", "<u4"), ("checksum", "<u8")])
-"""One entry, 48 bytes: what the row is, where it is, and the row's checksum."""
+"""One entry, 48 bytes: address, location of the row, and the row's checksum."""
 
 _VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """entries: (n,) of ENTRY, by the first 64 bits of their addresses, ascending; a memory map. shards: the number of a
-    shard is its place here."""
+    """entries: (n,) of ENTRY, by the first 64 bits of their addresses, ascending; a memory map. shards: in the order of
+    their numbers."""
 
     entries: NDArray[Any]
     shards: tuple[Covered, ...] = ()
@@ -55,35 +55,35 @@ def prefixes_of(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def folder_of(store: Path) -> Path:
-    """Where the order of a store's folder is."""
+    """The folder of a store's order."""
     return store.parent / "order" / store.name
 
 
 def read(store: Path, row_bytes: int) -> Order:
-    """The order of the store in a folder, every byte checked; an empty one if there is none that fits the shards."""
+    """Reads the order of a store's folder and checks every byte; an empty one if none matches the shards."""
     try:
         table, about = columns.read(folder_of(store))
         entries, shards = table["entries"], tuple(Covered(*shard) for shard in about["shards"])
-        is_ours = about["version"] == _VERSION and entries.dtype == ENTRY and entries.ndim == 1
-        is_ours = is_ours and bool((entries["shard"] < len(shards)).all())
-        return Order(entries, shards) if is_ours and all(_is_there(store, one, row_bytes) for one in shards) else NONE
+        is_valid = about["version"] == _VERSION and entries.dtype == ENTRY and entries.ndim == 1
+        is_valid = is_valid and bool((entries["shard"] < len(shards)).all())
+        return Order(entries, shards) if is_valid and all(_exists(store, s, row_bytes) for s in shards) else NONE
     except (columns.DamagedColumns, OSError, ValueError, KeyError, TypeError):
         return NONE
 
 
-def _is_there(store: Path, one: Covered, row_bytes: int) -> bool:
-    index, rows = store / f"{one.name}.index", store / f"{one.name}.rows"
-    return index.stat().st_size >= one.index_bytes and rows.stat().st_size >= one.rows * row_bytes
+def _exists(store: Path, shard: Covered, row_bytes: int) -> bool:
+    index, rows = store / f"{shard.name}.index", store / f"{shard.name}.rows"
+    return index.stat().st_size >= shard.index_bytes and rows.stat().st_size >= shard.rows * row_bytes
 
 
 def write(store: Path, shards: Sequence[Covered], entries: NDArray[Any]) -> None:
-    """Replaces the order, unless another process does so now. entries: (n,) of ENTRY, sorted. What cannot be written is
-    left: it only saves time."""
+    """Replaces the order, unless another process is doing so. entries: (n,) of ENTRY, sorted. Write errors are ignored:
+    the order only saves time."""
     folder = folder_of(store)
     with suppress(OSError, StorageError):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with open(folder.with_name(f"{folder.name}.lock"), "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             durable.sweep(folder.parent)
-            about = {"version": _VERSION, "shards": [astuple(one) for one in shards]}
+            about = {"version": _VERSION, "shards": [astuple(shard) for shard in shards]}
             columns.write(folder, {"entries": entries}, about)

@@ -1,10 +1,10 @@
-"""One shard of a cache store: a file of fixed-size rows, and an index that says what each row is.
+"""One shard of a cache store: a file of fixed-size rows, and an index with the address of each row.
 
-A shard has one writer at a time, which holds a lock on its index while it lives; everybody may read. Rows are synced
-before the index names them, every few megabytes, so that whatever moment the writer is killed, each complete index
-record speaks of a complete row, and what was written since the last sync is all that is lost.
-A torn record at the end is recognised by its length or its check number and is ignored; the next owner writes over what
-lies behind the last row that is named.
+A shard has one writer at a time, which holds a lock on its index; any number of readers is allowed. Rows are synced
+before the index names them, every few megabytes. If the writer is killed at any moment, each complete index record
+belongs to a complete row, and only what was written since the last sync is lost.
+A truncated record at the end is recognised by its length or its check number and ignored; the next writer overwrites
+everything after the last indexed row.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from mezzotint.data.files import remote
 from mezzotint.errors import CacheError
 
 RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
-"""One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
+"""One index record, 48 bytes: address, number of the row, check number of this record, checksum of the row."""
 
 ORIGIN = ".origin"
-"""The ending of a file that stands for rows on object storage: address, bytes, where and how many are kept here."""
+"""Extension of a file that refers to rows on object storage: address, size, local folder and its maximum size."""
 
 SYNC_BYTES = 8 << 20
-"""Rows of so many bytes wait for the next sync at most, and no longer than `SYNC_SECONDS` while rows come."""
+"""Maximum size of rows that wait for the next sync; while rows are appended, they wait at most `SYNC_SECONDS`."""
 SYNC_SECONDS = 2.0
 
-_AT_ONCE = 16
-"""So many rows of a batch come from object storage at the same time."""
+_NUM_THREADS = 16
+"""Number of rows of a batch that are fetched from object storage in parallel."""
 
-_Named = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]
+_Pending = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]
 
 FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F,
@@ -49,7 +49,7 @@ FACTORS = np.array(
 
 
 def records_of(addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksums: NDArray[np.uint64]) -> NDArray[Any]:
-    """Index records for rows. addresses: (n, 32). numbers: (n,) places in the shard. checksums: (n,)."""
+    """Index records of rows. addresses: (n, 32). numbers: (n,) row numbers in the shard. checksums: (n,)."""
     records = np.zeros(len(addresses), dtype=RECORD)
     records["address"] = addresses
     records["row"] = numbers
@@ -59,20 +59,20 @@ def records_of(addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksu
 
 
 def whole(records: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which index records are as they were written; a torn, zeroed or changed one is not."""
+    """Which index records are intact, that is not truncated, zeroed or changed."""
     return np.asarray(records["check"] == _check(records), dtype=np.bool_)
 
 
 def _check(records: NDArray[Any]) -> NDArray[np.uint32]:
     words = records.view("<u8").reshape(len(records), 6)
-    own = records["check"].astype(np.uint64) << np.uint64(32)  # counts as 0
-    mixed = (np.einsum("ij,j->i", words, FACTORS) - own * FACTORS[4]) ^ FACTORS[0]
+    check = records["check"].astype(np.uint64) << np.uint64(32)  # counts as 0
+    mixed = (np.einsum("ij,j->i", words, FACTORS) - check * FACTORS[4]) ^ FACTORS[0]
     return np.asarray(mixed >> np.uint64(32), dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How far a shard is known. index_bytes: of its index. rows: that its file has at least."""
+    """How much of a shard has been read. index_bytes: of its index. rows: minimum number of rows of its file."""
 
     name: str
     index_bytes: int
@@ -80,7 +80,7 @@ class Covered:
 
 
 class Shard:
-    """The reader's side of a shard: maps its rows, reads index records that are new since the last look."""
+    """Reader of a shard: maps its rows, and reads index records added since the last call."""
 
     def __init__(self, folder: Path, name: str, row_bytes: int) -> None:
         self.name = name
@@ -92,8 +92,8 @@ class Shard:
         self._mapped: NDArray[np.uint8] | None = None
 
     def new_records(self, max_bytes: int) -> NDArray[Any]:
-        """Whole index records written since the last call, with rows that are there in full. max_bytes: a shard of this
-        size gets no more. The index is opened only when it has grown."""
+        """Intact index records written since the last call, with complete rows. max_bytes: size at which a shard is
+        full. The index is opened only if it has grown."""
         if self._is_full:
             return np.zeros(0, dtype=RECORD)
         try:
@@ -110,27 +110,27 @@ class Shard:
         num_rows = self._rows_on_disk()
         records = np.frombuffer(data, dtype=RECORD)
         records = records[whole(records) & (records["row"] < num_rows)]
-        is_named = bool(len(records)) and int(records["row"].max()) + 1 == num_rows
-        self._is_full = is_named and num_rows * self._row_bytes >= max_bytes
+        is_indexed = bool(len(records)) and int(records["row"].max()) + 1 == num_rows
+        self._is_full = is_indexed and num_rows * self._row_bytes >= max_bytes
         return records
 
     def unread(self) -> int:
-        """About how many index records `new_records` would look at."""
+        """Approximate number of index records that `new_records` would read."""
         try:
             return (self.index_path.stat().st_size - self._seen) // RECORD.itemsize
         except FileNotFoundError:
             return 0
 
     def known_to(self, index_bytes: int) -> None:
-        """Says that its index need not be read up to there."""
+        """Marks the first `index_bytes` of the index as read."""
         self._seen = index_bytes
 
     def covered(self) -> Covered:
-        """How far it was read."""
+        """How much of the shard was read."""
         return Covered(self.name, self._seen, self._rows_on_disk())
 
     def passed(self, num_records: int) -> None:
-        """Says that so many records, written by this process itself, need not be read again."""
+        """Marks `num_records`, written by this process, as read."""
         self._seen += num_records * RECORD.itemsize
 
     def mapped(self, last: int) -> NDArray[np.uint8]:
@@ -143,9 +143,9 @@ class Shard:
         return self._mapped
 
     def rows(self, numbers: NDArray[np.int64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
-        """Some rows, (n, row_bytes), copied. Raises OSError, IndexError where the file is gone or too short."""
-        taken: NDArray[np.uint8] = np.take(self.mapped(int(numbers.max())), numbers, axis=0, out=out, mode="clip")
-        return taken
+        """Copies rows, (n, row_bytes). Raises OSError, IndexError if the file is missing or too short."""
+        rows: NDArray[np.uint8] = np.take(self.mapped(int(numbers.max())), numbers, axis=0, out=out, mode="clip")
+        return rows
 
     def _rows_on_disk(self) -> int:
         try:
@@ -155,8 +155,8 @@ class Shard:
 
 
 class RemoteShard(Shard):
-    """A shard whose rows lie on object storage (`carried.py`): its index is here, a row comes when it is read, is kept
-    under its address, and is checked each time."""
+    """A shard whose rows are on object storage (`carried.py`): its index is local; a row is fetched when it is read,
+    stored locally under its address, and checked each time."""
 
     def __init__(self, folder: Path, name: str, row_bytes: int) -> None:
         super().__init__(folder, name, row_bytes)
@@ -176,7 +176,7 @@ class RemoteShard(Shard):
     def rows(self, numbers: NDArray[np.int64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """See Shard. Raises DatasetError E1841, CacheError E1845 for a row that is damaged on the storage."""
         rows = np.empty((len(numbers), self._row_bytes), np.uint8) if out is None else out
-        with ThreadPoolExecutor(min(_AT_ONCE, len(numbers))) as pool:
+        with ThreadPoolExecutor(min(_NUM_THREADS, len(numbers))) as pool:
             for target, row in zip(rows, pool.map(self._row, numbers.tolist()), strict=True):
                 target[:] = row
         return rows
@@ -184,7 +184,7 @@ class RemoteShard(Shard):
     def _row(self, number: int) -> NDArray[np.uint8]:
         record, name = self._named[number], ""
         address = record["address"].reshape(1, 32)
-        for _ in range(2):  # what is kept here may be damaged, too
+        for _ in range(2):  # the local copy may be damaged, too
             name = f"{address.tobytes().hex()}-{self._row_bytes}"
             data = self._fetched.piece(name, self._origin, number * self._row_bytes, self._row_bytes)
             row = np.frombuffer(data, np.uint8).reshape(1, -1)
@@ -193,7 +193,7 @@ class RemoteShard(Shard):
             self._fetched.drop(name)
         raise CacheError(
             f"{remote.url_of(self._origin)}: row {number} is damaged on the storage; delete this file and its .index "
-            f"there, and {self.index_path} here, and start `mezzotint cache`, which makes the rows again",
+            f"on the storage and the local {self.index_path}, then run `mezzotint cache`, which encodes the rows again",
             code="E1845",
         )
 
@@ -202,15 +202,15 @@ class RemoteShard(Shard):
 
 
 def shard_at(folder: Path, name: str, row_bytes: int) -> Shard:
-    """The reader of a shard, here or on object storage."""
+    """The reader of a shard, local or on object storage."""
     if not (folder / f"{name}.rows").is_file() and (folder / f"{name}{ORIGIN}").is_file():
-        with suppress(OSError, ValueError, KeyError, TypeError):  # one that says nothing stands for no rows
+        with suppress(OSError, ValueError, KeyError, TypeError):  # an invalid file refers to no rows
             return RemoteShard(folder, name, row_bytes)
     return Shard(folder, name, row_bytes)
 
 
 class ShardWriter:
-    """The one writer of a shard. Made by `open_writer`."""
+    """The only writer of a shard. Created by `open_writer`."""
 
     def __init__(self, folder: Path, name: str, row_bytes: int, rows_fd: int, index_fd: int) -> None:
         self.name = name
@@ -223,15 +223,16 @@ class ShardWriter:
         records = np.frombuffer(os.pread(index_fd, size, 0), dtype=RECORD)
         records = records[whole(records)]
         self._index_end = size
-        self._waiting: list[_Named] = []
+        self._waiting: list[_Pending] = []
         self._synced = time.monotonic()
         self.next_row = int(records["row"].max()) + 1 if len(records) else 0
 
     def append(
         self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], checksums: NDArray[np.uint64], *, at_once: bool
     ) -> int:
-        """Writes rows (n, row_bytes) and returns the place of the first one. They are synced, and the index told, every
-        few megabytes or seconds, or at once. Raises OSError when the disk is full; what waits is not indexed then."""
+        """Writes rows (n, row_bytes) and returns the number of the first one. They are synced and indexed every few
+        megabytes or seconds, or immediately if at_once. Raises OSError if the disk is full; rows that are not synced
+        yet are then not indexed."""
         first = self.next_row
         _write(self._rows_fd, rows.reshape(-1), first * self._row_bytes)
         waiting = [*self._waiting, (addresses, np.arange(first, first + len(rows)), checksums)]
@@ -243,7 +244,7 @@ class ShardWriter:
         self.next_row += len(rows)
         return first
 
-    def _sync(self, waiting: Sequence[_Named]) -> None:
+    def _sync(self, waiting: Sequence[_Pending]) -> None:
         os.fsync(self._rows_fd)
         fault_injection.reach("cache.append")
         addresses, numbers, checksums = (np.concatenate(column) for column in zip(*waiting, strict=True))
@@ -259,7 +260,7 @@ class ShardWriter:
         fault_injection.reach("cache.commit")
 
     def close(self) -> None:
-        """Syncs what waits and gives the lock back; another writer may go on with this shard. Raises OSError."""
+        """Syncs pending rows and releases the lock; another writer may continue this shard. Raises OSError."""
         try:
             if self._waiting:
                 self._sync(self._waiting)
@@ -269,31 +270,31 @@ class ShardWriter:
 
 
 def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
-    """A shard of this folder that no living process writes and that has room, else a new one. Raises OSError when the
-    folder cannot be written."""
+    """Opens a shard of this folder that no running process writes and that is not full, otherwise a new one. Raises
+    OSError if the folder cannot be written."""
     for index_path in sorted(folder.glob("*.index")):
         rows_path = index_path.with_suffix(".rows")
-        is_begun = _is_begun(index_path)
-        if is_begun or (rows_path.is_file() and rows_path.stat().st_size < max_bytes):
-            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR | (os.O_CREAT if is_begun else 0))
+        is_unfinished = _is_unfinished(index_path)
+        if is_unfinished or (rows_path.is_file() and rows_path.stat().st_size < max_bytes):
+            writer = _try_lock(folder, index_path.stem, row_bytes, os.O_RDWR | (os.O_CREAT if is_unfinished else 0))
             if writer is not None:
-                if is_begun:
+                if is_unfinished:
                     durable.sync_folder(folder)
                 return writer
     while True:
-        writer = _take(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        writer = _try_lock(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         if writer is not None:
             durable.sync_folder(folder)
             return writer
 
 
-def _is_begun(index_path: Path) -> bool:
-    """Whether a shard has an index that names nothing and no rows yet: its writer was ended between the two."""
+def _is_unfinished(index_path: Path) -> bool:
+    """Whether a shard has an empty index and no rows yet: its writer was killed between creating the two."""
     others = (index_path.with_suffix(".rows"), index_path.with_suffix(ORIGIN))
     return not any(map(os.path.lexists, others)) and index_path.stat().st_size < RECORD.itemsize
 
 
-def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:
+def _try_lock(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:
     index_fd = os.open(folder / f"{name}.index", flags, 0o666)
     rows_fd = -1
     try:
@@ -323,19 +324,19 @@ def checksums(addresses: NDArray[np.uint8], rows: NDArray[np.uint8], factors: ND
     """The checksum of each row with its address: Σ wᵢ·fᵢ mod 2⁶⁴ over 64-bit words. addresses: (n, 32), rows: (n,
     bytes), factors: of `checksum_factors(bytes)`. Returns (n,).
 
-    Any change within one word is noticed for certain, any other with a chance of about 1 − 2⁻⁶⁴. It is several times
-    faster than a cryptographic hash, and is no defence against someone who wants it to fit.
+    Any change within one word is detected with certainty, any other with a probability of about 1 − 2⁻⁶⁴. Several times
+    faster than a cryptographic hash, but no protection against deliberate changes.
     """
     if rows.shape[1] % 8:
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
     words = np.ascontiguousarray(rows).view("<u8")
     mixed = words >> np.uint64(32)
-    mixed ^= words  # else two changed top bits would cancel each other
+    mixed ^= words  # otherwise two changed top bits would cancel out
     of_row = np.einsum("ij,j->i", mixed, factors[4:])
     of_address = np.einsum("ij,j->i", np.ascontiguousarray(addresses).view("<u8"), factors[:4])
     return np.asarray(of_row + of_address, dtype=np.uint64)
 
 
 def checksum_factors(row_bytes: int) -> NDArray[np.uint64]:
-    """Odd factors for the four words of an address and those of a row; the same on every machine."""
+    """Odd factors for the four words of an address and those of a row; identical on every machine."""
     return draws.keys(0, "cache-checksum", np.arange(4 + -(-row_bytes // 8))) | np.uint64(1)

@@ -1,8 +1,8 @@
-"""A cache on object storage, `data.cache.path: s3://bucket/cache`: built in a folder of this machine and carried there,
-shard by shard; what others have carried there is read row by row.
+"""A cache on object storage, `data.cache.path: s3://bucket/cache`: built in a local folder and uploaded shard by shard;
+shards of other machines are read row by row.
 
-Object storage has no files that grow, so that nothing is written there in place. A shard has one machine that writes it
-and that carries it again when it has grown; rows are there before the index that names them.
+Files on object storage cannot grow, so nothing is written in place. Each shard is written by one machine, which uploads
+it again when it has grown; rows are uploaded before the index that names them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from mezzotint.data.files import columns, remote
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.memo import Memo
 
-_OURS = re.compile(r"(?:latents|text)/[0-9a-f]{16}/(?:layout\.json|rows-[\w-]+/[0-9a-f]{16}\.(?:rows|index))")
+_SHARD_FILE = re.compile(r"(?:latents|text)/[0-9a-f]{16}/(?:layout\.json|rows-[\w-]+/[0-9a-f]{16}\.(?:rows|index))")
 _INDEX = re.compile(r"catalogues/[0-9a-f]{16}/[0-9a-f]{32}/[\w.]+")
-_LAST = (".index", "manifest.json")
-"""Endings of what names other files, which are there before it."""
+_UPLOADED_LAST = (".index", "manifest.json")
+"""Endings of files that refer to others and are therefore uploaded after them."""
 
 _Record = dict[str, list[int]]
 
 
 def local_folder(path: Path) -> Path:
-    """Where a cache lies on this machine: its folder, or, of an address, one below `~/.cache/mezzotint/carried`."""
+    """The local folder of a cache: for a URL, one below `~/.cache/mezzotint/carried`."""
     if not is_remote(path):
         return path.expanduser()
     name = hashlib.sha256(remote.url_of(path).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -41,40 +41,40 @@ def local_folder(path: Path) -> Path:
 
 
 def bring(path: Path, *, keep_gb: float) -> int:
-    """Brings the data indexes of an address to this machine, and of its shards what names their rows; rows come when
-    they are read. keep_gb: of those, kept here at most. Returns how many files came. Raises DatasetError E1840, E1841;
-    StorageError E1720."""
+    """Downloads the data indexes of a URL and the indexes of its shards; rows are fetched when they are read. keep_gb:
+    maximum size of rows stored locally. Returns the number of files. Raises DatasetError E1840, E1841; StorageError
+    E1720."""
     folder, count = local_folder(path), 0
     system, base = remote.opened(path)
     system.invalidate_cache()
     infos = remote.tried(path, partial(system.find, base, detail=True))
-    stats = {place.removeprefix(base).lstrip("/"): list(remote.stats_of(info)) for place, info in infos.items()}
+    stats = {key.removeprefix(base).lstrip("/"): list(remote.stats_of(info)) for key, info in infos.items()}
     with _record(folder, "brought") as record:
-        for name in sorted(filter(_is_ours, stats), key=_order):
-            place = folder / name
-            is_own = place.with_suffix(".rows").is_file()
-            if is_own or (record.get(name) == stats[name] and place.with_suffix(_kept_as(name)).is_file()):
+        for name in sorted(filter(_is_cache_file, stats), key=_upload_order):
+            path_here = folder / name
+            is_own = path_here.with_suffix(".rows").is_file()
+            if is_own or (record.get(name) == stats[name] and path_here.with_suffix(_local_suffix(name)).is_file()):
                 continue
-            with columns.written(place):
-                place.parent.mkdir(parents=True, exist_ok=True)
+            with columns.written(path_here):
+                path_here.parent.mkdir(parents=True, exist_ok=True)
             if name.endswith(".rows"):
                 origin = {"address": os.fspath(path / name), "bytes": stats[name][0],
                           "kept": os.fspath(folder / "catalogues" / remote.FOLDER), "keep_gb": keep_gb}  # fmt: skip
-                durable.write_json(place.with_suffix(ORIGIN), origin)
+                durable.write_json(path_here.with_suffix(ORIGIN), origin)
             else:
-                with columns.written(place), durable.swapped_in(place) as aside:
-                    remote.tried(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(aside)))
+                with columns.written(path_here), durable.swapped_in(path_here) as temporary:
+                    remote.tried(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(temporary)))
             record[name], count = stats[name], count + 1
     return count
 
 
 def carry(path: Path) -> int:
-    """Carries what this machine has made, and has not carried yet, to an address. Returns how many files. Raises
-    DatasetError E1840, E1841; StorageError E1844 where it cannot be written."""
+    """Uploads the files of this machine that were not uploaded yet. Returns their number. Raises DatasetError E1840,
+    E1841; StorageError E1844 if the storage cannot be written."""
     folder, count = local_folder(path), 0
     system, base = remote.opened(path)
     with _record(folder, "carried") as record:
-        for name in sorted(_made_here(folder), key=_order):
+        for name in sorted(_own_files(folder), key=_upload_order):
             stat = os.stat(folder / name)
             state = [stat.st_size, stat.st_mtime_ns]
             if record.get(name) != state:
@@ -83,44 +83,44 @@ def carry(path: Path) -> int:
     return count
 
 
-def _put(system: Any, place: Path, there: str) -> None:
-    system.makedirs(there.rpartition("/")[0], exist_ok=True)
-    system.put_file(os.fspath(place), there)
+def _put(system: Any, path: Path, key: str) -> None:
+    system.makedirs(key.rpartition("/")[0], exist_ok=True)
+    system.put_file(os.fspath(path), key)
 
 
-def _made_here(folder: Path) -> Iterator[str]:
+def _own_files(folder: Path) -> Iterator[str]:
     for part in ("latents", "text", "catalogues"):
-        for place in (folder / part).glob("*/**/*"):
-            name = place.relative_to(folder).as_posix()
-            is_others = place.suffix == ".index" and not place.with_suffix(".rows").is_file()
-            if _is_ours(name) and place.is_file() and not is_others:
+        for path in (folder / part).glob("*/**/*"):
+            name = path.relative_to(folder).as_posix()
+            is_downloaded = path.suffix == ".index" and not path.with_suffix(".rows").is_file()
+            if _is_cache_file(name) and path.is_file() and not is_downloaded:
                 yield name
 
 
-def _is_ours(name: str) -> bool:
-    return bool(_OURS.fullmatch(name) or _INDEX.fullmatch(name))
+def _is_cache_file(name: str) -> bool:
+    return bool(_SHARD_FILE.fullmatch(name) or _INDEX.fullmatch(name))
 
 
-def _kept_as(name: str) -> str:
-    """The ending under which a file is kept that was brought."""
+def _local_suffix(name: str) -> str:
+    """The extension of the local file for a downloaded one."""
     return ORIGIN if name.endswith(".rows") else os.path.splitext(name)[1]
 
 
-def _order(name: str) -> tuple[bool, str]:
-    return name.endswith(_LAST), name
+def _upload_order(name: str) -> tuple[bool, str]:
+    return name.endswith(_UPLOADED_LAST), name
 
 
 @contextmanager
 def _record(folder: Path, name: str) -> Iterator[_Record]:
-    """What was brought or carried, and in which state; one process of a machine at a time."""
+    """Downloaded or uploaded files with their state; locked, so only one process per machine holds it at a time."""
     with columns.written(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         memo = Memo(folder)
-        before = memo.get_json("object storage", name)
-        record: _Record = before if isinstance(before, dict) else {}  # without one all is looked at again
+        stored = memo.get_json("object storage", name)
+        record: _Record = stored if isinstance(stored, dict) else {}  # without a record everything is compared again
         try:
             yield record
         finally:

@@ -1,11 +1,11 @@
-"""Latents and text embeddings in the cache: which entry belongs to a visit, and how it becomes tensors again.
+"""Latents and text embeddings in the cache: addresses of entries, and reading them as tensors.
 
-This is the middle between the stores, which know only bytes, and those who fill them (`tasks.cache`) and read them
-(`loader.py`). Entries of one identity (a VAE with its settings, a text encoder with its settings) lie in one folder,
-`latents/…` or `text/…`, beside a small `layout.json` that says what they are, so that a cached run needs no encoder.
+Between the stores, which handle only bytes, and the code that fills them (`tasks.cache`) and reads them (`loader.py`).
+Entries with the same identity (a VAE with its settings, a text encoder with its settings) are in one folder,
+`latents/…` or `text/…`, next to a small `layout.json` with their shape; a cached run therefore needs no encoder.
 
-An address is 32 bytes made of everything that an entry depends on: a changed picture, VAE or setting has another one,
-and nothing is found there.
+An address is a 32-byte hash of everything that an entry depends on: a changed image, VAE or setting gives another
+address, where there is no entry.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 
 ENCODING = 2
-"""The version of the rule by which entries are encoded (`tasks/cache/_encoding.py`): part
-of their addresses. Raise it when the shape changes that an encoder is shown."""
+"""The version of the encoding rules (`tasks/cache/_encoding.py`), part of the addresses. Increment it when the shape of
+an encoder's input changes."""
 
 OF_FILES = "files"
-"""The identity of text that is encoded by nobody here."""
+"""The identity of text embeddings that come from files."""
 
-_MOST_OF_A_SIDE = 1 << 20
+_MAX_SIZE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
-    """channels: of a stored row (twice the latent's for moments). pixels: per latent, in height and width. frames: per
-    latent, 0 where it was never seen, in a cache of pictures."""
+    """channels: of a stored row (twice those of the latent for moments). pixels: per latent, in height and width.
+    frames: per latent, 0 if unknown, in a cache of images."""
 
     channels: int
     pixels: int
@@ -67,8 +67,8 @@ Layout = TypeVar("Layout", LatentLayout, TextLayout)
 
 
 class _Entries(ABC, Generic[Layout]):
-    """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: what the
-    numbers depend on besides sample and settings of a visit."""
+    """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: everything
+    that the numbers depend on besides sample and settings of a visit."""
 
     def __init__(self, root: Path, kind: str, layout_type: type[Layout], **dependencies: str | int) -> None:
         self.root = root
@@ -80,21 +80,21 @@ class _Entries(ABC, Generic[Layout]):
     @property
     @abstractmethod
     def stores(self) -> tuple[Store, ...]:
-        """The stores that were opened so far."""
+        """The stores opened so far."""
 
     def refresh(self) -> None:
-        """Looks for what other processes have made since."""
+        """Reads entries that other processes have added."""
         self.layout = self.layout or self._stored_layout()
         for store in self.stores:
             store.refresh()
 
     def define(self, layout: Layout) -> None:
-        """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
-        different."""
+        """Sets the layout of entries before the first one is written. Raises CacheError E1305 if the folder has another
+        layout."""
         if self.layout not in (None, layout):
             raise CacheError(
-                f"{self.folder}: its entries have another shape ({self.layout}) than the model makes ({layout}) though "
-                "both claim to be the same encoder; delete this folder",
+                f"{self.folder}: its entries have another shape ({self.layout}) than the model's ({layout}) although "
+                "both are from the same encoder; delete this folder",
                 code="E1305",
             )
         if self.layout is None:
@@ -109,46 +109,46 @@ class _Entries(ABC, Generic[Layout]):
             return None
         names = {field.name for field in fields(self._layout_type)}
         needed = {field.name for field in fields(self._layout_type) if field.default is MISSING}
-        is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
-        is_sound = is_known and all(_is_side(name, size) for name, size in layout.items())
-        return self._layout_type(**layout) if is_sound else None
+        has_fields = isinstance(layout, dict) and needed <= layout.keys() <= names
+        is_valid = has_fields and all(_is_valid_size(name, size) for name, size in layout.items())
+        return self._layout_type(**layout) if is_valid else None
 
 
-def _is_side(name: str, size: object) -> bool:
-    """Whether a layout may say this of its entries."""
+def _is_valid_size(name: str, size: object) -> bool:
+    """Whether a field of a layout may have this value."""
     least = 1 if name in ("channels", "pixels", "length", "width") else 0
-    return isinstance(size, int) and isinstance(size, bool) == (name == "mask") and least <= size <= _MOST_OF_A_SIDE
+    return isinstance(size, int) and isinstance(size, bool) == (name == "mask") and least <= size <= _MAX_SIZE
 
 
 class LatentCache(_Entries[LatentLayout]):
-    """Latents of placed pictures, found by address. One store for each bucket size.
+    """Latents of placed images by address. One store for each bucket size.
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`: weights, configuration, scaling and
-    tiling of the VAE. compute: the type that it runs in ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many
-    placements of each picture are kept; 1 unless crop, flip or the frames of a clip are drawn, of some at least
-    (`is_drawn`). `seeds`: what placements and kept draws depend on; 0 where nothing is drawn. `is_imported`: entries
-    are not encoded but read from another trainer's files.
+    tiling of the VAE. compute: the dtype in which it runs ("fp32", "fp16", "bf16"). seed: of the run. `views`: number
+    of stored placements of each image; 1 unless crop, flip or the frames of a clip are drawn at random for at least
+    some (`is_drawn`). `seeds`: the seeds of placements and stored draws; 0 if nothing is drawn. `is_imported`: whether
+    entries are not encoded but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
-        chosen = format_of(settings.format)
+        data_format = format_of(settings.format)
         super().__init__(
             folder,
             "latents",
             LatentLayout,
             media=identity,
             compute=compute,
-            preprocessing=_preprocessing(settings, encodes=not chosen.is_encoded),
+            preprocessing=_preprocessing(settings, encodes=not data_format.is_encoded),
             resize=settings.resize if settings.antialias else f"{settings.resize}, not antialiased",
             background=settings.background,
             content=settings.cache.content,
             dtype=settings.cache.dtype,
             **({"clips": clip_files.PREPROCESSING} if settings.has_clips else {}),
-            **_encoding(encodes=not chosen.is_encoded),
+            **_encoding(encodes=not data_format.is_encoded),
         )
         self.content = settings.cache.content
-        self.is_imported = chosen.is_encoded
-        self.is_drawn = chosen.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
+        self.is_imported = data_format.is_encoded
+        self.is_drawn = data_format.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
         self.is_drawn |= settings.has_clips and settings.clips.start != "first"
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
@@ -164,35 +164,35 @@ class LatentCache(_Entries[LatentLayout]):
         return (*self._stores.values(), *self._masks.values())
 
     def cached_view(self, visit: Visit) -> int:
-        """The view that a visit takes, in [0, views)."""
+        """The view of a visit, in [0, views)."""
         return draws.below(visit.draw("variant"), self.views)
 
     def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
-        """Where a row lies in its bucket in one of its kept views, in [0, views): the same in every epoch."""
+        """The placement of a row in its bucket for one of its views, in [0, views): the same in every epoch."""
         return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
 
     def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
-        """The address of the one posterior draw that is kept; None when moments are, or what others have drawn. still:
-        of a frame that is trained as a picture, its place among those."""
+        """The address of the stored posterior draw; None if moments, or samples of another trainer, are stored. still:
+        index among the frames of a clip that are also trained as images."""
         if self.is_imported or self.content != "sample":
             return None
-        which = () if still < 0 else (still,)
-        return draws.key(self._seed, "posterior-sample", key_hash, view, *which)
+        frame = () if still < 0 else (still,)
+        return draws.key(self._seed, "posterior-sample", key_hash, view, *frame)
 
     def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int, *, still: int = -1) -> bytes:
-        """The address of a row's latents in a placement, or of a frame of its clip that is trained as a picture; still:
-        its place among those frames."""
+        """The address of a row's latents in a placement. still: for a frame of a clip that is also trained as an image,
+        its index among those frames."""
         before, after = self._around_draw(catalogue, row, placed, view, still)
         draw = self.draw(int(catalogue.key_hash[row]), view, still)
         text = f"latents\0{catalogue.digest[row].tobytes().hex()}{before}{-1 if draw is None else draw}{after}"
         return hashlib.sha256(text.encode()).digest()
 
     def addresses(self, catalogue: Catalogue, rows: NDArray[np.int32], bucket: Size, view: int) -> list[bytes]:
-        """`address` of many rows in their placements of one view, one after the other."""
+        """`address` of many rows in their placements of one view, in order."""
         if self.is_drawn or not len(rows) or catalogue.rate.any():
             placed = ((row, self.placement(catalogue, row, view, bucket)) for row in rows.tolist())
-            return [self.address(catalogue, row, where, view) for row, where in placed]
-        # nothing is drawn, so pictures of one size lie in their bucket alike
+            return [self.address(catalogue, row, placement, view) for row, placement in placed]
+        # nothing is drawn, so images of the same size have the same placement
         size = catalogue.width[rows].astype(np.int64) << 32 | catalogue.height[rows]
         _, firsts, kinds = np.unique(size, return_index=True, return_inverse=True)
         around = [
@@ -212,21 +212,21 @@ class LatentCache(_Entries[LatentLayout]):
     def _around_draw(
         self, catalogue: Catalogue, row: int, placed: Placement, view: int, still: int = -1
     ) -> tuple[str, str]:
-        """What stands in the text of an address behind the picture's hash, up to its draw and after it."""
+        """The text of an address after the image's hash: the parts before and after the draw."""
         times = self.times(catalogue, row, placed.bucket.frames, view, still).tolist()
         p = placed if still < 0 else as_still(placed)
         numbers = (
             p.bucket.width, p.bucket.height, p.bucket.frames, p.resized.width, p.resized.height, p.resized.frames,
             *p.crop_top_left, int(p.flipped),
         )  # fmt: skip
-        seen = f"\0{','.join(map(repr, times))}" if times else ""
-        return f"\0{','.join(map(str, numbers))},", f"{seen}\0{self.identity}"
+        frame_times = f"\0{','.join(map(repr, times))}" if times else ""
+        return f"\0{','.join(map(str, numbers))},", f"{frame_times}\0{self.identity}"
 
     def times(
         self, catalogue: Catalogue, row: int, frames: int, view: int, still: int = -1
     ) -> clip_visits.Instants:  # fmt: skip
-        """When the frames of a row are shown that one of its views keeps; of a picture there are none. still: of one
-        that is trained as a picture, its place among those."""
+        """The times of a row's frames in one of its views; empty for an image. still: for a frame that is also trained
+        as an image, its index among those."""
         if catalogue.rate[row] == 0:
             return np.zeros(0)
         key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
@@ -236,7 +236,7 @@ class LatentCache(_Entries[LatentLayout]):
         return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
-        """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""
+        """The store of a bucket size; None before `define`. is_still: for images joined to video batches."""
         if self.layout is None:
             return None
         has_frames = self._settings.has_clips and not is_still
@@ -248,15 +248,15 @@ class LatentCache(_Entries[LatentLayout]):
         return self._stores[bucket, has_frames]
 
     def read(self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
-        """Rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored type. names: of the samples. Raises CacheError
-        E1303 for an entry that is absent or damaged."""
+        """Reads rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored dtype. names: of the samples. Raises
+        CacheError E1303 for an entry that is missing or damaged."""
         store = self.store(bucket, is_still=is_still)
         if store is None:
             raise lost(names, self.folder)
-        return _fetched(store, addresses, names, self.folder)
+        return _fetch(store, addresses, names, self.folder)
 
     def mask_store(self, bucket: Size) -> Store | None:
-        """Masks of a bucket's size as float32 in [0, 1], (1, h, w); None before `define`."""
+        """The store of masks of a bucket size, float32 in [0, 1], (1, h, w); None before `define`."""
         if self.layout is None:
             return None
         if bucket not in self._masks:
@@ -265,7 +265,7 @@ class LatentCache(_Entries[LatentLayout]):
         return self._masks[bucket]
 
     def mask_address(self, catalogue: Catalogue, row: int, placed: Placement) -> bytes:
-        """The address of a row's mask in a placement; of a row that `has_mask`."""
+        """The address of a row's mask in a placement, for a row that `has_mask`."""
         digests = catalogue.overrides.mask_digest
         own = catalogue.overrides.mask_of(row) is not None
         digest = digests[row] if own and digests is not None else catalogue.digest[row]
@@ -281,8 +281,8 @@ class LatentCache(_Entries[LatentLayout]):
         self, catalogue: Catalogue, rows: Sequence[int], placed: Sequence[Placement], names: Sequence[str],
         broken: Collection[int] = (),
     ) -> Tensor:  # fmt: skip
-        """Masks (B, h, w) of some rows in placements of one bucket, ones where a row has none. broken: places in
-        `rows` of damaged pictures, which have none either. Raises as `read`."""
+        """Reads masks (B, h, w) of rows in placements of one bucket; ones for a row without mask. broken: indexes in
+        `rows` of corrupt images, which have none either. Raises as `read`."""
         store = self.mask_store(placed[0].bucket)
         if store is None:
             raise lost(names, self.folder)
@@ -290,22 +290,22 @@ class LatentCache(_Entries[LatentLayout]):
         own = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
         if own:
             addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in own]
-            masks[own] = _fetched(store, addresses, [names[i] for i in own], self.folder)[:, 0]
+            masks[own] = _fetch(store, addresses, [names[i] for i in own], self.folder)[:, 0]
         return masks
 
 
 def has_mask(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
-    """Whether a row's picture has a mask, by `data.mask.source`: a file, or pixels that are not opaque."""
+    """Whether a row's image has a mask, by `data.mask.source`: a file, or pixels that are not opaque."""
     if settings.mask.source == "alpha":
         return bool(int(catalogue.conversions[row]) & Conversion.ALPHA)
     return settings.mask.is_on and catalogue.overrides.mask_of(row) is not None
 
 
-def _fetched(store: Store, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
-    """Rows of a store. Raises CacheError E1303 for an entry that is absent or damaged."""
+def _fetch(store: Store, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
+    """Reads rows of a store. Raises CacheError E1303 for an entry that is missing or damaged."""
     rows = store.fetch(addresses)
     if isinstance(rows, np.ndarray):
-        store.refresh()  # another process may have made it since
+        store.refresh()  # another process may have added it
         rows = store.fetch(addresses)
     if isinstance(rows, np.ndarray):
         raise lost([names[i] for i in rows.tolist()], folder)
@@ -313,18 +313,18 @@ def _fetched(store: Store, addresses: Sequence[bytes], names: Sequence[str], fol
 
 
 def as_still(placed: Placement) -> Placement:
-    """The placement of a clip's frame as that of a picture: without frames, the same cut."""
+    """The placement of a clip's frame as that of an image: the same crop without frames."""
     size, resized = placed.bucket, placed.resized
     return replace(placed, bucket=Size(size.width, size.height), resized=Size(resized.width, resized.height))
 
 
 class TextCache(_Entries[TextLayout]):
-    """Text embeddings of captions, found by address.
+    """Text embeddings of captions by address.
 
     folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`: tokenizer, encoder weights, clip skip,
-    token length. compute: the type that the text encoder runs in. `drops`: whether captions are dropped.
-    `expected_shape`: tokens and width of the model's text, where its files say them; embeddings of files are held to
-    it.
+    token length. compute: the dtype in which the text encoder runs. `drops`: whether caption dropout is used.
+    `expected_shape`: tokens and width of the model's text embeddings, if its files contain them; embeddings from files
+    are checked against it.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
@@ -350,8 +350,8 @@ class TextCache(_Entries[TextLayout]):
         return self._rows.stores if self._rows is not None else ()
 
     def address(self, caption: str, mark: str = "") -> bytes:
-        """The address of the embedding of a caption, as it goes to the tokenizer. mark: the file that it was taken
-        from, where another trainer has made it (`overrides.Marked.encoded`)."""
+        """The address of the embedding of a caption, as passed to the tokenizer. mark: the file of the embedding if
+        another trainer encoded it (`overrides.Marked.encoded`)."""
         if mark:
             text = f"text\0{self.identity}\0{mark}\0{caption}"
             return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -362,32 +362,31 @@ class TextCache(_Entries[TextLayout]):
         return hashlib.sha256(self._before + caption).digest()
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
-        """Everything that a row's captions can be shown as: the texts whose embeddings are needed."""
+        """All texts that a row's captions can become, whose embeddings are needed."""
         return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]
     ) -> tuple[list[bytes], NDArray[np.int32]] | None:
-        """The captions of some rows in UTF-8, one after the other, and the row of each; None where a caption is kept in
-        other forms than it is written in."""
+        """The captions of rows in UTF-8 and the row of each, in order; None if captions change before encoding."""
         changes = Changes.of(self._settings.captions, shuffles_own=bool(catalogue.overrides.shuffle_tags[rows].any()))
         return None if changes.are_any else catalogue.captions_in_utf8(rows)
 
     def rows(self) -> TextRows | None:
-        """The rows; None before `define`."""
+        """The stored rows; None before `define`."""
         if self._rows is None and self.layout is not None:
             self._rows = TextRows(self.folder, self.layout, self._settings.cache.dtype)
         return self._rows
 
     def read(self, captions: Sequence[str], marks: Sequence[str] | None = None) -> TextEmbedding:
-        """The embeddings of captions, (B, L, D), in the stored type. marks: see `address`; none without them. Raises
-        CacheError E1303 for an entry that is absent or damaged."""
+        """Reads the embeddings of captions, (B, L, D), in the stored dtype. marks: see `address`. Raises CacheError
+        E1303 for an entry that is missing or damaged."""
         marks = marks if marks is not None else [""] * len(captions)
         addresses = [self.address(caption, mark) for caption, mark in zip(captions, marks, strict=True)]
         rows = self.rows()
         embedding = rows.read(addresses) if rows is not None else np.arange(len(addresses))
         if rows is not None and isinstance(embedding, np.ndarray):
-            rows.refresh()  # another process may have made it since
+            rows.refresh()  # another process may have added it
             embedding = rows.read(addresses)
         if isinstance(embedding, np.ndarray):
             raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
@@ -395,19 +394,19 @@ class TextCache(_Entries[TextLayout]):
 
 
 def _preprocessing(settings: DataSettings, *, encodes: bool) -> int:
-    """The version of a picture's pixels. Clips, and what stands beside them, are decoded whole."""
+    """The version of the image decoding. Clips, and images joined to them, are decoded at full size."""
     is_scaled = settings.decode == "scaled" and encodes and not settings.has_clips
     return decoding.version(scaled=is_scaled, resize=settings.resize, antialias=settings.antialias)
 
 
 def _encoding(*, encodes: bool) -> dict[str, int]:
-    """What an identity says of the shapes that encoders are shown: nothing where nothing is encoded."""
+    """The part of an identity for the encoding rules; empty if nothing is encoded."""
     return {"encoding": ENCODING} if encodes else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Filled caches, or None where pictures and captions are encoded as they come."""
+    """Filled caches; None for images or captions that are encoded on the fly."""
 
     latents: LatentCache | None = None
     text: TextCache | None = None
@@ -424,26 +423,25 @@ class Caches:
 
 
 def is_cache(folder: Path) -> bool:
-    """Whether entries of latents or text have been written below a folder."""
+    """Whether a folder contains cached latents or text embeddings."""
     return any(next((folder / kind).glob("*/layout.json"), None) is not None for kind in ("latents", "text"))
 
 
 def lost(names: Sequence[str], folder: Path) -> CacheError:
-    """What to say of entries that should be in a cache and are not."""
+    """The error for entries that are missing in a cache."""
     return CacheError(
-        f"{listed(names, 3)}: no sound entry in the cache {folder}; start the same command again, which makes what is "
-        "missing or damaged, or run `mezzotint cache` first",
+        f"{listed(names, 3)}: no valid entry in the cache {folder}; run the same command again, which encodes missing "
+        "and damaged entries, or run `mezzotint cache` first",
         code="E1303",
     )
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Writes a small file so that it is there in full or not at all. Raises CacheError E1301 or
-    StorageError E1708 when it cannot."""
+    """Writes a small file atomically. Raises CacheError E1301 or StorageError E1708 if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         durable.sweep(path.parent, path.name)
-        with durable.swapped_in(path) as aside:
-            aside.write_bytes(data)
+        with durable.swapped_in(path) as temporary:
+            temporary.write_bytes(data)
     except OSError as error:
         raise explained(path.parent, error, len(data)) from error

@@ -1,9 +1,9 @@
-"""A content-addressed store of fixed-size rows on disk: it keeps numbers under 32-byte addresses and knows no encoder.
+"""A content-addressed store of fixed-size rows on disk: arrays by 32-byte address, independent of any encoder.
 
-One store holds rows of one shape and type. Rows lie in shards (`_shards.py`) and are read by memory map straight
-into the batch. Several processes may read and append at once, each into a shard of its own. A row is checked against
-its checksum when a process first reads it; a damaged one counts as absent from then on, in all processes, so that it is
-made again. Deleting or moving the folder is always harmless.
+One store has rows of one shape and dtype. Rows are in shards (`_shards.py`) and are read by memory map directly into
+the batch. Several processes may read and append at once, each to its own shard. A row is compared with its checksum
+when a process first reads it; a damaged one counts as missing from then on, in all processes, and is encoded again.
+Deleting or moving the folder is always safe.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ SHARD_BYTES = 4 << 30
 """A shard of this size is full; the next row starts a new one."""
 
 _CHECKED_BYTES = 16 << 20
-"""Rows are checked in blocks of so many bytes."""
+"""Size of the blocks in which rows are checked."""
 
-_WORTH_ORDERING = 32_768
-"""So many entries that are in no order on disk are worth writing one (`_order.py`)."""
+_MIN_UNORDERED = 32_768
+"""Minimum number of entries outside the order on disk for which the order is rewritten (`_order.py`)."""
 
-_SURE = 10_000_000
-"""A folder that has not changed for so many nanoseconds shows its next change in its time."""
+_MTIME_SAFE_NS = 10_000_000
+"""If a folder has not changed for this time, its next change is visible in its modification time."""
 
 _INFINITE = {torch.float32: 0x7F800000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
-"""The bits of infinity: numbers that are not finite have, without their sign, no smaller ones."""
+"""The bits of infinity: non-finite numbers have, without their sign, at least this value."""
 
 _DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
 
@@ -53,13 +53,13 @@ _DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
 class Store:
     """Rows of one shape and type by address. Entry numbers count from 0 and stay valid while the object lives.
 
-    folder: of all stores; this one lies in `rows-SHAPE-dtype` below it and is made when the first row is appended.
+    folder: of all stores; this one is in `rows-SHAPE-dtype` below it, which is created when the first row is appended.
     shape: of one row. dtype: of its numbers on disk.
     """
 
     def __init__(self, folder: Path, *, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int = SHARD_BYTES) -> None:
         self.folder = folder / f"rows-{'x'.join(map(str, shape))}-{dtype}"
-        self._made_of = (folder, shape, dtype, shard_bytes)
+        self._arguments = (folder, shape, dtype, shard_bytes)
         self.shape = shape
         self.dtype = DTYPES[dtype]
         self.row_bytes = int(np.prod(shape)) * self.dtype.itemsize
@@ -67,7 +67,7 @@ class Store:
         self._factors = checksum_factors(self.row_bytes)
         self._shards: list[Shard] = []
         self._listed = -1
-        self._lock = threading.RLock()  # batches are made ready in a thread of their own
+        self._lock = threading.RLock()  # batches are prepared in a separate thread
         self._writer: ShardWriter | None = None
         self._damage_seen = 0
         order = _order.read(self.folder, self.row_bytes)
@@ -80,34 +80,34 @@ class Store:
         self.put_in_order()
 
     def __len__(self) -> int:
-        """Entries known to this object, damaged and double ones included."""
+        """Number of entries of this object, including damaged and duplicate ones."""
         return len(self._table)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # a worker process opens its own maps and never inherits the right to write
-        return (_reopen, self._made_of)
+        # a worker process opens its own maps and never inherits the writer
+        return (_reopen, self._arguments)
 
     def find(self, addresses: Addresses) -> NDArray[np.int64]:
-        """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
+        """The entry of each address (n, 32), −1 if there is none or it is known to be damaged."""
         return self._table.find(as_addresses(addresses))
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
-        """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
-        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on."""
+        """Copies rows (n, *shape) of entries, in the store's dtype, from the memory map into `out` or a new tensor.
+        Raises CacheError E1303 if one of them is damaged; it counts as missing from then on."""
         if not self.verify(entries).all():
             raise CacheError(
-                f"{self.folder}: a cached entry is damaged (its checksum does not fit); start `mezzotint cache` or "
-                "the training again, which make it anew",
+                f"{self.folder}: a cached entry is damaged (its checksum does not match); run `mezzotint cache` or "
+                "the training again, which encode it again",
                 code="E1303",
             )
-        return self._copied(entries, out)
+        return self._copy(entries, out)
 
-    def _copied(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
+    def _copy(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         result = torch.empty((len(entries), *self.shape), dtype=self.dtype) if out is None else out
         assert result.is_contiguous()
         assert (result.dtype, result.shape) == (self.dtype, (len(entries), *self.shape))
         target = result.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
-        numbers, rows = self._places(entries)
+        numbers, rows = self._locate(entries)
         if len(entries) and (numbers == numbers[0]).all():
             self._shards[numbers[0]].rows(rows, target)
             return result
@@ -117,37 +117,37 @@ class Store:
         return result
 
     def fetch(self, addresses: Addresses) -> Tensor | NDArray[np.int64]:
-        """The rows (n, *shape) of addresses in the store's type, copied from the memory map; or the numbers of those
-        that have no sound entry. A row is checked when this process first reads it."""
+        """Copies the rows (n, *shape) of addresses, in the store's dtype, from the memory map; or returns the indexes
+        of those without a valid entry. A row is checked when this process first reads it."""
         keys = as_addresses(addresses)
         with self._lock:
             entries = self.find(keys)
             if (entries >= 0).all():
                 try:
-                    rows = self._copied(entries)
+                    rows = self._copy(entries)
                     if self._are_good(entries, rows):
                         return rows
                 except (OSError, IndexError):
-                    pass  # a file that is gone or too short: looked at below, one by one
+                    pass  # a file is missing or too short: rows are checked one by one below
             entries = self.sound(keys)
-            lacking = np.flatnonzero(entries < 0)
-            return lacking if len(lacking) else self._copied(entries)
+            missing = np.flatnonzero(entries < 0)
+            return missing if len(missing) else self._copy(entries)
 
     def _are_good(self, entries: NDArray[np.int64], rows: Tensor) -> bool:
-        """Whether rows that were just copied are as they were written."""
+        """Whether rows that were just copied match their checksums."""
         if (self._table.state[entries] == GOOD).all():
             return True
         copies = rows.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
-        known = self._table.records(entries)
-        if (checksums(known["address"], copies, self._factors) != known["checksum"]).any():
+        records = self._table.records(entries)
+        if (checksums(records["address"], copies, self._factors) != records["checksum"]).any():
             return False
         self._table.state[entries] = GOOD
         return True
 
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
+        """Whether each entry matches its checksum. Computed once per entry and process.
 
-        Damaged ones are noted in the folder, so that every process counts them as absent.
+        Damaged ones are recorded in the folder, so every process treats them as missing.
         """
         unknown = entries[self._table.state[entries] == UNKNOWN]
         if len(unknown) > 1:
@@ -156,16 +156,16 @@ class Store:
             unknown = np.flatnonzero(is_unknown)
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
         for numbers in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
-            self._table.state[numbers] = np.where(self._are_whole(numbers), GOOD, BAD)
+            self._table.state[numbers] = np.where(self._are_intact(numbers), GOOD, BAD)
             damaged = numbers[self._table.state[numbers] == BAD]
             if len(damaged):
-                self._note_damage(damaged)
-                self._table.sort()  # the index also finds a double of it, made later
+                self._record_damage(damaged)
+                self._table.sort()  # lookups then also find a duplicate of it that was added later
         return np.asarray(self._table.state[entries] == GOOD, dtype=np.bool_)
 
     def sound(self, addresses: Addresses) -> NDArray[np.int64]:
-        """`find` and `verify` in one: the entry of each address whose row is as it was written, −1 without one. Finds a
-        sound double of a damaged entry."""
+        """`find` and `verify` in one: the valid entry of each address, −1 without one. Finds a valid duplicate of a
+        damaged entry."""
         keys = as_addresses(addresses)
         entries = self.find(keys)
         open_ = np.flatnonzero(entries >= 0)
@@ -175,29 +175,29 @@ class Store:
         return entries
 
     def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
-        """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
+        """Which addresses have an entry. checks: whether entries are also verified."""
         return np.asarray((self.sound(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
-        """Which addresses have an entry that is known to be damaged, and no good one."""
+        """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         bad = self._table.records(np.flatnonzero(self._table.state[: len(self)] == BAD))
-        known = {address.tobytes() for address in bad["address"]}
-        is_bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
+        damaged = {address.tobytes() for address in bad["address"]}
+        is_bad = np.array([address.tobytes() in damaged for address in keys], dtype=np.bool_)
         return is_bad & (self.find(keys) < 0)
 
     def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = (), at_once: bool = True) -> int:
-        """Adds rows (n, *shape) of any floating type; addresses that are there already are passed over. Returns how
-        many were written. They are durable then, or, when not `at_once`, a few megabytes later and after
-        `close_writer`; other processes see them from then on.
+        """Adds rows (n, *shape) of any floating dtype; existing addresses are skipped. Returns the number of rows
+        written. They are durable and visible to other processes on return, or, without `at_once`, a few megabytes later
+        and after `close_writer`.
 
-        names: of the samples, for messages. Raises CacheError E1304 when a row has numbers that are not finite, E1301
-        when the folder cannot be written, StorageError E1708 when the disk is full.
+        names: of the samples, for messages. Raises CacheError E1304 if a row has non-finite numbers, E1301 if the
+        folder cannot be written, StorageError E1708 if the disk is full.
         """
         keys = as_addresses(addresses)
         assert rows.shape == (len(keys), *self.shape), (rows.shape, self.shape)
         values = rows.detach().to("cpu", self.dtype).contiguous().flatten(1)
-        self._refuse_non_finite(values, names)
+        self._require_finite(values, names)
         first = {key.tobytes(): i for i, key in reversed(list(enumerate(keys)))}
         absent = np.array(sorted(first.values()), dtype=np.int64)
         absent = absent[self.find(keys[absent]) < 0]
@@ -207,7 +207,7 @@ class Store:
         return len(absent)
 
     def refresh(self) -> None:
-        """Looks for entries that other processes have added or found damaged."""
+        """Reads entries that other processes have added or marked as damaged."""
         with self._lock:
             self._list_shards()
             before = len(self)
@@ -222,16 +222,16 @@ class Store:
         except OSError:
             return
         if changed != self._listed:
-            known = {shard.name for shard in self._shards}
-            names = [name for name in _shards.names_in(self.folder) if name not in known]
+            listed = {shard.name for shard in self._shards}
+            names = [name for name in _shards.names_in(self.folder) if name not in listed]
             shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._shards += shards
             self._table.reserve(sum(shard.unread() for shard in shards))
-            self._listed = changed if time.time_ns() - changed > _SURE else -1
+            self._listed = changed if time.time_ns() - changed > _MTIME_SAFE_NS else -1
 
     def close_writer(self) -> None:
-        """Makes durable what was appended and gives the lock on this process's shard back. A later `append` takes a
-        shard again. Raises as `append` does."""
+        """Syncs appended rows and releases the lock on this process's shard. A later `append` locks a shard again.
+        Raises as `append` does."""
         writer, self._writer = self._writer, None
         if writer is not None:
             try:
@@ -245,14 +245,14 @@ class Store:
         return sum(p.stat().st_size for p in self.folder.glob("*")) if self.folder.is_dir() else 0
 
     def put_in_order(self) -> None:
-        """Writes the order of all entries (`_order.py`) for whoever opens this store next, if a good part of them is in
-        none. Not of what is on object storage, nor of what a writer may still lose."""
+        """Writes the order of all entries (`_order.py`) for later openings, if many of them are not in it. Not for
+        object storage, and not while a writer is open."""
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
         first = len(self._table.ordered)
-        if not is_elsewhere and len(self) - first >= max(_WORTH_ORDERING, first // 8):
+        if not is_elsewhere and len(self) - first >= max(_MIN_UNORDERED, first // 8):
             _order.write(self.folder, [shard.covered() for shard in self._shards], self._table.in_order())
 
-    def _places(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _locate(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shards and rows of entries."""
         known = self._table.records(entries)
         return known["shard"].astype(np.int64), known["row"].astype(np.int64)
@@ -277,31 +277,31 @@ class Store:
             self.refresh()
         return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
 
-    def _are_whole(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _are_intact(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         whole = np.zeros(len(entries), dtype=np.bool_)
         known = self._table.records(entries)
-        shards, rows = self._places(entries)
+        shards, rows = self._locate(entries)
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
             if isinstance(self._shards[number], RemoteShard):
-                whole[here] = True  # each is checked when it comes
+                whole[here] = True  # each is checked when it is fetched
                 continue
             try:
                 mapped = self._shards[number].mapped(int(rows[here].max()))
             except OSError:
-                continue  # the file is gone
+                continue  # the file is missing
             here = here[rows[here] < len(mapped)]
             sums = checksums(known["address"][here], mapped[rows[here]], self._factors)
             whole[here] = sums == known["checksum"][here]
         return whole
 
-    def _note_damage(self, entries: NDArray[np.int64]) -> None:
-        places = zip(*(column.tolist() for column in self._places(entries)), strict=True)
+    def _record_damage(self, entries: NDArray[np.int64]) -> None:
+        places = zip(*(column.tolist() for column in self._locate(entries)), strict=True)
         records = np.array([(self._shards[shard].name.encode(), row) for shard, row in places], dtype=_DAMAGED)
         try:
             fd = os.open(self.folder / "damaged", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError:
-            return  # a folder that cannot be written: this process knows it, and the next will find it again
+            return  # a folder that cannot be written: the next process will detect the damage again
         try:
             os.write(fd, records.tobytes())
         finally:
@@ -321,27 +321,27 @@ class Store:
             number, rows = numbers.get(bytes(name), 1 << 31), noted["row"][noted["shard"] == name].astype(np.int64)
             self._table.mark_damaged(number, rows)
 
-    def _refuse_non_finite(self, values: Tensor, names: Sequence[str]) -> None:
+    def _require_finite(self, values: Tensor, names: Sequence[str]) -> None:
         bits = values.view(torch.int32 if values.itemsize == 4 else torch.int16).numpy()
         most = np.bitwise_and(bits, np.iinfo(bits.dtype).max).max(axis=1, initial=0)
         bad = np.flatnonzero(most >= _INFINITE[values.dtype]).tolist()
         if bad:
-            which = ", ".join(names[i] for i in bad[:10]) if names else f"{len(bad)} of {len(values)} rows"
+            samples = ", ".join(names[i] for i in bad[:10]) if names else f"{len(bad)} of {len(values)} rows"
             raise CacheError(
-                f"{which}: the encoder gave numbers that are not finite in {str(self.dtype).removeprefix('torch.')}, "
-                "which are not cached; try data.cache.dtype=fp32 and run.frozen_dtype=fp32, or leave the sample out",
+                f"{samples}: the encoder produced non-finite numbers in {str(self.dtype).removeprefix('torch.')}, "
+                "which are not cached; try data.cache.dtype=fp32 and run.frozen_dtype=fp32, or remove the sample",
                 code="E1304",
             )
 
 
 def explained(folder: Path, error: OSError, needed: int) -> CacheError | StorageError:
-    """What a failed write into a cache folder means for the reader. needed: bytes that were to be written."""
+    """The error to raise for a failed write into a cache folder. needed: bytes that were to be written."""
     if error.errno in durable.FULL:
-        place = next(p for p in (folder, *folder.absolute().parents) if p.is_dir())
-        free = shutil.disk_usage(place).free
+        existing = next(p for p in (folder, *folder.absolute().parents) if p.is_dir())
+        free = shutil.disk_usage(existing).free
         return StorageError(
-            f"{folder}: the disk is full: the cache needs {needed} bytes more, {free} are free; make room or set "
-            "data.cache.path to another disk; what was finished is kept",
+            f"{folder}: the disk is full: the cache needs {needed} bytes more, {free} are free; free space or set "
+            "data.cache.path to another disk; finished entries are kept",
             code="E1708",
         )
     return CacheError(

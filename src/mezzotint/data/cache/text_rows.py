@@ -1,7 +1,7 @@
-"""Stored text embeddings: rows of one length, or, where a mask says how far a caption reaches, of a few lengths, so
-that a short caption takes little room. Between the stores, which know only rows of one size, and `cached.TextCache`.
+"""Stored text embeddings: rows of one length, or, with an attention mask, of a few lengths, which saves space for short
+captions. Between the stores, which have rows of one size, and `entries.TextCache`.
 
-What lies behind the last token that counts is not kept: it comes back as zeros, which no attention sees.
+Tokens after the last unmasked one are not stored: they are read as zeros, which attention ignores.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mezzotint.data.cache.store import Addresses, Dtype, Store, as_addresses
 from mezzotint.stages import TextEmbedding
 
 STEP = 16
-"""Lengths that are kept are multiples of so many tokens."""
+"""Stored lengths are multiples of this number of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextLayout:
-    """length, width: of the states (L, D). mask: whether a mask (L,) is kept, and rows only as far as it reaches.
+    """length, width: of the states (L, D). mask: whether a mask (L,) is stored, and rows only up to its last token.
     pooled: width P of the pooled vector, 0 without one."""
 
     length: int
@@ -37,7 +37,7 @@ class TextLayout:
         return self.numbers_of(self.length)
 
     def numbers_of(self, length: int) -> int:
-        """Numbers of a row of so many tokens: states, mask, pooled."""
+        """Numbers in a row of `length` tokens: states, mask, pooled."""
         return length * self.width + length * self.mask + self.pooled
 
     @property
@@ -47,7 +47,7 @@ class TextLayout:
 
 
 class TextRows:
-    """The rows of one text encoder. folder: they lie in. dtype: of stored numbers."""
+    """The rows of one text encoder. folder: of all stores. dtype: of stored numbers."""
 
     def __init__(self, folder: Path, layout: TextLayout, dtype: Dtype) -> None:
         self.layout = layout
@@ -61,7 +61,7 @@ class TextRows:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the largest row, that of a caption which fills its encoder."""
+        """Bytes of the largest row, that of a caption of maximum length."""
         return max(store.row_bytes for store in self.stores)
 
     def refresh(self) -> None:
@@ -69,16 +69,16 @@ class TextRows:
             store.refresh()
 
     def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
-        """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
+        """Which addresses have an entry. checks: whether entries are also verified."""
         keys = as_addresses(addresses)
-        is_there = np.zeros(len(keys), dtype=np.bool_)
+        exists = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
-            open_ = np.flatnonzero(~is_there)
-            is_there[open_] = store.has(keys[open_], checks=checks)
-        return is_there
+            open_ = np.flatnonzero(~exists)
+            exists[open_] = store.has(keys[open_], checks=checks)
+        return exists
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
-        """Which addresses have an entry that is known to be damaged, and no good one."""
+        """Which addresses have an entry that is known to be damaged, and no valid one."""
         keys = as_addresses(addresses)
         is_damaged = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
@@ -88,17 +88,16 @@ class TextRows:
     def append(
         self, addresses: NDArray[np.uint8], text: TextEmbedding, *, names: Sequence[str], at_once: bool = True
     ) -> None:
-        """Adds embeddings; those that are there already are passed over. at_once: see `Store.append`, as which it
-        raises."""
+        """Adds embeddings; existing ones are skipped. at_once: see `Store.append`. Raises as `Store.append`."""
         lengths = np.asarray([self._length_of(text, i) for i in range(len(text.states))])
         for length in np.unique(lengths).tolist():
             here = np.flatnonzero(lengths == length)
-            rows = pack(_some(text, torch.from_numpy(here), length))
+            rows = pack(_select(text, torch.from_numpy(here), length))
             self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()], at_once=at_once)
 
     def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
-        """The embeddings, (B, L, D) in the stored type, with masks counted; or the numbers of those that have no sound
-        entry. Raises CacheError E1303 for an entry that turns out to be damaged."""
+        """Reads the embeddings, (B, L, D) in the stored dtype, with token counts; or returns the indexes of those
+        without a valid entry. Raises CacheError E1303 for a damaged entry."""
         keys = as_addresses(addresses)
         if not self.layout.mask:
             rows = self.stores[0].fetch(keys)
@@ -130,7 +129,7 @@ class TextRows:
         return TextEmbedding(states, mask, pooled, tuple(mask.sum(1).tolist()))
 
     def _length_of(self, text: TextEmbedding, i: int) -> int:
-        """The shortest length that holds all tokens that count."""
+        """The shortest length that holds all unmasked tokens."""
         if text.mask is None:
             return self.layout.length
         counts = torch.nonzero(text.mask[i])
@@ -139,7 +138,7 @@ class TextRows:
 
 
 def layout_of(text: TextEmbedding) -> TextLayout:
-    """The layout of rows that hold such embeddings: tokens, width, whether masked, width of pooled (0 without)."""
+    """The layout of rows for these embeddings: tokens, width, whether masked, width of pooled (0 without)."""
     pooled = 0 if text.pooled is None else text.pooled.shape[1]
     return TextLayout(text.states.shape[1], text.states.shape[2], text.mask is not None, pooled)
 
@@ -151,7 +150,7 @@ def pack(text: TextEmbedding) -> Tensor:
 
 
 def unpack(rows: Tensor, layout: TextLayout) -> TextEmbedding:
-    """The reverse of `pack`, in the type of `rows`; the mask becomes int64."""
+    """The inverse of `pack`, in the dtype of `rows`; the mask becomes int64."""
     widths = [layout.length * layout.width, layout.length * layout.mask, layout.pooled]
     states, mask, pooled = rows.split(widths, dim=1)
     return TextEmbedding(
@@ -161,8 +160,8 @@ def unpack(rows: Tensor, layout: TextLayout) -> TextEmbedding:
     )
 
 
-def _some(text: TextEmbedding, which: Tensor, length: int) -> TextEmbedding:
-    """Some captions, cut to their first tokens; what does not count is zero, so that equal captions are equal rows."""
+def _select(text: TextEmbedding, which: Tensor, length: int) -> TextEmbedding:
+    """Selects captions, cut to `length` tokens; masked tokens become zero, so equal captions give equal rows."""
     states, mask = text.states.cpu()[which, :length], text.mask
     if mask is not None:
         mask = mask.cpu()[which, :length]

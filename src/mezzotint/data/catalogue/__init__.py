@@ -1,4 +1,4 @@
-"""The data set as columns on disk, made once and read by memory map.
+"""The data set as columns on disk, made once and memory-mapped.
 
 From outside: every file without an underscore.
 """

@@ -1,7 +1,7 @@
-"""The catalogue: a data set as columns on disk, one row a sample. Between the formats and the plan.
+"""The catalogue: a data set as columns on disk, one row per sample. Between the formats and the plan.
 
-`build` finds the index of a data set or has it made (`indexing.py`); a second start reads memory maps and no picture.
-A million samples cost no Python objects.
+`build` opens the index of a data set or creates it (`indexing.py`); a second start reads memory maps and no images. It
+creates no Python objects per sample.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from mezzotint.shapes import Size
 
 ALWAYS_LET_PASS = 20
 MANY = 50_000
-"""Samples from which on reports and hashes are kept in the memo: of fewer they take a tenth of a second."""
+"""Minimum number of samples for which reports and hashes are stored in the memo; for fewer they take 0.1 s."""
 _KEPT_INDEXES = 4
-_AT_ONCE = 1 << 16
-"""Rows that are worked on at once: what they take in between stays in a processor's cache."""
+_CHUNK = 1 << 16
+"""Number of rows processed at once: intermediate results stay in the processor's cache."""
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
 )  # fmt: skip
@@ -54,17 +54,17 @@ _NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after the EXIF turn), frames
-    (int32, 1 of a picture), begin, rate (float64, of a clip the time of its first frame in seconds and its frames a
-    second, 0 of a picture), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
-    by which every loader draw is addressed), repeats, weight (float32), conversions (uint16, `media.Conversion`), root
-    (uint16, index in `roots`; the number after the last is the folder of pictures from inside other files, beside the
-    index). overrides: what samples have of their own instead of the recipe's.
+    """A data set. Arrays are read-only memory maps of n rows: width, height (int32, after EXIF rotation), frames
+    (int32, 1 for an image), begin, rate (float64, for a clip the time of its first frame in seconds and its frames per
+    second, 0 for an image), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
+    which addresses every random draw of the loader), repeats, weight (float32), conversions (uint16,
+    `media.Conversion`), root (uint16, index in `roots`; the number after the last is the folder of images extracted
+    from other files, next to the index). overrides: settings of single samples that replace the recipe's.
 
-    fingerprint: a hash of keys, pictures, captions, repeats, weights and `overrides`: what the data set is, wherever it
-    lies. stills: the pictures that are trained beside these clips, or None. sizes: where this catalogue is that of
-    such pictures, the sizes of clips that they stand beside.
-    A catalogue travels to other processes as its address.
+    fingerprint: a hash of keys, images, captions, repeats, weights and `overrides`, independent of the location.
+    stills: the images that are joined to batches of these clips, or None. sizes: for the catalogue of such images, the
+    sizes of the clips that they are joined to.
+    A catalogue is sent to other processes as its address.
     """
 
     folder: Path
@@ -93,7 +93,7 @@ class Catalogue:
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
-        """Reads an index; every byte is checked. Raises `columns.DamagedColumns` or FileNotFoundError."""
+        """Reads an index and checks every byte. Raises `columns.DamagedColumns` or FileNotFoundError."""
         table, about = columns.read(folder)
         numbers: dict[str, Any] = {name: table[name] for name in _NUMBERS}
         return cls(
@@ -117,20 +117,20 @@ class Catalogue:
         return (_reopen, (self.folder, self.roots, self.fingerprint, self.stills, self.sizes))
 
     def key(self, row: int) -> str:
-        """The key of a sample: its path relative to its folder, with slashes; with several folders after the folder's
-        number."""
+        """The key of a sample: its path relative to its folder, with slashes; with several folders prefixed by the
+        folder's number."""
         return self._keys[row]
 
     def label(self, row: int) -> str:
-        """What a sample is called in messages: its key, with several folders its folder's path instead of the number;
-        on one line, harmless to a terminal."""
+        """The name of a sample in messages: its key, with several folders its folder's path instead of the number; on
+        one line, without control characters."""
         key, number = self._keys[row], int(self.root[row])
         is_numbered = len(self.roots) > 1 and number < len(self.roots)
         return readable(f"{self.roots[number]}/{key.partition('/')[2]}" if is_numbered else key)
 
     @property
     def memo(self) -> Memo:
-        """Results that were computed from this data set's indexes before."""
+        """Stored results computed from this data set's indexes."""
         return Memo(self.folder.parent)
 
     def keys(self) -> Iterator[str]:
@@ -138,14 +138,14 @@ class Catalogue:
         return iter(self._keys)
 
     def path(self, row: int) -> Path:
-        """Where the file of a row lies. Nothing is looked up: it may have gone since."""
+        """The path of a row's file. Does not check that it still exists."""
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
         return root / self._paths[row]
 
     def local_path(self, row: int, *, keep_gb: float) -> Path:
-        """Where the file of a row can be read: its own path, or, of object storage, where its bytes are kept, fetched
-        if they are not. Raises DatasetError E1841, E1843; StorageError E1720."""
+        """A local path of a row's file: its own path, or for object storage that of a local copy, which is downloaded
+        if needed. Raises DatasetError E1841, E1843; StorageError E1720."""
         path = self.path(row)
         if not is_remote(path):
             return path
@@ -153,13 +153,13 @@ class Catalogue:
         return fetched.content(path, self.digest[row].tobytes())
 
     def captions(self, row: int) -> tuple[str, ...]:
-        """The captions among which a visit chooses."""
+        """The captions from which a visit selects one."""
         return tuple(
             self._captions[i] for i in range(int(self._caption_starts[row]), int(self._caption_starts[row + 1]))
         )
 
     def captions_in_utf8(self, rows: NDArray[np.int32]) -> tuple[list[bytes], NDArray[np.int32]] | None:
-        """All captions of some rows, one after the other, and the row of each; None where one is no UTF-8."""
+        """All captions of the given rows in order, and the row of each; None if one is not UTF-8."""
         data = self._captions.blob.tobytes()
         try:
             data.decode("utf-8")
@@ -172,7 +172,7 @@ class Catalogue:
         return [data[i:j] for i, j in zip(first, last, strict=True)], np.repeat(rows, counts)
 
     def caption_checks(self, rows: NDArray[np.int32]) -> NDArray[np.uint64]:
-        """A number for all captions of each of some rows, above 0, which changes with them, (n,)."""
+        """A checksum of all captions of each row, above 0, (n,)."""
         data, offsets, starts = self._captions.blob.tobytes(), self._captions.offsets, self._caption_starts
         first, last = offsets[starts[rows]].tolist(), offsets[starts[rows + 1]].tolist()
         checks = list(map(zlib.crc32, map(data.__getitem__, map(slice, first, last))))
@@ -184,7 +184,7 @@ class Catalogue:
         return len(self._captions)
 
     def caption_counts(self) -> NDArray[np.int64]:
-        """How many captions each sample has, (n,)."""
+        """The number of captions of each sample, (n,)."""
         return np.diff(self._caption_starts)
 
     def caption(self, number: int) -> str:
@@ -192,14 +192,14 @@ class Catalogue:
         return self._captions[number]
 
     def with_empty_captions(self) -> NDArray[np.int64]:
-        """The rows of samples that have a caption without a word, ascending."""
+        """The rows of samples that have an empty caption, ascending."""
         short = np.diff(self._captions.offsets) < 64
-        few = np.flatnonzero(short) if self.report.empty_captions else np.zeros(0, np.int64)
-        empty = np.asarray([number for number in few.tolist() if not self._captions[number].strip()], np.int64)
+        candidates = np.flatnonzero(short) if self.report.empty_captions else np.zeros(0, np.int64)
+        empty = np.asarray([i for i in candidates.tolist() if not self._captions[i].strip()], np.int64)
         return np.unique(np.searchsorted(self._caption_starts, empty, side="right") - 1)
 
     def rows_with(self, part: str) -> NDArray[np.int64]:
-        """The rows of samples that have a text in their key or in one of their captions, ascending."""
+        """The rows of samples whose key or captions contain a text, ascending."""
         starts = self._caption_starts
         of_captions = np.searchsorted(starts, self._captions.containing(part), side="right") - 1
         return np.union1d(self._keys.containing(part), of_captions)
@@ -209,7 +209,7 @@ class Catalogue:
         return self._keys.beginning_with(f"{folder}/")
 
     def caption_words(self) -> NDArray[np.int64]:
-        """About how many words each sample's first caption has, (n,): spaces in it and one."""
+        """Approximate number of words of each sample's first caption, (n,): its spaces plus one."""
         spaces = np.flatnonzero(self._captions.blob == ord(" "))
         first = np.minimum(self._caption_starts[:-1], max(0, len(self._captions) - 1))
         if not len(self._captions):
@@ -219,16 +219,16 @@ class Catalogue:
         return np.where(self.caption_counts() > 0, words, 0)
 
     def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows and numbers of captions of at least so many bytes of UTF-8."""
+        """The rows and numbers of captions of at least `least` bytes of UTF-8."""
         numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
         return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
 
     def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
-        """The index in `buckets.table(settings)` of the bucket of each of some rows, (n,)."""
+        """The index in `buckets.table(settings)` of the bucket of each row, (n,)."""
         chosen = np.asarray(rows)
         of_rows = np.empty(len(chosen), np.int16)
-        for start in range(0, len(chosen), _AT_ONCE):
-            portion = slice(start, start + _AT_ONCE)
+        for start in range(0, len(chosen), _CHUNK):
+            portion = slice(start, start + _CHUNK)
             of_rows[portion] = self._buckets_of(chosen[portion].astype(np.int64), settings)
         return of_rows
 
@@ -241,12 +241,12 @@ class Catalogue:
         return clip_buckets.of_clips(width, height, most, buckets.table(settings))
 
     def beside_fingerprint(self) -> tuple[NDArray[Any], ...]:
-        """The columns that decide cache entries and are not part of the fingerprint."""
+        """The columns that affect cache entries and are not part of the fingerprint."""
         return (self.width, self.height, self.frames, self.begin, self.rate, *self.overrides.embeddings)
 
     def is_as_indexed(self, row: int) -> bool:
-        """Whether the file of a row has the size and times of the index; of object storage its bytes tell when they are
-        read."""
+        """Whether the file of a row has the size and times of the index; files on object storage are checked when they
+        are read."""
         path = self.path(row)
         try:
             return is_remote(path) or decoding.stats_of(os.fspath(path)) == tuple(self._stats[row].tolist())
@@ -254,67 +254,66 @@ class Catalogue:
             return False
 
     def has_its_pictures(self) -> bool:
-        """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
+        """Whether the images extracted from other files, which are in no listing, are unchanged."""
         rows = np.flatnonzero(self.root == len(self.roots)).tolist()
         return all(extracted.is_as_put(self.path(row), self._stats[row]) for row in rows)
 
     def verify(self, row: int) -> bool:
-        """Whether the file still holds the bytes that were indexed; reads it whole. Of object storage no other bytes
-        are ever kept."""
+        """Whether the file still has the bytes that were indexed; reads it completely. For object storage, local copies
+        never have other bytes."""
         return is_remote(self.path(row)) or decoding.digest_of(self.path(row)) == bytes(self.digest[row])
 
     def split(
         self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
-        with the smallest draws by (seed, their keys); None takes all. Class pictures are all trained, besides.
+        """The rows that are trained and those held out, int32, ascending. at_most: uses only this many samples, those
+        with the smallest draws by (seed, key); None uses all. Class images are always trained, in addition.
 
-        Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n, at most
-        `max_samples`. With a share above 0 at least one is held out and at least one trained, where there are
-        two.
+        Each sample has a draw by (seed, key), and the smallest are held out: ⌈share · n⌉ of n, at most `max_samples`.
+        With a share above 0 and at least two samples, at least one is held out and at least one trained.
         """
-        beside = np.flatnonzero(self.overrides.prior).astype(np.int32)
-        rows = np.delete(np.arange(len(self), dtype=np.int32), beside)
+        class_rows = np.flatnonzero(self.overrides.prior).astype(np.int32)
+        rows = np.delete(np.arange(len(self), dtype=np.int32), class_rows)
         if at_most is not None and at_most < len(rows):
             chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash[rows]))
             rows = np.sort(rows[np.argsort(chance, kind="stable")[:at_most]])
         if holdout.fraction == 0 or len(rows) < 2:
-            rows = np.sort(np.concatenate((rows, beside))) if len(beside) else rows
+            rows = np.sort(np.concatenate((rows, class_rows))) if len(class_rows) else rows
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        count = math.ceil(Fraction(repr(holdout.fraction)) * len(drawn))  # of the share as it is written
+        count = math.ceil(Fraction(repr(holdout.fraction)) * len(drawn))  # the exact decimal value of the setting
         num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
-        return np.sort(np.concatenate((order[num:], beside))), np.sort(order[:num])
+        return np.sort(np.concatenate((order[num:], class_rows))), np.sort(order[:num])
 
 
 def build(
     settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
 ) -> Catalogue:
-    """The catalogue of `settings.path`, from its index in `folder`, which is made when there is none that fits.
+    """The catalogue of `settings.path`, from its index in `folder`; the index is created if there is no matching one.
 
-    folder: where indexes are kept (shared by runs and processes). workers: threads that decode, as many as the machine
-    has processors when None. progress: called with (files done, files in all) while pictures are decoded; not called
-    when nothing has to be.
+    folder: of indexes (shared by runs and processes). workers: number of decoding threads; None for the number of
+    processors. progress: called with (files done, files in total) while files are decoded; not called if no file needs
+    decoding.
 
-    Raises DatasetError: E1201 a folder that is not there, E1202 nothing usable, E1203 and E1204 captions that are
-    missing or contradict each other, E1205 more than `settings.max_skipped` of the files cannot be used.
-    StorageError when the index cannot be written.
+    Raises DatasetError: E1201 a missing folder, E1202 nothing usable, E1203 and E1204 missing or contradictory
+    captions, E1205 more than `settings.max_skipped` of the files cannot be used. StorageError if the index cannot be
+    written.
     """
     sources = indexing.sources_of(settings)
-    place = folder.expanduser() / indexing.lineage(sources, settings)
-    index = place / indexing.address(sources, settings)
+    parent = folder.expanduser() / indexing.lineage(sources, settings)
+    index = parent / indexing.address(sources, settings)
     roots = tuple(source.root for source in sources)
-    catalogue = _opened(index, roots)
+    catalogue = _open_valid(index, roots)
     if catalogue is None:
-        with _lock(place):  # of several processes one makes it, the others find it
-            catalogue = _opened(index, roots)
+        with _lock(parent):  # one process creates it, the others open it
+            catalogue = _open_valid(index, roots)
             if catalogue is None:
                 workers = workers or len(os.sched_getaffinity(0))
-                before = _newest(place, settings.verify)
+                before = _newest(parent, settings.verify)
                 indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
                 catalogue = Catalogue.open(index, roots)
-                _prune(place, index)
+                _prune(parent, index)
     _check(catalogue, settings)
     return _with_stills(catalogue, settings, folder, workers, progress)
 
@@ -322,16 +321,16 @@ def build(
 def _with_stills(
     catalogue: Catalogue, settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None
 ) -> Catalogue:
-    """The catalogue with that of the pictures beside its clips, where the recipe has a data set of them."""
+    """Adds the catalogue of the images joined to video batches, if the recipe has a data set of them."""
     if settings.clips.images_from != "images":
         return catalogue
     stills = build(stills_settings(settings), folder, workers=workers, progress=progress)
     least = settings.clips.images + (1 if settings.clips.images_order == "groups" else 0)
     if len(stills) < least:
         raise DatasetError(
-            f"{', '.join(map(str, stills.roots))}: {len(stills)} pictures, and data.clips.images="
+            f"{', '.join(map(str, stills.roots))}: {len(stills)} images, but data.clips.images="
             f"{settings.clips.images} with images_order={settings.clips.images_order} needs {least} or more; add "
-            "pictures, or lower data.clips.images",
+            "images, or lower data.clips.images",
             code="E1291",
         )
     table = buckets.table(settings)
@@ -342,7 +341,7 @@ def _with_stills(
 
 
 def stills_settings(settings: DataSettings) -> DataSettings:
-    """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
+    """The section for images joined to video batches: their paths and format, one frame each; the rest unchanged."""
     clips = settings.clips
     usual = format_spec(settings.format).stills_format
     update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,)}
@@ -356,23 +355,25 @@ def _reopen(
 
 
 def to_address(catalogue: Catalogue) -> str:
-    """What another process needs to open it, as ASCII."""
-    beside = to_address(catalogue.stills) if catalogue.stills is not None else ""
+    """The address with which another process opens the catalogue, as ASCII."""
+    stills = to_address(catalogue.stills) if catalogue.stills is not None else ""
     sizes = [(size.width, size.height) for size in catalogue.sizes]
     roots = list(map(os.fspath, catalogue.roots))
-    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, beside, sizes])
+    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, stills, sizes])
 
 
 def at_address(address: str) -> Catalogue | None:
-    """The data set that another process has listed and indexed. None where its index is not on this machine, or where
-    one of 64 files, spread over all, is not here as that process has seen it: then this one has to look itself."""
-    folder, roots, fingerprint, beside, sizes = json.loads(address)
-    stills = at_address(beside) if beside else None
+    """Opens the data set that another process has indexed. None if its index is not on this machine, or if one of 64
+    files, spread over all, differs on this machine: this process must then index it itself."""
+    folder, roots, fingerprint, stills_address, sizes = json.loads(address)
+    stills = at_address(stills_address) if stills_address else None
     try:
         catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
     except (FileNotFoundError, DamagedColumns):
         return None
-    if bool(beside) != (stills is not None) or not all(map(catalogue.is_as_indexed, _spread(len(catalogue), 64))):
+    if bool(stills_address) != (stills is not None) or not all(
+        map(catalogue.is_as_indexed, _spread(len(catalogue), 64))
+    ):
         return None
     sizes = tuple(Size(width, height) for width, height in sizes)
     return replace(catalogue, fingerprint=fingerprint, stills=stills, sizes=sizes)
@@ -382,63 +383,63 @@ def _spread(count: int, at_most: int) -> list[int]:
     return sorted({count * i // at_most for i in range(at_most)}) if count else []
 
 
-def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
+def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     try:
         catalogue = Catalogue.open(index, roots)
-    except (FileNotFoundError, DamagedColumns):  # what is damaged is made again in its place
+    except (FileNotFoundError, DamagedColumns):  # a damaged index is created again in its place
         return None
     return catalogue if catalogue.has_its_pictures() else None
 
 
 @contextmanager
-def _lock(place: Path) -> Iterator[None]:
-    with columns.written(place):
-        place.mkdir(parents=True, exist_ok=True)
-        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _lock(parent: Path) -> Iterator[None]:
+    with columns.written(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        durable.sweep(place)
+        durable.sweep(parent)
         yield
     finally:
         os.close(handle)
 
 
-def _indexes(place: Path) -> list[Path]:
-    """The indexes of a data set, the newest first."""
-    indexes = [entry.parent for entry in place.glob("[0-9a-f]*/manifest.json")]
+def _indexes(parent: Path) -> list[Path]:
+    """The indexes of a data set, newest first."""
+    indexes = [entry.parent for entry in parent.glob("[0-9a-f]*/manifest.json")]
     return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
-def _newest(place: Path, verify: Literal["on_start", "on_first_use"]) -> dict[str, NDArray[Any]]:
-    """The columns of the newest index that may be taken over, or nothing. What was not decoded
-    (`data.verify=on_first_use`) does not count for an index that decodes."""
-    for index in _indexes(place):
+def _newest(parent: Path, verify: Literal["on_start", "on_first_use"]) -> dict[str, NDArray[Any]]:
+    """The columns of the newest index that can be reused, or an empty dict. An index without decoding
+    (`data.verify=on_first_use`) is not reused for one with decoding."""
+    for index in _indexes(parent):
         try:
             table, about = columns.read(index)
         except (FileNotFoundError, DamagedColumns):
             continue
-        is_enough = verify == "on_first_use" or about.get("verified", "on_start") == "on_start"
-        if about.get("version") == indexing.VERSION and is_enough:  # an older one may have meant less
+        is_sufficient = verify == "on_first_use" or about.get("verified", "on_start") == "on_start"
+        if about.get("version") == indexing.VERSION and is_sufficient:
             return table
     return {}
 
 
-def _prune(place: Path, current: Path) -> None:
-    for index in _indexes(place)[_KEPT_INDEXES:]:
+def _prune(parent: Path, current: Path) -> None:
+    for index in _indexes(parent)[_KEPT_INDEXES:]:
         if index != current:
             durable.remove_tree(index)
-    _sweep(place)
+    _sweep(parent)
 
 
-def _sweep(place: Path) -> None:
-    if not (place / indexing.PICTURES).is_dir():
+def _sweep(parent: Path) -> None:
+    if not (parent / indexing.PICTURES).is_dir():
         return
     try:
-        tables = [columns.read(index)[0] for index in _indexes(place)]
+        tables = [columns.read(index)[0] for index in _indexes(parent)]
         digests = [table[name] for table in tables for name in ("digest", "mask_digest") if name in table]
     except (FileNotFoundError, DamagedColumns):
-        return  # what it names is not known; the next change sweeps
-    extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
+        return  # its files are unknown; the next change sweeps
+    extracted.sweep(parent / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 
 
 def _check(catalogue: Catalogue, settings: DataSettings) -> None:
@@ -451,21 +452,20 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
     if settings.prior.path and (is_class.all() or not is_class.any()):
         empty, other = ("data.path", "data.prior.path") if is_class.any() else ("data.prior.path", "data.path")
         raise DatasetError(
-            f"{where}: {empty} has no picture that can be used, {other} has {len(catalogue)}; put pictures there, or "
-            "leave out data.prior",
+            f"{where}: {empty} has no usable image, {other} has {len(catalogue)}; add images, or remove data.prior",
             code="E1453",
         )
     num, files = len(report.skipped), len(catalogue) + len(report.skipped)
     if num > max(ALWAYS_LET_PASS, settings.max_skipped * files):
         raise DatasetError(
-            f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} lets "
-            f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",
+            f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} "
+            f"allows: {listed}{' and others' if num > 10 else ''}; repair or remove them, or raise data.max_skipped",
             code="E1205",
         )
     if settings.cache.text and settings.cache.shuffles == 1 and catalogue.overrides.shuffle_tags.any():
         raise DatasetError(
-            f"{where}: tags of {int(catalogue.overrides.shuffle_tags.sum())} pictures are to be shuffled, but "
-            "data.cache.text keeps data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
+            f"{where}: tags of {int(catalogue.overrides.shuffle_tags.sum())} images are shuffled, but data.cache.text "
+            "stores data.cache.shuffles=1 order of each caption; set data.cache.shuffles above 1, or "
             "data.cache.text=false",
             code="E1218",
         )

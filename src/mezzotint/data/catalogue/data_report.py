@@ -1,4 +1,4 @@
-"""What was found where a data set was indexed: used, skipped, left out and why."""
+"""The report of indexing a data set: files used, skipped, left out, and why."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mezzotint.data.media.colour import WORDS
 
 @dataclass(frozen=True, slots=True)
 class DataReport:
-    """What became of the files. used: samples in the catalogue. skipped: (path, reason) of files that cannot be used.
-    left_out: (path, reason) of those that the recipe leaves out. notes: (path, reason) of what else should be known.
-    converted: (what was done, how many samples).
-    upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long is
-    more than `indexing.LONG_CAPTION_WORDS` words. unknown: (ending, files) that no format reads. decoded: files that
-    were looked at when the index was made; the others were known from before."""
+    """Counts and lists of files. used: samples in the catalogue. skipped: (path, reason) of unusable files. left_out:
+    (path, reason) of files that the recipe excludes. notes: (path, reason) of other remarks. converted: (conversion,
+    number of samples).
+    upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long
+    means more than `indexing.LONG_CAPTION_WORDS` words. unknown: (extension, files) that no format reads. decoded:
+    files probed for this index; the others were in an earlier index."""
 
     used: int
     skipped: tuple[tuple[str, str], ...]
@@ -51,25 +51,23 @@ def report_of(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataRepo
 
 
 def why_nothing(report: DataReport, listed: str) -> str:
-    """Why a data set has no sample. listed: the first files that cannot be used, with their reasons."""
+    """Why a data set has no samples. listed: the first unusable files, with their reasons."""
     if report.skipped:
-        return (
-            f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or take another data.path"
-        )
+        return f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or set another data.path"
     if report.left_out:
         return (
             f"all {len(report.left_out)} samples are left out ({report.left_out[0][1]}); change data.captions.missing, "
             "data.small_images or data.clips"
         )
     if report.unknown:
-        kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])
-        packed = any(suffix in (".zip", ".tar", ".gz", ".7z", ".rar") for suffix, _ in report.unknown)
-        remedy = "unpack archives there" if packed else "save the pictures as PNG, JPEG or WebP"
-        return f"no pictures, only files with other endings: {kinds}; {remedy}"
-    return "holds no pictures; put them there, or take another data.path"
+        kinds = ", ".join(f"{readable(suffix) or 'no extension'} ({count})" for suffix, count in report.unknown[:10])
+        has_archives = any(suffix in (".zip", ".tar", ".gz", ".7z", ".rar") for suffix, _ in report.unknown)
+        remedy = "unpack archives there" if has_archives else "save the images as PNG, JPEG or WebP"
+        return f"no images, only files with other extensions: {kinds}; {remedy}"
+    return "no images found; add images, or set another data.path"
 
 
 def readable(text: str) -> str:
-    """A file name on one line, harmless to a terminal: control characters, line ends and bytes that are not UTF-8 are
-    written as escapes."""
+    """A file name on one line, safe for a terminal: control characters, line ends and bytes that are not UTF-8 are
+    escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,7 +1,7 @@
-"""Making an index, the columns that a catalogue reads: list the samples, look at the pictures, write the result.
+"""Creates an index, the columns that a catalogue reads: lists the samples, probes the images, writes the result.
 
-The result lies under an address made of all that it depends on, so that a second start finds it. Format and settings
-decide the samples, `_probing.py` looks at the pictures.
+The result is stored under an address computed from everything it depends on, where a second start finds it. Format and
+settings determine the samples, `_probing.py` probes the images.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ VERSION = 6
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
-"""Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
+"""Captions of more words count as long: about as many words as fit into CLIP's 75 tokens."""
 
 JOURNALS = {"on_start": f"journal-{VERSION}.jsonl", "on_first_use": f"journal-{VERSION}-not-decoded.jsonl"}
-"""Answers of a start that was killed, by `data.verify`."""
+"""Journals with the results of a killed start, by `data.verify`."""
 
 PICTURES = "pictures"
-"""Beside the indexes: the folder of pictures that lie inside other files."""
+"""Folder next to the indexes, for images extracted from other files."""
 
 TEXTS = "texts"
-"""Beside the indexes: what caption files hold."""
+"""File next to the indexes, with the content of caption files."""
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
-    """The folders of `data.path`, then those of `data.prior.path`, listed. Raises DatasetError E1201 for one that is
-    not there, and for none at all."""
+    """Lists the folders of `data.path`, then those of `data.prior.path`. Raises DatasetError E1201 for a missing
+    folder, and if there is none."""
     if not settings.path:
-        raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
-    chosen = format_of(settings.format)
+        raise DatasetError("data.path is empty; set it to the folder of images", code="E1201")
+    data_format = format_of(settings.format)
     own, paths = len(settings.path), (*settings.path, *settings.prior.path)
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
     repeats += (1.0,) * (len(paths) - own)
-    listings = [chosen.files_at(path, settings) for path in settings.path]
+    listings = [data_format.files_at(path, settings) for path in settings.path]
     try:
-        listings += [chosen.files_at(path, settings) for path in settings.prior.path]
+        listings += [data_format.files_at(path, settings) for path in settings.prior.path]
     except DatasetError as error:
         raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
     of_masks: list[masks.Masks | None] = [None] * len(listings)
     if settings.mask.source == "files":
         folders = [*_each(settings.mask.path, own), *[None] * (len(paths) - own)]
-        is_listed = ".png" in chosen.suffixes
+        is_listed = ".png" in data_format.suffixes
         split = [
             masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
             for listing, folder in zip(listings, folders, strict=True)
@@ -94,24 +94,24 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
 
 
 def _each(folders: Sequence[Path], num: int) -> list[Path | None]:
-    """One folder for each of `data.path`, of one for all, one for each, or none."""
+    """One folder for each of `data.path`, from one for all, one for each, or none."""
     return [*folders] if len(folders) > 1 else [folders[0] if folders else None] * num
 
 
 def _of_folder(texts: Sequence[str], settings: DataSettings, number: int) -> str:
-    """The text of a folder of `data.path` among one for all or one for each; none of class pictures."""
+    """The text for a folder of `data.path`, from one for all or one for each; empty for class images."""
     if number >= len(settings.path) or len(texts) not in (1, len(settings.path)):
         return ""
     return texts[number if len(texts) > 1 else 0]
 
 
 def _template(settings: DataSettings, number: int) -> str:
-    usual = "{trigger} {caption}" if _of_folder(settings.captions.trigger, settings, number) else ""
-    return _of_folder(settings.captions.template, settings, number) or usual
+    default = "{trigger} {caption}" if _of_folder(settings.captions.trigger, settings, number) else ""
+    return _of_folder(settings.captions.template, settings, number) or default
 
 
 def _of_source(settings: DataSettings, number: int) -> DataSettings:
-    """The section for a folder: where all pictures have one caption, they need none of their own."""
+    """The section for a folder: if all images have the same caption, they do not need caption files."""
     template = _template(settings, number)
     has_one = bool(template) and "{caption}" not in template
     if number >= len(settings.path):
@@ -120,17 +120,17 @@ def _of_source(settings: DataSettings, number: int) -> DataSettings:
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
-    """The name under which all indexes of the same folders lie."""
+    """The name of the parent folder of all indexes of the same folders."""
     return _hash(settings.format, *(os.fspath(source.root) for source in sources))[:16]
 
 
-def _looked_at(look_at: _probing.LookAt, path: Path, max_pixels: int, seconds: float | None) -> decoding.Probe:
-    return patience.within(seconds, os.fspath(path), lambda: look_at(path, max_pixels))
+def _probe_within(prober: _probing.Prober, path: Path, max_pixels: int, seconds: float | None) -> decoding.Probe:
+    return patience.within(seconds, os.fspath(path), lambda: prober(path, max_pixels))
 
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
-    """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
-    the content of those that the format calls manifests, by name or ending."""
+    """The name of an index, a hash of everything it depends on: settings, names, sizes and times of the files, and the
+    content of the format's manifests, which are given by name or extension."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
     small = (settings.small_images, settings.resolution, settings.buckets.model_dump_json())
@@ -150,7 +150,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.mask.source == "files":
         depends_on += ("masks", *(source.masks.listing.digest().hex() for source in sources if source.masks))
     if captions.wildcards:
-        depends_on += ("wildcards",)  # of which one is counted
+        depends_on += ("wildcards",)  # captions are measured with the first alternative
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if settings.verify != "on_start":
@@ -163,13 +163,13 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     if settings.of_format is not None:
         depends_on += (settings.of_format.model_dump_json(),)
     manifests = format_of(settings.format).manifests
-    listed = [text for source in sources for text in _state(source, manifests)]
-    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *listed)[:32]
+    states = [text for source in sources for text in _state(source, manifests)]
+    return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *states)[:32]
 
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
     yield source.listing.digest().hex()
-    is_versioned = not manifests or is_remote(source.root)  # the storage tells what version a file has
+    is_versioned = not manifests or is_remote(source.root)  # the storage gives the version of a file
     for name in () if is_versioned else source.listing.names:
         if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
             yield (decoding.digest_of(source.root / name) or b"").hex()
@@ -185,9 +185,8 @@ def make(
     progress: _probing.Progress | None,
 ) -> None:
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
-    folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written
-    (captions that are missing or contradict each other), and StorageError. Files that cannot be used are written down,
-    not raised."""
+    folders, or an empty dict. Raises DatasetError if the data set as a whole is unusable (missing or contradictory
+    captions), and StorageError. Unusable files are recorded in the index and raise nothing."""
     pictures = Pictures(folder.parent / PICTURES)
     texts = RememberedTexts(folder.parent / TEXTS)
     near = NearFiles(
@@ -195,28 +194,28 @@ def make(
         folder.parent.parent / remote.FOLDER,
         most_bytes=int(settings.cache.fetched_gb * 1e9),
     )
-    gathered = _Gathered(pictures.folder, len(sources))
+    samples = _SampleColumns(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures, texts=texts, near=near)):
-            gathered.add(_masked(_as_shown(item, source), source), source.root, number)
-    gathered.notes += _masking.notes(sources)
+            samples.add(_with_mask(_with_trained_captions(item, source), source), source.root, number)
+    samples.notes += _masking.notes(sources)
     pictures.sync()
     texts.write()
-    looked = _probing.KnownFiles.at(gathered.path.texts(), near)
-    _probing.take_over(looked, before, settings.max_pixels)
+    files = _probing.KnownFiles.at(samples.path.texts(), near)
+    _probing.take_over(files, before, settings.max_pixels)
     journal = folder.parent / JOURNALS[settings.verify]
-    look_at = decoding.probe if settings.verify == "on_start" else decoding.glance
-    decoded = _probing.look(
-        looked,
+    prober = decoding.probe if settings.verify == "on_start" else decoding.glance
+    decoded = _probing.probe_files(
+        files,
         journal,
         max_pixels=settings.max_pixels,
         workers=workers,
         progress=progress,
-        look_at=lambda path, most: _looked_at(look_at, near.at(path), most, settings.decode_timeout),
+        prober=lambda path, most: _probe_within(prober, near.at(path), most, settings.decode_timeout),
         patient=settings.decode_timeout,
     )
-    table, about = _assembled(gathered, looked, settings, workers)
+    table, about = _assemble(samples, files, settings, workers)
     if settings.verify != "on_start":
         about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
@@ -226,8 +225,8 @@ def make(
     journal.unlink(missing_ok=True)
 
 
-def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
-    """A sample with its captions as they are trained; a class picture is marked as such, and has no word."""
+def _with_trained_captions(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with its captions as trained; a class image is marked as such, and has no trigger word."""
     settings = source.settings.captions
     if not isinstance(item, Sample):
         return item
@@ -247,8 +246,8 @@ def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skippe
     return caption_cleaning.cleaned(item) if settings.clean else item
 
 
-def _masked(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
-    """A sample with its mask, where it has one."""
+def _with_mask(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with its mask, if it has one."""
     if not isinstance(item, Sample) or source.masks is None or any(name == "mask" for name, _ in item.overrides):
         return item
     mask = source.masks.of(os.path.relpath(item.media, source.root))
@@ -256,10 +255,10 @@ def _masked(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped 
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """Samples before their pictures are looked at, in growing columns: a million of them are no million objects.
+class _SampleColumns:
+    """Samples before their images are probed, in growing columns instead of one object per sample.
 
-    pictures: the folder of pictures from inside other files; as a root it has the number `pictures_root`."""
+    pictures: the folder of images extracted from other files; its number among the roots is `pictures_root`."""
 
     pictures: Path
     pictures_root: int
@@ -297,48 +296,48 @@ class _Gathered:
         self.overrides.add(item)
 
 
-def _assembled(
-    gathered: _Gathered, looked: _probing.KnownFiles, settings: DataSettings, workers: int
+def _assemble(
+    samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings, workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns of the samples that can be used, and what the report says of all."""
-    keys = gathered.key.texts()
-    is_small = _is_small(gathered, looked.facts, settings)
-    skipped = [*gathered.skipped, *(Skipped(keys[i], reason) for i, reason in looked.reasons.items())]
-    facts = looked.facts
+    """The columns of the usable samples, and the data of the report."""
+    keys = samples.key.texts()
+    is_small = _is_small(samples, files.facts, settings)
+    skipped = [*samples.skipped, *(Skipped(keys[i], reason) for i, reason in files.reasons.items())]
+    facts = files.facts
     is_used = facts["is_known"].copy()
     if settings.has_clips:
-        for i, reason in _unwanted_clips(gathered, facts, settings.clips):
+        for i, reason in _excluded_clips(samples, facts, settings.clips):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
     if settings.small_images == "skip":
-        reason = "{}×{} is smaller than its bucket, and data.small_images=skip"
+        reason = "{}×{} is smaller than its bucket (data.small_images=skip)"
         for i in np.flatnonzero(is_small & is_used).tolist():
             skipped.append(Skipped(keys[i], reason.format(facts["width"][i], facts["height"][i]), is_wanted=True))
         is_used &= ~is_small
     rows = np.flatnonzero(is_used)
-    key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
+    key, captions, starts = columns.pick(keys, rows), *_captions(samples, rows)
     table: dict[str, NDArray[Any]] = {
         **key.columns("key"),
-        **columns.pick(gathered.relative.texts(), rows).columns("path"),
+        **columns.pick(samples.relative.texts(), rows).columns("path"),
         **captions.columns("caption"),
         "caption_starts": starts,
         "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
-        "root": np.frombuffer(gathered.root, np.uint16)[rows],
-        "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
-        "weight": np.frombuffer(gathered.weight, np.float32)[rows],
-        **gathered.overrides.columns(rows),
-        "path_hash": looked.path_hash[rows],
-        "stats": looked.stats[rows],
+        "root": np.frombuffer(samples.root, np.uint16)[rows],
+        "repeats": np.frombuffer(samples.repeats, np.float32)[rows],
+        "weight": np.frombuffer(samples.weight, np.float32)[rows],
+        **samples.overrides.columns(rows),
+        "path_hash": files.path_hash[rows],
+        "stats": files.stats[rows],
         **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
     }
     if settings.mask.source == "files":
         sizes = np.stack([table["width"], table["height"]], axis=1)
-        table |= _masking.looked_at(gathered.overrides.masks(rows), sizes, settings.max_pixels, workers)
+        table |= _masking.probe_masks(samples.overrides.masks(rows), sizes, settings.max_pixels, workers)
     is_empty, is_long = _caption_lengths(captions, has_wildcards=settings.captions.wildcards)
     about = {
         "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
-        "notes": sorted([note.path, note.reason] for note in gathered.notes),
+        "notes": sorted([note.path, note.reason] for note in samples.notes),
         "upscaled": int(is_small[rows].sum()),
         "empty_captions": is_empty,
         "long_captions": is_long,
@@ -347,17 +346,17 @@ def _assembled(
     return table, about
 
 
-def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
-    num = np.frombuffer(gathered.num_captions, np.int64)
+def _captions(samples: _SampleColumns, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
+    num = np.frombuffer(samples.num_captions, np.int64)
     first = np.cumsum(num) - num
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
     numbers = np.arange(starts[-1]) + np.repeat(first[rows] - starts[:-1], num[rows])
-    return columns.pick(gathered.caption.texts(), numbers), starts
+    return columns.pick(samples.caption.texts(), numbers), starts
 
 
-def _unwanted_clips(gathered: _Gathered, facts: NDArray[Any], clips: ClipsSettings) -> Iterator[tuple[int, str]]:
-    """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
-    starts = gathered.overrides.starts()
+def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], clips: ClipsSettings) -> Iterator[tuple[int, str]]:
+    """Valid clips that the recipe excludes, by number, and why: too short, too small, too large."""
+    starts = samples.overrides.starts()
     most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
     for i in np.flatnonzero(facts["is_known"]).tolist():
         width, height, frames, rate = (facts[i][name].item() for name in ("width", "height", "frames", "rate"))
@@ -368,11 +367,11 @@ def _unwanted_clips(gathered: _Gathered, facts: NDArray[Any], clips: ClipsSettin
             yield i, reason
 
 
-def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) -> NDArray[np.bool_]:
+def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
     sides = np.maximum(facts["width"], 1), np.maximum(facts["height"], 1)
     if settings.has_clips and settings.clips.buckets:
-        starts, clips = gathered.overrides.starts(), settings.clips
+        starts, clips = samples.overrides.starts(), settings.clips
         most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
         bucket = clip_buckets.of_clips(*sides, np.maximum(most, clip_buckets.counts(clips)[0]).astype(np.int32), table)
     else:
@@ -388,8 +387,8 @@ def _caption_lengths(captions: Texts, *, has_wildcards: bool) -> tuple[int, int]
 
 
 def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:
-    """What the data set is, wherever it lies: keys, pictures, captions, repeats, weights and what samples have of their
-    own, in order."""
+    """A hash of the data set, independent of its location: keys, images, captions, repeats, weights and overrides of
+    samples, in order."""
     state = hashlib.sha256()
     always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
     for name in (*always, *overrides.used(table)):

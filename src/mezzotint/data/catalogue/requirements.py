@@ -1,4 +1,4 @@
-"""What a recipe needs of a data set: masks (`data.mask`), captions that have its new words (`model.tokens`)."""
+"""What a recipe requires of a data set: masks (`data.mask`), captions with its learned tokens (`model.tokens`)."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from mezzotint.settings.sections.data import DataSettings
 
 
 def count_masks(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> int:
-    """How many of some rows have a mask (`data.cache.entries.has_mask`)."""
-    chosen = np.asarray(rows, dtype=np.int64)
+    """The number of rows with a mask (`data.cache.entries.has_mask`)."""
+    indexes = np.asarray(rows, dtype=np.int64)
     if settings.mask.source == "alpha":
-        return int(np.count_nonzero(catalogue.conversions[chosen] & np.uint16(Conversion.ALPHA)))
+        return int(np.count_nonzero(catalogue.conversions[indexes] & np.uint16(Conversion.ALPHA)))
     digests = catalogue.overrides.mask_digest
-    return 0 if digests is None or not settings.mask.is_on else int(digests[chosen].any(axis=1).sum())
+    return 0 if digests is None or not settings.mask.is_on else int(digests[indexes].any(axis=1).sum())
 
 
 def require_masks(catalogue: Catalogue, settings: DataSettings) -> None:
-    """Raises DatasetError E1475 where masks are asked for and no picture has one."""
+    """Raises DatasetError E1475 if the recipe uses masks and no image has one."""
     if not settings.mask.is_on or count_masks(catalogue, np.arange(len(catalogue)), settings):
         return
-    where = ", ".join(map(str, settings.mask.path or catalogue.roots))
+    place = ", ".join(map(str, settings.mask.path or catalogue.roots))
     if settings.mask.source == "alpha":
-        what, remedy = "no picture has a transparent place", "save pictures with their opacity (PNG, WebP)"
+        problem, remedy = "no image has transparent pixels", "save images with an alpha channel (PNG, WebP)"
     elif settings.mask.path:
-        what, remedy = "no file there has the name of a picture", "name each mask as its picture, with any ending"
+        problem, remedy = "no file there has the name of an image", "name each mask like its image, with any extension"
     else:
         spec = format_spec(settings.format)
-        places = [f"NAME{ENDING}.png beside it"] if spec.reads_masks else []
-        places += [spec.own_masks] if spec.own_masks else []
-        what = f"no picture NAME has a mask ({', or '.join(places)})"
-        remedy = "put masks there" + (", or set data.mask.path" if spec.reads_masks else "")
+        sources = [f"NAME{ENDING}.png next to it"] if spec.reads_masks else []
+        sources += [spec.own_masks] if spec.own_masks else []
+        problem = f"no image NAME has a mask ({', or '.join(sources)})"
+        remedy = "add masks" + (", or set data.mask.path" if spec.reads_masks else "")
     raise DatasetError(
-        f"{where}: data.mask.source={settings.mask.source}, and {what}; {remedy}, or leave data.mask out", code="E1475"
+        f"{place}: data.mask.source={settings.mask.source}, but {problem}; {remedy}, or remove data.mask", code="E1475"
     )
 
 
 def require_words(catalogue: Catalogue, rows: Iterable[int], words: Iterable[str]) -> None:
-    """Raises RecipeError E1474 for a word that is trained and stands in no caption of these rows. The first caption
-    that has it ends the search."""
+    """Raises RecipeError E1474 for a learned token that is in no caption of these rows. The search for a token stops at
+    the first caption that contains it."""
     for word in words:
         small = word.lower()
         if not any(small in text.lower() for row in rows for text in catalogue.captions(int(row))):

@@ -1,5 +1,4 @@
-"""Thumbnails of the pictures of a data set, made when they are asked for and kept in its memo by the hash of the
-picture's file: a file that changes has another."""
+"""Thumbnails of the images of a data set, created on demand and stored in its memo by the hash of the image file."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
 
 
 def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
-    """A WebP of the whole picture of a row, large enough to be looked at; it is not kept. None as `thumbnail`."""
+    """A large WebP of the full image of a row, which is not stored. None as `thumbnail`."""
     return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90)
 
 

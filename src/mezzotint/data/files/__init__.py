@@ -1,4 +1,4 @@
-"""What lies on disk: folders, archives, columns, texts that belong to samples. No picture is decoded here.
+"""Files on disk: folders, archives, columns, texts that belong to samples. No image is decoded here.
 
 From outside: every file without an underscore.
 """

@@ -1,8 +1,8 @@
-"""`data.captions.clean`: captions as the text encoders of DeepFloyd IF, PixArt and Open-Sora-Plan were shown them,
-without addresses, markup, noise of shop pages and CJK ideographs.
+"""`data.captions.clean`: captions as in the training of DeepFloyd IF, PixArt and Open-Sora-Plan, without URLs, markup,
+noise of shop pages and CJK ideographs.
 
-The rules and their order are DeepFloyd's. Open-Sora-Plan applies them twice. Needs the extra `video` (ftfy mends broken
-encodings, Beautiful Soup reads markup as text).
+The rules and their order are DeepFloyd's. Open-Sora-Plan applies them twice. Needs the extra `video` (ftfy repairs
+broken encodings, Beautiful Soup converts markup to text).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.stages import Sample
 
 VERSION = 1
-"""Part of the address of an index. Raise it when a caption comes out differently."""
+"""Part of the address of an index. Increment it when the result for any caption changes."""
 
 _HOST = r"[a-zA-Z0-9.\-]+[.](?:com|co|ru|net|org|edu|gov|it)[\w/-]*\b\/?(?!@)"
 _ENDINGS = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
@@ -39,7 +39,7 @@ _ADDRESSES: _Rules = (
 
 _SIGNS: _Rules = (
     (r"@[\w\d]+\b", ""),  # nicknames
-    # one block after the other: strokes, phonetic extensions, enclosed, compatibility, ideographs A, hexagrams,
+    # Unicode blocks: strokes, phonetic extensions, enclosed, compatibility, ideographs A, hexagrams,
     # ideographs; kana and Hangul stay
     ("[\u31c0-\u31ef]+", ""),
     ("[\u31f0-\u31ff]+", ""),
@@ -87,7 +87,7 @@ _WORDS: _Rules = (
     (r"^\.\S+$", ""),
 )
 
-_MANY_JOINTS = 3
+_MAX_HYPHENS = 3
 
 
 def cleaner() -> Callable[[str], str]:
@@ -96,51 +96,51 @@ def cleaner() -> Callable[[str], str]:
         if find_spec(package) is None:
             raise RecipeError(
                 f"data.captions.clean needs the package {package}, which is not installed; install mezzotint[video], "
-                "or write data.captions.clean=false",
+                "or set data.captions.clean=false",
                 code="E1466",
             )
     return clean
 
 
 def cleaned(sample: Sample) -> Sample:
-    """The sample with its captions cleaned. Raises as `cleaner` does."""
+    """Returns the sample with cleaned captions. Raises as `cleaner` does."""
     return replace(sample, captions=tuple(map(cleaner(), sample.captions)))
 
 
 def clean(caption: str) -> str:
-    """A caption as Open-Sora-Plan shows it to its text encoder: the rules applied twice. Cleaning can leave nothing."""
+    """Cleans a caption as Open-Sora-Plan does: applies the rules twice. The result may be empty."""
     return clean_once(clean_once(caption))
 
 
 def clean_once(caption: str) -> str:
-    """One pass of DeepFloyd's rules, as diffusers' pipelines make it."""
+    """Applies DeepFloyd's rules once, as diffusers' pipelines do."""
     import ftfy
 
-    text = _replaced(urllib.parse.unquote_plus(caption).strip().lower(), _ADDRESSES)
-    text = _replaced(_without_markup(text), _SIGNS)
-    if sum(map(text.count, "-_")) > _MANY_JOINTS:  # this-is-my-cute-cat
+    text = _apply_rules(urllib.parse.unquote_plus(caption).strip().lower(), _ADDRESSES)
+    text = _apply_rules(_remove_markup(text), _SIGNS)
+    if sum(map(text.count, "-_")) > _MAX_HYPHENS:  # this-is-my-cute-cat
         text = text.replace("-", " ").replace("_", " ")
     text = html.unescape(html.unescape(str(ftfy.fix_text(text))))
-    return _replaced(text, _WORDS).strip()
+    return _apply_rules(text, _WORDS).strip()
 
 
-def _without_markup(text: str) -> str:
+def _remove_markup(text: str) -> str:
     from bs4 import BeautifulSoup
     from bs4.exceptions import ParserRejectedMarkup
 
     try:
-        # behind a line end, Beautiful Soup does not wonder aloud whether a file's name was meant
+        # the leading line end avoids Beautiful Soup's warning that the text looks like a file name
         return str(BeautifulSoup("\n" + text, features="html.parser").text)[1:]
     except ParserRejectedMarkup:  # such as "<![x"; the reference stops there
         return text
 
 
-def _replaced(text: str, rules: _Rules) -> str:
-    for pattern, by in _compiled(rules):
+def _apply_rules(text: str, rules: _Rules) -> str:
+    for pattern, by in _compile(rules):
         text = pattern.sub(by, text)
     return text
 
 
 @lru_cache(maxsize=3)
-def _compiled(rules: _Rules) -> tuple[tuple[re.Pattern[str], str], ...]:
+def _compile(rules: _Rules) -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(pattern), by) for pattern, by in rules)

@@ -1,6 +1,6 @@
-"""Columns on disk: one folder of plain .npy arrays and a manifest, written whole or not at all, read by memory map.
+"""Columns on disk: a folder of .npy arrays and a manifest, written atomically, read by memory map.
 
-Texts are one array of bytes and one of offsets, so that a million of them are no Python objects.
+Texts are one array of bytes and one of offsets, without a Python object for each.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 class DamagedColumns(Exception):
-    """Why a folder of columns cannot be trusted."""
+    """Raised for a folder of columns that is not valid."""
 
 
 _SHORT = 3
-"""Bytes up to which a text is looked for in all places at once."""
+"""Maximum length of a search text for which all positions are compared at once."""
 
 _LOWER = np.frombuffer(bytes(range(256)).lower(), np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Texts by number. blob: their UTF-8 bytes one after the other (lone surrogates of file names as the bytes they
-    stand for). offsets: (n+1,) int64."""
+    """Texts by number. blob: their concatenated UTF-8 bytes (lone surrogates of file names as the original bytes).
+    offsets: (n+1,) int64."""
 
     blob: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -57,7 +57,7 @@ class Texts:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
-        """All of them in order, faster than one by one."""
+        """Yields all texts in order, faster than by index."""
         data = self.blob.tobytes()
         for start, end in pairwise(self.offsets.tolist()):
             yield data[start:end].decode("utf-8", "surrogateescape")
@@ -67,38 +67,38 @@ class Texts:
         return self.blob[start:end].tobytes().decode("utf-8", "surrogateescape")
 
     def containing(self, part: str) -> NDArray[np.int64]:
-        """The numbers of the texts that have a part, ascending; letters a to z count as A to Z."""
+        """The numbers of the texts that contain `part`, ascending; ignores the case of a to z."""
         sought = part.encode("utf-8", "surrogateescape")
         if not sought:
             return np.arange(len(self))
-        starts = self._anywhere(sought)
+        starts = self._find(sought)
         numbers = np.searchsorted(self.offsets, starts, side="right") - 1
         has = np.zeros(len(self), bool)
-        has[numbers[starts + len(sought) <= self.offsets[numbers + 1]]] = True  # not those over the border of two
+        has[numbers[starts + len(sought) <= self.offsets[numbers + 1]]] = True  # without matches across two texts
         return np.flatnonzero(has)
 
-    def _anywhere(self, sought: bytes) -> NDArray[np.int64]:
-        """Where in the blob some bytes begin, ascending, overlapping ones among them or not."""
+    def _find(self, sought: bytes) -> NDArray[np.int64]:
+        """The positions of some bytes in the blob, ascending; overlapping ones may be missing."""
         if len(sought) > _SHORT:
             matches = re.finditer(re.escape(sought), self.blob.tobytes(), re.IGNORECASE)
             return np.fromiter((match.start() for match in matches), np.int64)
-        blob, is_there = _LOWER[self.blob], np.ones(len(self.blob), bool)  # of a letter there are millions
-        for place, byte in enumerate(sought.lower()):
-            is_there[: len(blob) - place] &= blob[place:] == byte
-            is_there[max(0, len(blob) - place) :] = False
-        return np.flatnonzero(is_there)
+        blob, is_match = _LOWER[self.blob], np.ones(len(self.blob), bool)  # short texts have millions of matches
+        for i, byte in enumerate(sought.lower()):
+            is_match[: len(blob) - i] &= blob[i:] == byte
+            is_match[max(0, len(blob) - i) :] = False
+        return np.flatnonzero(is_match)
 
     def beginning_with(self, part: str) -> NDArray[np.int64]:
-        """The numbers of the texts that begin with a part, ascending."""
+        """The numbers of the texts that start with `part`, ascending."""
         sought = np.frombuffer(part.encode("utf-8", "surrogateescape"), np.uint8)
         numbers = np.flatnonzero(np.diff(self.offsets) >= len(sought))
-        for place, byte in enumerate(sought):
-            numbers = numbers[self.blob[self.offsets[numbers] + place] == byte]
+        for i, byte in enumerate(sought):
+            numbers = numbers[self.blob[self.offsets[numbers] + i] == byte]
         return numbers
 
 
 class TextBuilder:
-    """Gathers texts without keeping an object for each."""
+    """Collects texts without keeping an object for each."""
 
     def __init__(self) -> None:
         self._blob = bytearray()
@@ -109,40 +109,40 @@ class TextBuilder:
         self._offsets.append(len(self._blob))
 
     def texts(self) -> Texts:
-        """What was gathered; nothing can be appended while it is in use."""
+        """The collected texts; nothing can be appended while they are in use."""
         return Texts(np.frombuffer(self._blob, dtype=np.uint8), np.frombuffer(self._offsets, dtype=np.int64))
 
 
 @contextmanager
 def written(place: Path) -> Iterator[None]:
-    """Turns what goes wrong in writing an index into StorageError E1720, which names place, reason and remedy."""
+    """Context manager: converts OSError while writing an index to StorageError E1720 with path, reason and remedy."""
     try:
         yield
     except OSError as error:
         full = error.errno in durable.FULL
-        room = f" ({durable.free_bytes(place.parent):,} bytes are free); make room there, or" if full else ";"
+        remedy = f" ({durable.free_bytes(place.parent):,} bytes are free); free space there, or" if full else ";"
         raise StorageError(
-            f"{place}: what is known of each picture cannot be written there: {error.strerror or error}{room} "
+            f"{place}: the data index cannot be written: {error.strerror or error}{remedy} "
             "set data.cache.path to another folder",
             code="E1720",
         ) from error
 
 
 def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
-    """Writes columns and what is said about them (JSON values) under a name that appears only when all is on disk.
-    A folder already there under this name is replaced. Raises StorageError E1720."""
+    """Writes columns and metadata (JSON values) to a folder that appears only when everything is on disk. An existing
+    folder with this name is replaced. Raises StorageError E1720."""
     with written(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with written(folder), durable.swapped_in(folder) as aside:
-        aside.mkdir()
-        files = {name: _write_column(aside / f"{name}.npy", column) for name, column in columns.items()}
+    with written(folder), durable.swapped_in(folder) as temporary:
+        temporary.mkdir()
+        files = {name: _write_column(temporary / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
-        (aside / "manifest.json").write_text(json.dumps({**body, "seal": _seal(body)}), "ascii")
+        (temporary / "manifest.json").write_text(json.dumps({**body, "seal": _seal(body)}), "ascii")
 
 
 def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises DamagedColumns,
-    or FileNotFoundError when there is no such folder."""
+    """Reads the columns as read-only memory maps, and the metadata. Checks every byte. Raises DamagedColumns, or
+    FileNotFoundError if there is no such folder."""
     try:
         text = outside.read_text(folder / "manifest.json", limit=outside.LISTED)
     except NotADirectoryError as error:
@@ -154,7 +154,7 @@ def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         seal = manifest.pop("seal")
         if seal != _seal(manifest):
             raise DamagedColumns(f"{folder / 'manifest.json'} was changed")
-        columns = {name: _read_column(folder / f"{name}.npy", marks) for name, marks in manifest["files"].items()}
+        columns = {name: _read_column(folder / f"{name}.npy", checksum) for name, checksum in manifest["files"].items()}
         return columns, manifest["about"]
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise DamagedColumns(f"{folder}: {error}") from error
@@ -166,26 +166,26 @@ def _seal(body: Mapping[str, Any]) -> str:
 
 def _write_column(path: Path, column: NDArray[Any]) -> dict[str, int]:
     np.save(path, np.ascontiguousarray(column), allow_pickle=False)
-    return _marks(path)
+    return _checksum(path)
 
 
-def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
-    if _marks(path) != marks:
+def _read_column(path: Path, checksum: dict[str, int]) -> NDArray[Any]:
+    if _checksum(path) != checksum:
         raise DamagedColumns(f"{path} was changed")
     # an empty array has no bytes to map
-    mapped = np.load(path, mmap_mode=None if marks["bytes"] <= 256 else "r", allow_pickle=False)
-    column: NDArray[Any] = np.asarray(mapped)  # as a plain array: one number of a np.memmap takes five times longer
+    mapped = np.load(path, mmap_mode=None if checksum["bytes"] <= 256 else "r", allow_pickle=False)
+    column: NDArray[Any] = np.asarray(mapped)  # a plain array: indexing a np.memmap is five times slower
     column.flags.writeable = False
     return column
 
 
-def _marks(path: Path) -> dict[str, int]:
+def _checksum(path: Path) -> dict[str, int]:
     with outside.open_plain(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 
 def pick(texts: Texts, numbers: NDArray[np.int64]) -> Texts:
-    """Some of the texts, in the order of `numbers`."""
+    """Selects texts, in the order of `numbers`."""
     if len(numbers) == len(texts) and (numbers == np.arange(len(texts))).all():
         return texts
     builder = TextBuilder()

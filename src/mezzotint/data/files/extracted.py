@@ -1,7 +1,7 @@
-"""Pictures that lie inside other files, put down as files of their own beside the index, named by their content.
+"""Images extracted from other files, stored as separate files next to the index, named by their content.
 
-From there on they are like any other picture: looked at once, read by every worker by its path, checked by its digest.
-They cost the disk space of the pictures once more; deleting them costs only time.
+They are then handled like any other image: probed once, read by every worker by path, checked by digest. They use the
+disk space of the images a second time; deleting them costs only time.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from mezzotint.data.files import columns
 
 
 class Pictures:
-    """A folder of pictures by content. What was put is safe from a power cut after `sync`."""
+    """A folder of images by content. Stored images survive a power loss after `sync`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._new: list[Path] = []
 
     def put(self, data: bytes) -> Path:
-        """Keeps the bytes of a picture file, once, and returns where they lie. Raises StorageError E1720."""
+        """Stores the bytes of an image file, once, and returns the path. Raises StorageError E1720."""
         name = hashlib.sha256(data).hexdigest()
         path = self.folder / name[:2] / name
-        if _holds(path, data):
+        if _has_content(path, data):
             return path
         with columns.written(self.folder):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with durable.swapped_in(path, durably=False) as aside:
-                aside.write_bytes(data)
+            with durable.swapped_in(path, durably=False) as temporary:
+                temporary.write_bytes(data)
         self._new.append(path)
         return path
 
     def sync(self) -> None:
-        """Makes all that was put durable: all together, since an index that names them follows. Raises StorageError
-        E1720."""
+        """Syncs all stored images to disk before an index refers to them. Raises StorageError E1720."""
         with columns.written(self.folder):
             for path in self._new:
                 durable.sync_file(path)
@@ -52,7 +51,7 @@ class Pictures:
 
 
 def is_as_put(path: Path, stats: NDArray[np.int64]) -> bool:
-    """Whether a file has the size and times that an index has noted (bytes, modification and change in nanoseconds)."""
+    """Whether a file has the size and times in an index (bytes, modification and change in nanoseconds)."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -61,15 +60,15 @@ def is_as_put(path: Path, stats: NDArray[np.int64]) -> bool:
 
 
 def sweep(folder: Path, kept: Collection[str]) -> None:
-    """Removes pictures whose names (their SHA-256) are not among `kept`, and halves that a crash left."""
+    """Removes images whose names (their SHA-256) are not in `kept`, and partial files left by a crash."""
     for path in folder.glob("*/*"):
         if path.name not in kept:
             path.unlink(missing_ok=True)
 
 
-def _holds(path: Path, data: bytes) -> bool:
+def _has_content(path: Path, data: bytes) -> bool:
     try:
-        # read, not trusted: after a power cut a name may show other content than was put
+        # read the content: after a power loss a file may have another content than was written
         return path.stat().st_size == len(data) and path.read_bytes() == data
     except OSError:
         return False

@@ -1,7 +1,7 @@
-"""Which files lie below a folder: the first look at a data set, before anything is opened.
+"""Lists the files below a folder: the first step of reading a data set, before any file is opened.
 
-Only regular files count. Links are followed inside the root and nowhere else; loops end. The order depends on names
-alone, not on the file system.
+Only regular files count. Links are followed only inside the root; loops are detected. The order depends only on names,
+not on the file system.
 """
 
 from __future__ import annotations
@@ -28,29 +28,28 @@ from mezzotint.assets import DATA
 from mezzotint.errors import DatasetError, most_alike
 
 _MANY = 100_000
-"""So many files are looked at by one process; what comes then is divided among as many as there are processors, since
-the time goes into a call of the system for each file."""
-_MOST_PROCESSES = 8
+"""Number of files listed by one process; the rest is divided among one process per processor, because the time is spent
+in a system call for each file."""
+_MAX_PROCESSES = 8
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def is_remote(path: Path | str) -> bool:
-    """Whether a path is an address of object storage, such as `s3://bucket/shards` (`remote.py`), and none of this
-    machine's disks."""
+    """Whether a path is a URL of object storage, such as `s3://bucket/shards` (`remote.py`), not of a local disk."""
     return _ADDRESS.match(os.fspath(path)) is not None
 
 
 class Unusable(Exception):
-    """Why a file, or a sample, cannot be used."""
+    """Raised with the reason why a file or a sample cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What was found below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that
-    is not UTF-8 carries lone surrogates. stats: (n, 3) int64: size in bytes, times of modification and change in
-    nanoseconds. refused: (path, reason) of what looks like data and is no regular file inside the root. unknown: how
-    many other files there are, by ending."""
+    """The files below a root. names: paths relative to the root, with slashes, sorted by their bytes; a name that is
+    not UTF-8 contains lone surrogates. stats: (n, 3) int64: size in bytes, times of modification and change in
+    nanoseconds. refused: (path, reason) of entries that look like data but are not regular files inside the root.
+    unknown: number of other files by extension."""
 
     root: Path
     names: list[str]
@@ -60,7 +59,7 @@ class Listing:
 
     @classmethod
     def of_files(cls, root: Path, names: Sequence[str], refused: Iterable[tuple[str, str]] = ()) -> Listing:
-        """The listing of files that are known by name, in that order. Raises OSError for one that is not there."""
+        """The listing of files given by name, in that order. Raises OSError for a missing one."""
         stats = [os.stat(root / name) for name in names]
         numbers = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
         return cls(root, list(names), np.array(numbers, np.int64).reshape(-1, 3), tuple(sorted(refused)), {})
@@ -76,25 +75,25 @@ class Listing:
 
 
 def walk(root: Path, suffixes: Collection[str]) -> Listing:
-    """Lists the files below `root` whose ending, in lower case, is in `suffixes`. Names that begin with a dot are left
-    out, with what lies below them. Raises DatasetError E1201 when the root is not a folder that can be read."""
+    """Lists the files below `root` whose extension, in lower case, is in `suffixes`. Skips names that start with a dot,
+    and everything below them. Raises DatasetError E1201 if the root is not a readable folder."""
     try:
         real = root.expanduser().resolve(strict=True)
         if not real.is_dir():
-            raise DatasetError(f"{root}: is a file; data.path names the folder that the pictures lie in", code="E1201")
+            raise DatasetError(f"{root}: is a file; set data.path to the folder that contains the images", code="E1201")
         os.scandir(real).close()
     except (OSError, RuntimeError) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
-        looked = "" if root.is_absolute() else f" (looked beside the recipe and in {Path.cwd()})"
+        searched = "" if root.is_absolute() else f" (searched next to the recipe and in {Path.cwd()})"
         shipped = os.listdir(DATA) if len(root.parts) == 1 else []
-        near = most_alike(root.name, [*shipped, *_folders_beside(root)])
-        remedy = f"did you mean {root.parent / near}?" if near else "data.path names the folder of pictures"
+        near = most_alike(root.name, [*shipped, *_sibling_folders(root)])
+        remedy = f"did you mean {root.parent / near}?" if near else "set data.path to the folder of images"
         if "," in root.name:
-            remedy = f"several folders are data.path=[{root}]"
-        raise DatasetError(f"{root}: {reason}{looked}; {remedy}", code="E1201") from error
+            remedy = f"for several folders set data.path=[{root}]"
+        raise DatasetError(f"{root}: {reason}{searched}; {remedy}", code="E1201") from error
     walker = _Walker(os.fspath(real), frozenset(suffixes))
     walker.run()
-    # by code points is by bytes, but for what is no UTF-8
+    # for UTF-8 names the order of code points is that of bytes
     by = walker.names.__getitem__ if _is_utf8(walker.names) else lambda i: os.fsencode(walker.names[i])
     order = sorted(range(len(walker.names)), key=by)
     stats = np.frombuffer(walker.stats, dtype=np.int64).reshape(-1, 3)[order]
@@ -102,7 +101,7 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     return Listing(real, names, stats, tuple(sorted(walker.refused)), dict(walker.unknown))
 
 
-def _folders_beside(root: Path) -> list[str]:
+def _sibling_folders(root: Path) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(root.expanduser().parent) if entry.is_dir()]
     except (OSError, RuntimeError):
@@ -121,16 +120,16 @@ class _Walker:
 
     def run(self) -> None:
         self._open.append((self.root, "", False))
-        self._go(_MANY)
-        count = min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, len(self._open))
+        self._scan(_MANY)
+        count = min(len(os.sched_getaffinity(0)), _MAX_PROCESSES, len(self._open))
         parts = [self._open[number::count] for number in range(count)]
-        answers = [_in_a_fork(replace(self, names=[], stats=array("q"), refused=[], unknown=Counter(), _open=part))
+        answers = [_scan_in_fork(replace(self, names=[], stats=array("q"), refused=[], unknown=Counter(), _open=part))
                    for part in parts[1:]]  # fmt: skip
         for number, part in enumerate(parts):
             answer = answers[number - 1]() if number else None
-            if answer is None:  # this process's own part, and that of one that did not come to its end
+            if answer is None:  # the part of this process, or of one that failed
                 self._open = part
-                self._go()
+                self._scan()
             else:
                 names, stats, refused, unknown = answer
                 self.names += names
@@ -138,38 +137,38 @@ class _Walker:
                 self.refused += refused
                 self.unknown += unknown
 
-    def _go(self, at_most: float = math.inf) -> None:
-        """Looks at the open folders, and at those in them. at_most: files, after which it stops at a folder's end."""
+    def _scan(self, at_most: float = math.inf) -> None:
+        """Scans the open folders and their subfolders. at_most: number of files after which it stops."""
         while self._open and len(self.names) < at_most:
             folder, prefix, through_link = self._open.pop()
             try:
-                # from the open folder, so that no file's path is looked up from the root on
+                # relative to the open folder, which avoids resolving each path from the root
                 handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 try:
                     with os.scandir(handle) as entries:
-                        self._look(entries, folder, prefix, through_link)
+                        self._scan_entries(entries, folder, prefix, through_link)
                 finally:
                     os.close(handle)
             except OSError as error:
                 self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
 
-    def _look(self, entries: Iterable[os.DirEntry[str]], folder: str, prefix: str, through_link: bool) -> None:
-        names, stats, is_wanted = self.names, self.stats, _EndingsSeen(self.suffixes)
-        for entry in sorted(entries, key=_name):  # names in order are sorted fastest
+    def _scan_entries(self, entries: Iterable[os.DirEntry[str]], folder: str, prefix: str, through_link: bool) -> None:
+        names, stats, is_listed = self.names, self.stats, _ExtensionCache(self.suffixes)
+        for entry in sorted(entries, key=_name):  # presorted names make the final sort faster
             own = entry.name
             if own[0] == ".":
                 continue
             name = prefix + own
             try:
                 if entry.is_file(follow_symlinks=False):
-                    if is_wanted[own.rpartition(".")[2]] and "." in own:
+                    if is_listed[own.rpartition(".")[2]] and "." in own:
                         stat_result = entry.stat(follow_symlinks=False)
                         names.append(name)
                         stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
                     else:
                         self.unknown[_suffix(own)] += 1
                 elif entry.is_symlink():
-                    self._look_at_link(f"{folder}/{own}", name, through_link)
+                    self._follow_link(f"{folder}/{own}", name, through_link)
                 elif entry.is_dir(follow_symlinks=False):
                     self._enter(f"{folder}/{own}", name, through_link)
                 else:
@@ -177,21 +176,21 @@ class _Walker:
             except OSError as error:
                 self.refused.append((name, error.strerror or str(error)))
 
-    def _look_at_link(self, path: str, name: str, through_link: bool) -> None:
+    def _follow_link(self, path: str, name: str, through_link: bool) -> None:
         try:
             real = os.path.realpath(path, strict=True)
         except OSError:
-            self.refused.append((name, "a link that leads nowhere or in a circle"))
+            self.refused.append((name, "a broken or circular link"))
             return
         stat_result = os.stat(real)
         if f"{path}/".startswith(real + os.sep):
-            self.refused.append((name, "a link in a circle, to a folder that it lies in"))
+            self.refused.append((name, "a circular link to one of its parent folders"))
         elif not real.startswith(self.root + os.sep):
-            self.refused.append((name, "a link that leads out of the data set's folder"))
+            self.refused.append((name, "a link to a path outside the data set's folder"))
         elif not stat.S_ISDIR(stat_result.st_mode):
             self._take(name, stat_result)
         elif through_link:
-            self.refused.append((name, "a link to a folder that is listed already"))
+            self.refused.append((name, "a link to a folder that is already listed"))
         else:
             self._enter(real, name, True)
 
@@ -211,10 +210,10 @@ class _Walker:
             self.refused.append((name, "not a regular file"))
 
 
-def _in_a_fork(walker: _Walker) -> Callable[[], Any]:
-    """Lets a process of its own look at a walker's folders. Returns what waits for it and gives its names, stats, what
-    it refused and what it did not know; None where it came to no end. It calls the system alone, and nothing that a
-    thread of this process may hold."""
+def _scan_in_fork(walker: _Walker) -> Callable[[], Any]:
+    """Scans a walker's folders in a forked process. Returns a function that waits for it and returns its names, stats,
+    refused and unknown files; None if it failed. The child makes only system calls and uses no lock that a thread of
+    this process may hold."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
@@ -222,7 +221,7 @@ def _in_a_fork(walker: _Walker) -> Callable[[], Any]:
     if not child:
         try:
             os.close(reading)
-            walker._go()
+            walker._scan()
             with os.fdopen(writing, "wb") as pipe:
                 pipe.write(json.dumps([walker.names, walker.refused, walker.unknown]).encode("ascii") + b"\n")
                 pipe.write(walker.stats.tobytes())
@@ -255,16 +254,16 @@ def _is_utf8(names: Sequence[str]) -> bool:
     return True
 
 
-class _EndingsSeen(dict[str, bool]):
-    """Whether files with an ending, as it is written and without its dot, are listed; each is looked at once."""
+class _ExtensionCache(dict[str, bool]):
+    """Whether files with an extension, in its original case and without dot, are listed; each is checked once."""
 
     def __init__(self, suffixes: Collection[str]) -> None:
         super().__init__()
         self._suffixes = suffixes
 
     def __missing__(self, ending: str) -> bool:
-        self[ending] = is_wanted = f".{ending.lower()}" in self._suffixes
-        return is_wanted
+        self[ending] = is_listed = f".{ending.lower()}" in self._suffixes
+        return is_listed
 
 
 def _suffix(name: str) -> str:

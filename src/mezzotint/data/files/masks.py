@@ -1,4 +1,4 @@
-"""Mask files, and which picture each belongs to (`data.mask`). Told by names alone; nothing is opened."""
+"""Mask files and their images (`data.mask`), matched by names only; no file is opened."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from mezzotint.data.files.listing import Listing, is_remote, walk
 from mezzotint.errors import DatasetError
 
 ENDING = "-masklabel"
-"""What the name of a mask has behind its picture's, as OneTrainer writes it: `fox-masklabel.png` of `fox.jpg`."""
+"""Suffix of a mask's name after its image's, as in OneTrainer: `fox-masklabel.png` for `fox.jpg`."""
 
 
 @dataclass(slots=True)
 class Masks:
-    """The masks of a folder of pictures. listing: their files. of_names: the number of each by the name of its picture
-    without ending. used: names that were asked for and had one."""
+    """The masks of a folder of images. listing: their files. of_names: the number of each by the name of its image
+    without extension. used: names for which a mask was returned."""
 
     listing: Listing
     of_names: dict[str, int]
     used: set[str] = field(default_factory=set)
 
     def of(self, name: str) -> Path | None:
-        """The mask of a picture, by its name relative to its folder; None without one."""
+        """The mask of an image, by its name relative to its folder; None without one."""
         stem = os.path.splitext(name)[0]
         number = self.of_names.get(stem)
         if number is None:
@@ -35,7 +35,7 @@ class Masks:
         return self.listing.root / self.listing.names[number]
 
     def unused(self) -> list[str]:
-        """The masks that no picture has asked for, by path, sorted."""
+        """The paths of masks without an image, sorted."""
         left = (number for stem, number in self.of_names.items() if stem not in self.used)
         return sorted(os.fspath(self.listing.root / self.listing.names[number]) for number in left)
 
@@ -43,54 +43,56 @@ class Masks:
 def parted(
     listing: Listing, folder: Path | None, folders: Collection[Path], suffixes: Collection[str], *, is_listed: bool
 ) -> tuple[Listing, Masks]:  # fmt: skip
-    """The files of a folder that are no masks, and the masks: those that lie among them, or in a folder of their own.
+    """Splits a listing into the files that are not masks, and the masks, which are among them or in a separate folder.
 
-    folders: all of `data.mask.path`, which may lie inside the pictures' folder. suffixes: of pictures. is_listed:
-    whether the listing has pictures; one of clips has none. Raises DatasetError E1201 for a folder that is not there,
-    E1446 for object storage, E1477 for two masks of one picture.
+    folders: all of `data.mask.path`, which may be inside the images' folder. suffixes: of images. is_listed: whether
+    the listing contains images; one of clips does not. Raises DatasetError E1201 for a missing folder, E1446 for object
+    storage, E1477 for two masks of one image.
     """
     if is_remote(listing.root):
         raise DatasetError(
-            f"{listing.root}: masks are read from files of this machine's disks; write data.mask.source=alpha, or "
-            "bring the data set here",
+            f"{listing.root}: masks are read from local disks only; set data.mask.source=alpha, or download the data "
+            "set",
             code="E1446",
         )
-    beside = [is_named_mask(name) for name in listing.names]
+    is_mask_file = [is_named_mask(name) for name in listing.names]
     if folder is not None:
-        masks = _named(folder, suffixes)
+        masks = _list_masks(folder, suffixes)
     elif is_listed:
-        masks = _some(listing, beside)
+        masks = _select(listing, is_mask_file)
     else:
         masks = walk(listing.root, {".png"})
-        masks = _some(masks, [is_named_mask(name) for name in masks.names])
-    for place in (one.expanduser().resolve() for one in folders):
-        if place.is_relative_to(listing.root) and place != listing.root:
-            inside = f"{place.relative_to(listing.root).as_posix()}/"
-            beside = [is_mask or name.startswith(inside) for is_mask, name in zip(beside, listing.names, strict=True)]
+        masks = _select(masks, [is_named_mask(name) for name in masks.names])
+    for path in (folder.expanduser().resolve() for folder in folders):
+        if path.is_relative_to(listing.root) and path != listing.root:
+            inside = f"{path.relative_to(listing.root).as_posix()}/"
+            is_mask_file = [
+                is_mask or name.startswith(inside) for is_mask, name in zip(is_mask_file, listing.names, strict=True)
+            ]
     of_names: dict[str, int] = {}
     for number, name in enumerate(masks.names):
         stem = os.path.splitext(name)[0].removesuffix(ENDING)
         if (other := of_names.setdefault(stem, number)) != number:
             raise DatasetError(
-                f"{masks.root / masks.names[other]} and {masks.root / name} are masks of one picture; keep one of them",
+                f"{masks.root / masks.names[other]} and {masks.root / name} are masks of one image; keep one of them",
                 code="E1477",
             )
-    return _some(listing, [not one for one in beside]), Masks(masks, of_names)
+    return _select(listing, [not is_mask for is_mask in is_mask_file]), Masks(masks, of_names)
 
 
-def _named(folder: Path, suffixes: Collection[str]) -> Listing:
+def _list_masks(folder: Path, suffixes: Collection[str]) -> Listing:
     try:
         return walk(folder, suffixes)
     except DatasetError as error:
-        what = error.message.rpartition("; ")[0]
-        raise DatasetError(f"data.mask.path: {what}; it names the folder of masks", code=error.code) from error
+        problem = error.message.rpartition("; ")[0]
+        raise DatasetError(f"data.mask.path: {problem}; set it to the folder of masks", code=error.code) from error
 
 
 def is_named_mask(name: str) -> bool:
-    """Whether a file beside pictures is a mask by its name."""
+    """Whether a file next to images is a mask, by its name."""
     return os.path.splitext(name)[0].endswith(ENDING) and name.lower().endswith(".png")
 
 
-def _some(listing: Listing, chosen: list[bool]) -> Listing:
-    names = [name for name, is_chosen in zip(listing.names, chosen, strict=True) if is_chosen]
-    return replace(listing, names=names, stats=listing.stats[np.array(chosen, dtype=np.bool_)])
+def _select(listing: Listing, selection: list[bool]) -> Listing:
+    names = [name for name, is_selected in zip(listing.names, selection, strict=True) if is_selected]
+    return replace(listing, names=names, stats=listing.stats[np.array(selection, dtype=np.bool_)])

@@ -1,5 +1,5 @@
-"""Texts of caption files, kept beside the indexes of a data set: a file whose size and times are the same is not read
-again, whatever else has changed."""
+"""Cache of the texts of caption files, next to the indexes of a data set: a file with the same size and times is not
+read again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 class RememberedTexts:
-    """The texts that the last index was made of, for the next one. folder: where they are kept; nowhere if None."""
+    """The texts of the last index, for the next one. folder: where they are stored; None to store nothing."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class RememberedTexts:
         self._seen, self._seen_hashes, self._seen_stats = TextBuilder(), array("Q"), array("q")
 
     def files(self, root: Path, names: Sequence[str], stats: NDArray[np.int64]) -> TextFiles:
-        """Some files. names: below the root. stats: (n, 3), as in `Listing`."""
+        """The text files below a root. names: relative to the root. stats: (n, 3), as in `Listing`."""
         start = os.fspath(root) + os.sep
         hashes = np.fromiter((draws.text_key(start + name) for name in names), np.uint64, len(names))
         rows = np.full(len(names), -1, np.int64)
@@ -50,7 +50,7 @@ class RememberedTexts:
         return TextFiles(self, {name: number for number, name in enumerate(names)}, hashes, stats, rows)
 
     def get(self, row: int, key: int, stats: NDArray[np.int64], read: Callable[[], str]) -> str:
-        """A text, remembered for the next time. row: where it stands, or −1: then it is read. Threads may call it."""
+        """Returns a text and stores it for the next index. row: its stored row, or −1 to read it. Thread-safe."""
         text = self._texts[row] if row >= 0 else read()
         with self._lock:
             self._seen.append(text)
@@ -60,7 +60,7 @@ class RememberedTexts:
         return text
 
     def write(self) -> None:
-        """Keeps the texts that were looked up, and no others. Raises StorageError E1720."""
+        """Stores only the texts that were used. Raises StorageError E1720."""
         assert self._folder is not None
         if not self._num_read and len(self._seen_hashes) == len(self._hashes):
             return
@@ -74,8 +74,8 @@ class RememberedTexts:
 
 @dataclass(frozen=True, slots=True)
 class TextFiles:
-    """Files of texts below one folder. numbers: by name. hashes, stats, rows: of each, the last −1 for a file that is
-    not known as it is now."""
+    """Text files below one folder. numbers: by name. hashes, stats, rows: of each; row −1 for a file that is not stored
+    in its current state."""
 
     memory: RememberedTexts
     numbers: dict[str, int]
@@ -84,6 +84,6 @@ class TextFiles:
     rows: NDArray[np.int64]
 
     def text(self, name: str, read: Callable[[], str]) -> str:
-        """The text of a file. read: reads it, where it is not known."""
+        """The text of a file. read: called if it is not stored."""
         number = self.numbers[name]
         return self.memory.get(int(self.rows[number]), int(self.hashes[number]), self.stats[number], read)

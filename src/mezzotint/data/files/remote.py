@@ -1,9 +1,8 @@
-"""Data on object storage, such as s3://bucket/shards: the one place where what lies there becomes a file of this disk.
+"""Data on object storage, such as s3://bucket/shards: downloads files to the local disk.
 
-fsspec reads it, with the credentials of its own environment; none stands in a recipe. What is fetched is kept, up to
-`data.cache.fetched_gb`: files that are listed under their version, samples under the SHA-256 of their bytes, so that
-what has changed since the index was made is never taken for it. Of a tar shard a sample is fetched alone.
-"""
+fsspec reads it with the credentials of its environment; a recipe never contains any. Downloads are stored, up to
+`data.cache.fetched_gb`: listed files by their version, samples by the SHA-256 of their bytes, so data that changed
+since indexing is never used. From a tar shard only the needed sample is fetched."""
 
 from __future__ import annotations
 
@@ -34,15 +33,15 @@ from mezzotint.errors import DatasetError, StorageError
 T = TypeVar("T")
 
 FOLDER = "fetched"
-"""Beside the indexes: what was fetched."""
+"""Folder next to the indexes, for downloads."""
 
 WAITS = (0.2, 1.0, 3.0, 9.0)
-"""Seconds between one try and the next."""
+"""Seconds between attempts."""
 
 _FRESH_SECONDS = 60.0
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
 _CREDENTIALS = re.compile(r"(?<=\?)\S+|(?<=//)[^\s/@]+(?=@)")
-"""In a library's message: the query of an address, which may be a signature, and a user and password in it."""
+"""Matches the query of a URL in a library's message, which may be a signature, and its user and password."""
 
 
 def url_of(path: Path | str) -> str:
@@ -52,14 +51,14 @@ def url_of(path: Path | str) -> str:
 
 
 def opened(path: Path | str) -> tuple[Any, str]:
-    """fsspec's file system and the path in it. Raises DatasetError E1840 where a package is missing, E1841 for an
-    address that fsspec does not know, or that carries its own credentials."""
+    """Opens fsspec's file system; returns it and the path in it. Raises DatasetError E1840 if a package is missing,
+    E1841 for a URL that fsspec does not support, or that contains credentials."""
     url = url_of(path)
     if "?" in url or "@" in url.split("/")[2]:
-        shown = f"{url.split('/')[0]}//{url.split('/')[2].rpartition('@')[2]}/…"
+        redacted = f"{url.split('/')[0]}//{url.split('/')[2].rpartition('@')[2]}/…"
         raise DatasetError(
-            f"{shown}: carries a signature or credentials, which would stand in every record of the run; write the "
-            "address alone, and keep credentials in the environment (AWS_ACCESS_KEY_ID, ~/.aws, fsspec's own settings)",
+            f"{redacted}: contains a signature or credentials, which would be saved in every record of the run; use "
+            "the plain URL, and keep credentials in the environment (AWS_ACCESS_KEY_ID, ~/.aws, fsspec's settings)",
             code="E1841",
         )
     try:
@@ -71,51 +70,51 @@ def opened(path: Path | str) -> tuple[Any, str]:
         raise DatasetError(f"{url}: {error}: pip install {packages}", code="E1840") from error
     except ValueError as error:
         raise DatasetError(
-            f"{url}: {error}; data.path is a folder, or an address such as s3://…", code="E1841"
+            f"{url}: {error}; set data.path to a folder or a URL such as s3://…", code="E1841"
         ) from error
     return system, inside.rstrip("/")
 
 
 def tried(path: Path | str, call: Callable[[], T], *, is_write: bool = False, waits: Sequence[float] = WAITS) -> T:
-    """What a call to the storage gives, tried again when it fails. Raises DatasetError E1841, or StorageError E1844 of
-    what is written, at once for what is not there or forbidden, which is no accident of the network."""
+    """Calls the storage and retries failures. Raises DatasetError E1841, or StorageError E1844 for writes; without
+    retry if the file is missing or access is denied."""
     for wait in (*waits, None):
         try:
             fault_injection.reach("data.fetch")
             return call()
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library has its own errors
             if isinstance(error, OSError) and error.errno in durable.FULL:
                 raise
             is_final = isinstance(error, (FileNotFoundError, PermissionError)) or wait is None
             if is_final:
-                words = _CREDENTIALS.sub("…", " ".join(str(error).split()))[:300] or type(error).__name__
-                remedy = "look at the address, the network and the credentials in the environment"
+                reason = _CREDENTIALS.sub("…", " ".join(str(error).split()))[:300] or type(error).__name__
+                remedy = "check the URL, the network and the credentials in the environment"
                 if is_write:
                     raise StorageError(
-                        f"{url_of(path)}: cannot be written ({words}); {remedy}", code="E1844"
+                        f"{url_of(path)}: cannot be written ({reason}); {remedy}", code="E1844"
                     ) from error
-                raise DatasetError(f"{url_of(path)}: cannot be read ({words}); {remedy}", code="E1841") from error
+                raise DatasetError(f"{url_of(path)}: cannot be read ({reason}); {remedy}", code="E1841") from error
         assert wait is not None
         time.sleep(wait)
     raise AssertionError
 
 
 def files_below(root: Path, suffixes: Collection[str]) -> Listing:
-    """What `listing.walk` gives, of a folder or of an address; there 128 bits of the version that the storage tells
-    stand in the place of the two times. Raises DatasetError E1201; E1840, E1841 of an address."""
+    """The listing of a folder or a URL, as `listing.walk`; for a URL, 128 bits of the version reported by the storage
+    replace the two times. Raises DatasetError E1201; E1840, E1841 for a URL."""
     if not is_remote(root):
         return walk(root, suffixes)
     system, base = opened(root)
     system.invalidate_cache()
     infos = tried(root, partial(system.find, base, detail=True))
     if not infos:
-        raise DatasetError(f"{url_of(root)}: nothing lies there; look at the bucket and the folder", code="E1841")
+        raise DatasetError(f"{url_of(root)}: is empty; check the bucket and the folder", code="E1841")
     files, refused, unknown = {}, [], Counter[str]()
-    for place, info in infos.items():
-        name = place.removeprefix(base).lstrip("/")
+    for key, info in infos.items():
+        name = key.removeprefix(base).lstrip("/")
         parts, suffix = name.split("/"), os.path.splitext(name)[1].lower()
         if any(part in ("", ".", "..") for part in parts):
-            refused.append((name, "a name that leads out of its folder"))
+            refused.append((name, "a name that points outside its folder"))
         elif not any(part.startswith(".") for part in parts):
             if suffix in suffixes:
                 files[name] = info
@@ -125,7 +124,7 @@ def files_below(root: Path, suffixes: Collection[str]) -> Listing:
 
 
 def of_files(root: Path, names: Iterable[str]) -> Listing:
-    """The listing of files that are known by name. Raises DatasetError E1840, E1841 for one that is not there."""
+    """The listing of files given by name. Raises DatasetError E1840, E1841 for a missing one."""
     system, base = opened(root)
     system.invalidate_cache()
     return _listing(root, {name: tried(root / name, partial(system.info, f"{base}/{name}")) for name in names}, [], {})
@@ -138,7 +137,7 @@ def _listing(root: Path, files: dict[str, Any], refused: Sequence[tuple[str, str
 
 
 def stats_of(info: dict[str, Any]) -> tuple[int, int, int]:
-    """What fsspec tells of a file: its size in bytes, and 128 bits of its version."""
+    """Size in bytes and 128 bits of the version of a file, from fsspec's info."""
     version = next((info[name] for name in _VERSIONS if info.get(name)), "")
     text = str(version.timestamp() if isinstance(version, datetime) else version)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -148,8 +147,8 @@ def stats_of(info: dict[str, Any]) -> tuple[int, int, int]:
 
 @dataclass(slots=True)
 class Fetched:
-    """What was fetched, in a folder: of several processes each may put and take. most_bytes: what has been used longest
-    ago goes when there is more."""
+    """A folder of downloads, which several processes may share. most_bytes: maximum size; the least recently used files
+    are removed."""
 
     folder: Path
     most_bytes: int
@@ -157,34 +156,36 @@ class Fetched:
     _lock: Lock = field(default_factory=Lock)
 
     def whole(self, path: Path, stats: NDArray[np.int64]) -> Path:
-        """Where a listed file lies now. stats: of the listing. Raises DatasetError E1841, StorageError E1720."""
+        """The local path of a listed file. stats: of the listing. Raises DatasetError E1841, StorageError E1720."""
         version = hashlib.sha256(url_of(path).encode("utf-8", "surrogatepass") + stats.tobytes()).hexdigest()[:32]
         place = self.folder / version[:2] / f"{version}-{path.name}"
-        with self._lock:  # threads that look at pictures of one shard wait for it together
-            return self._there(place) or self._put(place, path, lambda aside: _get(path, aside))
+        with self._lock:  # threads that probe images of one shard wait for the same download
+            return self._find(place) or self._put(place, path, lambda temporary: _get(path, temporary))
 
     def content(self, path: Path, digest: bytes) -> Path:
-        """Where a file, or a member of a tar shard, with this SHA-256 lies now. Raises DatasetError E1841, E1843 when
-        other bytes lie at this address; StorageError E1720."""
+        """The local path of a file, or of a member of a tar shard, with this SHA-256. Raises DatasetError E1841, E1843
+        if the file now has other bytes; StorageError E1720."""
         place = self.folder / digest.hex()[:2] / f"{digest.hex()}{path.suffix.partition('@')[0]}"
-        return self._there(place) or self._put(place, path, lambda aside: aside.write_bytes(_bytes_of(path, digest)))
+        return self._find(place) or self._put(
+            place, path, lambda temporary: temporary.write_bytes(_bytes_of(path, digest))
+        )
 
     def piece(self, name: str, path: Path, start: int, size: int) -> bytes:
-        """Bytes of a file, kept under a name that means them alone. Raises DatasetError E1841, StorageError E1720."""
+        """A byte range of a file, stored under a unique name. Raises DatasetError E1841, StorageError E1720."""
         place = self.folder / name[:2] / name
         with suppress(OSError):
-            if self._there(place) and len(data := place.read_bytes()) == size:
+            if self._find(place) and len(data := place.read_bytes()) == size:
                 return data
         system, inside = opened(path)
         data = bytes(tried(path, partial(system.cat_file, inside, start=start, end=start + size)))
-        self._put(place, path, lambda aside: aside.write_bytes(data))
+        self._put(place, path, lambda temporary: temporary.write_bytes(data))
         return data
 
     def drop(self, name: str) -> None:
-        """Forgets a piece."""
+        """Removes a stored byte range."""
         (self.folder / name[:2] / name).unlink(missing_ok=True)
 
-    def _there(self, place: Path) -> Path | None:
+    def _find(self, place: Path) -> Path | None:
         try:
             os.utime(place)
         except OSError:
@@ -192,25 +193,27 @@ class Fetched:
         return place
 
     def _put(self, place: Path, path: Path, write: Callable[[Path], object]) -> Path:
-        aside = durable.aside_of(place.with_name(f"{place.name}-{secrets.token_hex(8)}"))  # threads fetch the same one
+        temporary = durable.aside_of(
+            place.with_name(f"{place.name}-{secrets.token_hex(8)}")
+        )  # threads may fetch the same file
         with columns.written(self.folder):
             place.parent.mkdir(parents=True, exist_ok=True)
         try:
             with columns.written(self.folder):
-                write(aside)
-                self._unswept += aside.stat().st_size
-                durable.take_place(aside, place, durably=False)
+                write(temporary)
+                self._unswept += temporary.stat().st_size
+                durable.take_place(temporary, place, durably=False)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if self._unswept * 64 >= self.most_bytes:
             self._unswept = 0
             sweep(self.folder, self.most_bytes)
         return place
 
 
-def _get(path: Path, aside: Path) -> None:
+def _get(path: Path, temporary: Path) -> None:
     system, inside = opened(path)
-    tried(path, partial(system.get_file, inside, os.fspath(aside)))
+    tried(path, partial(system.get_file, inside, os.fspath(temporary)))
 
 
 def _bytes_of(path: Path, digest: bytes) -> bytes:
@@ -223,16 +226,15 @@ def _bytes_of(path: Path, digest: bytes) -> bytes:
         data = tried(member.archive, partial(system.cat_file, inside, **ends)) if member.size else b""
     if hashlib.sha256(data).digest() != digest:
         raise DatasetError(
-            f"{url_of(path)}: has other bytes than when the data set was indexed; start again, which indexes what has "
-            "changed",
+            f"{url_of(path)}: has other bytes than when the data set was indexed; start again to index the changes",
             code="E1843",
         )
     return bytes(data)
 
 
 def sweep(folder: Path, most_bytes: int) -> None:
-    """Removes what was used longest ago until a tenth of `most_bytes` is free; nothing that was used within the last
-    minute. Of several processes one does it, the others go on."""
+    """Removes the least recently used files until a tenth of `most_bytes` is free, but none used within the last
+    minute. Only one process does it at a time; the others continue."""
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,20 +252,20 @@ def sweep(folder: Path, most_bytes: int) -> None:
             os.unlink(path)
             total -= size
     except OSError:
-        return  # another process sweeps, or has taken a file away: the next sweep goes on
+        return  # another process is sweeping or has removed a file: the next sweep continues
     finally:
         os.close(handle)
 
 
 @lru_cache(maxsize=8)
 def fetched_at(folder: Path, most_bytes: int) -> Fetched:
-    """What this process has fetched into a folder."""
+    """The downloads of this process in a folder."""
     return Fetched(folder, most_bytes)
 
 
 class NearFiles:
-    """Files and members of listed sources as the index's maker opens them: where they lie, or where they were fetched
-    to. folder: of what is fetched."""
+    """Local paths of files and members of listed sources, for indexing: their own, or those of downloads. folder: of
+    downloads."""
 
     def __init__(self, listings: Iterable[Listing], folder: Path, *, most_bytes: int) -> None:
         self._fetched = fetched_at(folder, most_bytes)
@@ -274,17 +276,17 @@ class NearFiles:
         }  # fmt: skip
 
     def file(self, path: Path) -> Path:
-        """Where a listed file lies, on this disk. Raises what `Fetched.whole` raises."""
+        """The local path of a listed file. Raises as `Fetched.whole`."""
         stats = self._stats.get(os.fspath(path))
         return path if stats is None else self._fetched.whole(path, stats)
 
     def at(self, path: Path) -> Path:
-        """The same of a file or a member of one."""
+        """The local path of a file or of a member of one."""
         member = tar_members.named(path) if is_remote(path) else None
         return self.file(path) if member is None else self.file(member.archive) / path.name
 
     def stats(self, path: str) -> tuple[int, int, int] | None:
-        """Size in bytes and version of a file, or of a member that of its archive; None of what lies on this disk."""
+        """Size in bytes and version of a file; for a member the version of its archive; None for local files."""
         if not is_remote(path):
             return None
         member = tar_members.named(Path(path))

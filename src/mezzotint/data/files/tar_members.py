@@ -1,5 +1,5 @@
-"""Files inside tar archives, read where they lie: a member is named by a path below its archive,
-ARCHIVE/NAME@PLACE+SIZE, which no file of a disk can have. Nothing is unpacked.
+"""Files inside tar archives, read in place: a member has a path below its archive, ARCHIVE/NAME@OFFSET+SIZE, which no
+file on disk can have. Nothing is unpacked.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from mezzotint.data.files.listing import Unusable
 
 MAX_BYTES = 1 << 30
-"""A picture of more bytes is not read."""
+"""Maximum size of an image file."""
 
 _PLACE = re.compile(r"@(\d{1,15})\+(\d{1,15})$")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """So many bytes of an archive, from an offset on. name: any, for the reader."""
+    """A byte range of an archive. name: only for display."""
 
     archive: Path
     name: str
@@ -31,11 +31,11 @@ class Member:
 
     @property
     def path(self) -> Path:
-        """The path by which it is read."""
+        """The path of the member."""
         return self.archive / f"{self.name.rpartition('/')[2]}@{self.offset}+{self.size}"
 
     def opened(self) -> BufferedReader:
-        """Its bytes, as a file. Raises Unusable when the archive ends before, OSError."""
+        """Opens the member as a file. Raises Unusable if the archive is truncated, OSError."""
         if self.size > MAX_BYTES:
             raise Unusable(too_large(self.size))
         handle = os.open(self.archive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -44,23 +44,23 @@ class Member:
         finally:
             os.close(handle)
         if len(data) < self.size:
-            raise Unusable("the archive ends before it does")
+            raise Unusable("the archive ends before the end of this member")
         return BufferedReader(io.BytesIO(data))
 
 
 def too_large(size: int) -> str:
-    """Why a picture of so many bytes is not read."""
+    """The reason why an image file of this size is not read."""
     return f"{size:,} bytes are more than a picture may have ({MAX_BYTES:,})"
 
 
 def named(path: Path) -> Member | None:
-    """What a path of `Member.path` says, whether its archive is there or not; None for any other path."""
+    """Parses a path of `Member.path`, without checking its archive; None for any other path."""
     match = _PLACE.search(path.name)
     return None if match is None else Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2]))
 
 
 def member_at(path: Path) -> Member | None:
-    """What a path of `Member.path` means where its archive is a file; None for any other path."""
+    """The member with a path of `Member.path` whose archive is a file; None for any other path."""
     member = named(path)
     try:
         return member if member is not None and stat.S_ISREG(os.stat(member.archive).st_mode) else None
@@ -69,7 +69,7 @@ def member_at(path: Path) -> Member | None:
 
 
 def stats(path: str) -> tuple[int, int, int]:
-    """Size in bytes, times of modification and change in nanoseconds; of a member those of its archive. Raises
+    """Size in bytes, times of modification and change in nanoseconds; for a member the times of its archive. Raises
     OSError."""
     member = member_at(Path(path)) if "@" in path else None
     stat_result = os.stat(path if member is None else member.archive)

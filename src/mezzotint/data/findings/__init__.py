@@ -1,5 +1,5 @@
-"""What is probably wrong with a data set, or good to know of it: one list, which `doctor` prints with more of its own,
-and `check` and the start of `train` as notes.
+"""Problems and facts of a data set: one list, which `doctor` prints with more of its own, and `check` and the start of
+`train` as notes.
 
 From outside: `of_data`, `count_samples`, `as_notes`, and every file without an underscore.
 """

@@ -17,10 +17,10 @@ from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.settings.sections.data import DataSettings
 
 MANY_CAPTIONS = 10
-"""A sample with this many captions has probably some that are not meant as such."""
+"""A sample with this many captions probably has some that are not meant as captions."""
 
 _READ = 20_000
-"""Captions of so many samples are searched for directions."""
+"""Maximum number of samples whose captions are searched for directions."""
 
 _WIDTH = 90
 _DIRECTION = re.compile(
@@ -28,14 +28,14 @@ _DIRECTION = re.compile(
     r"|(east|west)(wards?|bound)?)\b",
     re.IGNORECASE,
 )
-"""What changes in a mirror. Words, not meaning: "right now" matches."""
+"""Words that mirroring makes wrong. Meaning is ignored: "right now" matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostWords:
-    """Captions that a text encoder truncates. tokens: how many the longest caption of a row loses, by row. cut:
-    captions that lose some, among those looked at. looked_at: captions that were. long: captions that may be too long.
-    all: captions in the data set."""
+    """Captions that a text encoder truncates. tokens: number of tokens that the longest caption of a row loses, by row.
+    cut: number of truncated captions among those checked. looked_at: captions checked. long: captions that may be too
+    long. all: captions in the data set."""
 
     tokens: Mapping[int, int]
     cut: int
@@ -50,7 +50,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
     if empty:
         yield Finding(
             "empty-captions", "look", len(empty), f"{counted(len(empty), 'sample')} with an empty caption",
-            "write one, or leave them out with data.captions.missing=skip; to train a share without text, use "
+            "write one, or skip them with data.captions.missing=skip; to train a share without text, use "
             "data.captions.dropout",
             examples_of(empty, map(catalogue.label, empty)),
         )  # fmt: skip
@@ -60,7 +60,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
     if many:
         yield Finding(
             "many-captions", "look", len(many),
-            f"{counted(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit draws "
+            f"{counted(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit selects "
             "one",
             "with data.captions.lines=random each line of a caption file is a caption; for translations set "
             "data.captions.lines=first, for one text over several lines data.captions.lines=join",
@@ -72,7 +72,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
 
 
 def of_directions(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[Finding]:
-    """Captions with a direction, of samples that may be mirrored. Of many, the first are read."""
+    """Captions with a direction, of samples that may be mirrored. Checks the first `_READ` samples only."""
     read = rows[:_READ]
     flip = catalogue.overrides.flip[read]
     mirrored = read[np.where(np.isnan(flip), settings.flip, flip) > 0].tolist()
@@ -83,8 +83,8 @@ def of_directions(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataS
         yield Finding(
             "mirrored-words", "mend", len(wrong),
             f"{counted(len(wrong), word)}{among} with left, right, a turn or a direction of motion in the caption, and "
-            f"data.flip={settings.flip:g} mirrors {word}s, so that the words are wrong",
-            "set data.flip=0, or take the words out",
+            f"data.flip={settings.flip:g} mirrors {word}s, which makes the words wrong",
+            "set data.flip=0, or remove the words",
             examples_of(wrong, (
                 f"{catalogue.label(row)}: {shorten(' | '.join(catalogue.captions(row)))}" for row in wrong
             )),
@@ -100,7 +100,7 @@ def of_lost_words(catalogue: Catalogue, lost: LostWords | None, settings: Captio
         count = round(lost.cut * lost.long / lost.looked_at)
         about = f" (estimated from {lost.looked_at:,} of the {lost.long:,} longer ones)"
     rows = sorted(lost.tokens, key=lambda row: (-lost.tokens[row], row))
-    first = "; of caption files with several lines, such as translations, set data.captions.lines=first"
+    first = "; for caption files with several lines, such as translations, set data.captions.lines=first"
     yield Finding(
         "cut-captions", "look", count,
         f"{counted(count, 'caption')} of {lost.all:,} {'is' if count == 1 else 'are'} longer than the text encoder "

@@ -1,4 +1,4 @@
-"""The list of what is found about a data set without decoding its images, and what is found about its batches."""
+"""The findings about a data set without decoding its images, and about its batches."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def of_data(
     catalogue: Catalogue, settings: DataSettings, *, rows: Rows, held: Rows, others: Sequence[Catalogue] = (),
     lost: LostWords | None = None,
 ) -> tuple[Finding, ...]:  # fmt: skip
-    """The findings about a data set, the worst first; most of the time there are few. rows, held: trained and held-out
-    samples. others: the catalogues of `data.holdout.path`. lost: captions that the text encoder truncates, where they
-    were measured."""
+    """The findings about a data set, the worst first. rows, held: trained and held-out samples. others: the catalogues
+    of `data.holdout.path`. lost: captions that the text encoder truncates, if they were measured."""
     return in_order(_all(catalogue, settings, rows, held, others, lost))
 
 
@@ -43,7 +42,7 @@ def count_samples(
         "with a mask": requirements.count_masks(catalogue, rows, settings),
     }
     samples = counted(len(rows), "clip" if settings.has_clips else "picture")
-    return ", ".join([samples, *(f"{count:,} {what}" for what, count in counts.items() if count)])
+    return ", ".join([samples, *(f"{count:,} {kind}" for kind, count in counts.items() if count)])
 
 
 def _all(
@@ -51,12 +50,12 @@ def _all(
     lost: LostWords | None,
 ) -> Iterator[Finding]:  # fmt: skip
     catalogues = [catalogue, *others]
-    for each in catalogues + [one.stills for one in catalogues if one.stills is not None]:
+    for each in catalogues + [videos.stills for videos in catalogues if videos.stills is not None]:
         yield from files.of_files(each.report, each.roots)
     if format_spec(settings.format).hints_at_repeats:
         yield from files.of_repeats(catalogue.roots, settings)
     paths = [path.resolve() for path in settings.path]
-    if len(set(paths)) == len(paths):  # a folder that is named twice has a note of its own
+    if len(set(paths)) == len(paths):  # a folder that is listed twice has its own note
         yield from images.of_copies(catalogue, rows)
     all_rows = np.concatenate([rows, held])
     yield from images.of_sizes(catalogue, all_rows, settings)
@@ -68,16 +67,16 @@ def _all(
 
 
 def of_batches(catalogue: Catalogue, rows: Rows, settings: DataSettings) -> Iterator[Finding]:
-    """Names and buckets that lack more than half as many images as they have. None where batches are neither filled up
-    nor kept to names."""
+    """Names and buckets that lack more than half as many images as they have. None if batches are neither filled up nor
+    grouped by name."""
     if settings.remainder not in ("fill", "repeat") and not catalogue.overrides.group[rows].any():
         return
     columns = plan_columns(catalogue, rows, settings)
     few = [_describe(catalogue, fill) for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
     if few:
         yield Finding(
-            "names", "look", len(few), f"{counted(len(few), 'bucket')} fill their batches badly",
-            "add or remove as many images as each says", limit_examples(map(Example, few)),
+            "names", "look", len(few), f"{counted(len(few), 'bucket')} with too few images for full batches",
+            "add or remove the number of images given for each", limit_examples(map(Example, few)),
         )  # fmt: skip
 
 
@@ -92,7 +91,7 @@ def _describe(catalogue: Catalogue, fill: Fill) -> str:
 
 
 def of_split_names(catalogue: Catalogue, rows: Rows, held: Rows) -> Iterator[Finding]:
-    """Names whose images are batched together and of which `data.holdout.fraction` takes some."""
+    """Names whose images are batched together and of which `data.holdout.fraction` holds out some."""
     overrides = catalogue.overrides
     held_of, trained_of = (Counter(overrides.group[chosen].tolist()) for chosen in (held, rows))
     split = [
@@ -103,6 +102,6 @@ def of_split_names(catalogue: Catalogue, rows: Rows, held: Rows) -> Iterator[Fin
     if split:
         yield Finding(
             "split-names", "look", len(split),
-            f"data.holdout.fraction splits images that are batched together by name: it takes {name_first(split)}",
-            "to keep them whole, hold out a folder with data.holdout.path",
+            f"data.holdout.fraction splits images that are batched together by name: it holds out {name_first(split)}",
+            "to keep them together, hold out a folder with data.holdout.path",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files that are not used, or not as they were meant."""
+"""Files that are not used, or not as intended."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".x
 
 
 def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
-    """Files that are skipped, left out, noted or of other kinds. roots: the folders they are below."""
+    """Files that are skipped, left out, noted or of other kinds. roots: their folders."""
     kinds: tuple[tuple[str, Status, tuple[tuple[str, str], ...], str, str], ...] = (
         ("skipped", "mend", report.skipped, "skipped, which cannot be used", "repair the files, or remove them"),
         ("left-out", "know", report.left_out, "left out as the recipe asks",
-         "nothing, if meant; otherwise change the setting that the reason names"),
+         "nothing, if intended; otherwise change the setting in the reason"),
         ("noted", "look", report.notes, "with a note", "read the reasons"),
     )  # fmt: skip
-    for name, status, files, what, advice in kinds:
+    for name, status, files, state, advice in kinds:
         if files:
             examples = (Example(f"{readable(path)}: {readable(reason)}") for path, reason in files)
-            sentence = f"{counted(len(files), 'file')} {what}"
+            sentence = f"{counted(len(files), 'file')} {state}"
             yield Finding(name, status, len(files), sentence, advice, limit_examples(examples), _reasons(files))
     packed = {ending: count for ending, count in report.unknown if ending in _ARCHIVES}
     if packed:
@@ -35,13 +35,13 @@ def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
         verb, them = ("are", "them") if sum(packed.values()) > 1 else ("is", "it")
         yield Finding(
             "archives", "look", sum(packed.values()),
-            f"{many} below {where} {verb} not opened, so that images in {them} are not trained",
+            f"{many} below {where} {verb} not opened: images in {them} are not trained",
             f"unpack {them} there",
         )  # fmt: skip
     others = {ending: count for ending, count in report.unknown if ending not in _ARCHIVES}
     if others:
         count = sum(others.values())
-        endings = [Example(f"{readable(ending) or 'no ending'} ({number:,})") for ending, number in others.items()]
+        endings = [Example(f"{readable(ending) or 'no extension'} ({number:,})") for ending, number in others.items()]
         yield Finding(
             "unknown-files", "know", count, f"{counted(count, 'file')} of other kinds not read",
             "save images as PNG, JPEG or WebP; otherwise nothing", limit_examples(endings),
@@ -49,22 +49,22 @@ def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
 
 
 def of_repeats(roots: Iterable[Path], settings: DataSettings) -> Iterator[Finding]:
-    """Folders whose names say how often their images are meant to be seen, which the format does not read."""
+    """Folders whose names contain the repeats of their images, which the format does not read."""
     is_once = set(settings.repeats) == {1}
-    reads = "uses every image once" if is_once else "does not read it, and data.repeats applies to all of a folder"
+    effect = "uses every image once" if is_once else "does not read it; data.repeats applies to all of a folder"
     for root in dict.fromkeys(roots):
         if folders := seen_in(root):
             yield Finding(
                 "kohya-folders", "look", len(folders),
                 f"{name_first([readable(name) for name in folders])} below {readable(os.fspath(root))} "
                 f"look{'s' * (len(folders) == 1)} like kohya's folders, whose number is how often an epoch visits each "
-                f"image; data.format={settings.format} {reads}",
-                "data.format=kohya reads the number, and the words where an image has no caption",
+                f"image; data.format={settings.format} {effect}",
+                "data.format=kohya reads the number, and uses the words for images without a caption",
             )  # fmt: skip
 
 
 def _reasons(files: tuple[tuple[str, str], ...]) -> tuple[tuple[str, ...], ...]:
-    """A table of how many files have each reason, where there are several."""
+    """A table of the number of files for each reason, if there are several."""
     counts: dict[str, int] = {}
     for _, reason in files:
         counts[readable(reason)[:80]] = counts.get(readable(reason)[:80], 0) + 1

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal
 
 Status = Literal["mend", "look", "know"]
-"""`mend`: something is lost or learned wrongly. `look`: it may not be meant. `know`: a fact; nothing has to be done."""
+"""`mend`: something is lost or learned wrongly. `look`: possibly unintended. `know`: a fact; nothing to do."""
 
 ORDER: tuple[Status, ...] = ("mend", "look", "know")
 MOST_EXAMPLES = 1000
@@ -17,8 +17,8 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One of what a finding concerns. text: names first. samples: (set, row) of the samples it is about; the set "" is
-    the data set itself, others are those of `data.holdout.path`."""
+    """An example of a finding. text: names first. samples: (set, row) of its samples; the set "" is the data set,
+    others are those of `data.holdout.path`."""
 
     text: str
     samples: tuple[tuple[str, int], ...] = ()
@@ -26,7 +26,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """name: stable, for scripts. count: of what the sentence counts. advice: what to do. table: its first row names
+    """name: stable, for scripts. count: the number in the sentence. advice: what to do. table: the first row names
     the columns."""
 
     name: str
@@ -44,17 +44,17 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def limit_examples(examples: Iterable[Example]) -> tuple[Example, ...]:
-    """As many as a finding keeps."""
+    """The first `MOST_EXAMPLES` examples."""
     return tuple(islice(examples, MOST_EXAMPLES))
 
 
 def examples_of(rows: Sequence[int], texts: Iterable[str]) -> tuple[Example, ...]:
-    """An example for each row of the data set itself, with its text."""
+    """An example for each row of the data set, with its text."""
     return limit_examples(Example(text, (("", row),)) for row, text in zip(rows, texts, strict=False))
 
 
 def as_notes(findings: Iterable[Finding]) -> list[str]:
-    """A sentence for each finding: what, the first examples, what to do."""
+    """A sentence for each finding: the finding, the first examples, what to do."""
     return [_note(finding) for finding in findings]
 
 

@@ -1,4 +1,4 @@
-"""Images that are there twice, smaller than their bucket, or mostly cut away."""
+"""Images that are duplicates, smaller than their bucket, or mostly cropped."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mezzotint.settings.counting import counted
 from mezzotint.settings.sections.data import DataSettings
 
 MOSTLY_CUT = 0.5
-"""Of an image of which less than this share is seen, most is cropped."""
+"""An image of which less than this share is used counts as mostly cropped."""
 
 _MUCH = 1.5
-"""Enlarged by more than this, an image is visibly blurred."""
+"""Upscaling factor above which an image is visibly blurred."""
 
 
 def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.float64]:
-    """The share of each image's area that is left when it covers its bucket and the rest is cropped, (n,), 0 to 1."""
+    """The share of each image's area that is left after the crop to its bucket, (n,), 0 to 1."""
     chosen = np.asarray(rows, dtype=np.int64)
     table = buckets.table(settings)
     bucket = catalogue.buckets_of(chosen, settings)
@@ -32,16 +32,16 @@ def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -
 
 
 def find_copies(catalogue: Catalogue) -> dict[int, int]:
-    """Rows whose file has the same bytes as another file of an earlier row, with the first such row."""
+    """Rows whose file has the same bytes as the file of an earlier row, with the first such row."""
     keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
     ascending = np.sort(keys)
-    if not (ascending[1:] == ascending[:-1]).any():  # twice as fast as what follows
+    if not (ascending[1:] == ascending[:-1]).any():  # twice as fast as the full search
         return {}
-    order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
+    order = np.argsort(keys, kind="stable")  # stable: equal ones keep the row order
     again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
     first_row: dict[int, int] = {}
-    for place in again.tolist():
-        row, before = int(order[place]), int(order[place - 1])
+    for index in again.tolist():
+        row, before = int(order[index]), int(order[index - 1])
         is_same = bool((catalogue.digest[row] == catalogue.digest[before]).all())
         if is_same and catalogue.path(row) != catalogue.path(before):
             first_row[row] = first_row.get(before, before)
@@ -69,7 +69,7 @@ def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding
 
 
 def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[Finding]:
-    """Samples smaller than their bucket, and images of which most is cut away."""
+    """Samples smaller than their bucket, and images that are mostly cropped."""
     word = "clip" if settings.has_clips else "image"
     table, bucket = buckets.table(settings), catalogue.buckets_of(rows, settings)
     wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
@@ -83,8 +83,8 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         yield Finding(
             "undersized", "look" if much else "know", len(small),
             f"{counted(len(small), word)} smaller than {'its' if len(small) == 1 else 'their'} bucket and enlarged, "
-            f"{worst}, so that the model learns blur",
-            "lower data.resolution, leave them out with data.small_images, or use larger originals",
+            f"{worst}; the model learns blur",
+            "lower data.resolution, skip them with data.small_images, or use larger originals",
             examples_of(rows[order].tolist(), (
                 f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, enlarged {factor[i]:.2g} times to "
                 f"{table[int(bucket[i])]})" for i in order
@@ -98,10 +98,10 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         order = cut[np.argsort(shares[cut], kind="stable")].tolist()
         yield Finding(
             "extreme-shapes", "look", len(cut),
-            f"{counted(len(cut), word)} of a shape far from every bucket, so that most of it is cut away",
+            f"{counted(len(cut), word)} with an aspect ratio far from every bucket; most of it is cropped",
             "crop by hand, or raise data.buckets.max_aspect",
             examples_of(rows[order].tolist(), (
-                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, {100 * shares[i]:.2g} % seen)"
+                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, {100 * shares[i]:.2g} % used)"
                 for i in order
             )),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What every dataset format is, is given and gives back. It lists samples with their captions and decodes nothing."""
+"""The interface of dataset formats. A format lists samples with their captions and decodes nothing."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ FOLDER = "data/formats"
 
 
 class PictureStore(Protocol):
-    """Where a format puts pictures that are no files of their own."""
+    """Storage for images that are not separate files."""
 
     def put(self, data: bytes) -> Path:
-        """Keeps the bytes of a picture file and returns where they lie. The same bytes have the same place. Raises
+        """Stores the bytes of an image file and returns its path. The same bytes give the same path. Raises
         StorageError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """One folder of `data.path` or `data.prior.path`. root: the folder. settings: the recipe's section. repeats: of its
-    samples. listing: what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ
-    ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template, trigger: those of
-    `data.captions`. pictures: where a format puts pictures that it finds inside other files; there whenever samples are
-    read. texts: what caption files held when they were last read. masks: those of its pictures, which `listing` does
-    not have. near: where files of object storage lie now."""
+    samples. listing: the result of `Format.files_at`. prefix: of each key, which makes keys of several folders distinct
+    ("0/", "1/", …; empty for a single folder). is_prior: whether it is in `data.prior.path`. template, trigger: of
+    `data.captions`. pictures: storage for images extracted from other files; set whenever samples are read. texts:
+    cached content of caption files. masks: of its images, which are not in `listing`. near: gives local paths of files
+    on object storage."""
 
     root: Path
     settings: DataSettings
@@ -53,15 +53,15 @@ class Source:
     near: NearFiles | None = None
 
     def file(self, name: str) -> Path:
-        """A listed file on this disk, fetched if it lies on object storage. Raises DatasetError E1841."""
+        """The local path of a listed file, downloaded if it is on object storage. Raises DatasetError E1841."""
         path = self.root / name
         return path if self.near is None else self.near.file(path)
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that is not used. path: as the report names it. is_wanted: the recipe asked for its leaving out, so that
-    it does not count as unusable."""
+    """A file that is not used. path: as in the report. is_wanted: whether the recipe excludes it, so it does not count
+    as unusable."""
 
     path: str
     reason: str
@@ -70,7 +70,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Something that the report should tell although nothing is left out. path: what it concerns."""
+    """A note for the report about something that is not skipped. path: of its subject."""
 
     path: str
     reason: str
@@ -81,8 +81,8 @@ Item = Sample | Skipped | Noted
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingFile:
-    """The text embedding of one caption, encoded by another program. states: (L, D) float32, padding included. mask:
-    (L,) uint8, 1 where a token counts."""
+    """The text embedding of one caption, encoded by another program. states: (L, D) float32, with padding. mask: (L,)
+    uint8, 1 for tokens, 0 for padding."""
 
     states: NDArray[np.float32]
     mask: NDArray[np.uint8]
@@ -90,7 +90,8 @@ class EmbeddingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """How one kind of data set is read. read_samples: the samples of a source, or why there is none of a file.
+    """How one kind of data set is read. read_samples: yields the samples of a source, and the reasons for skipped
+    files.
 
     suffixes: endings of the files that it looks at, in lower case. list_files: what lies at a path of `data.path`; None
     lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
@@ -114,18 +115,18 @@ class Format:
 
     def files_at(self, path: Path, settings: DataSettings) -> Listing:
         """The files of one folder of `data.path`. Raises DatasetError E1201 for a folder that cannot be read, E1842 for
-        object storage where the format does not read that, and what the format's own listing raises."""
+        object storage if the format does not support it, and errors of the format's listing."""
         if is_remote(path) and not self.reads_remote:
             raise DatasetError(
-                f"{path}: data.format={settings.format} reads this machine's disks; on object storage lie tar shards "
-                "(data.format=webdataset) and tables (data.format=metadata); pack the data set as one of them, or "
-                "mount it as a folder",
+                f"{path}: data.format={settings.format} reads local disks only; object storage is supported for tar "
+                "shards (data.format=webdataset) and tables (data.format=metadata); pack the data set as one of them, "
+                "or mount it as a folder",
                 code="E1842",
             )
         return self.list_files(path, settings) if self.list_files else files_below(path, self.suffixes)
 
 
 def format_of(name: str) -> Format:
-    """The format of this name. Raises RecipeError E1010 with the nearest name when there is none."""
+    """The format with this name. Raises RecipeError E1010 with the nearest name if there is none."""
     chosen: Format = registry.find(FOLDER, name).FORMAT
     return chosen

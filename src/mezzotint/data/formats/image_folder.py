@@ -1,4 +1,4 @@
-"""The format `image-folder`: every picture below a folder, captions in a sidecar file or in the picture's own name."""
+"""The format `image-folder`: all images below a folder, captions in sidecar files or file names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mezzotint.data.media import decoding
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """The samples of `sidecars.samples`, of pictures."""
+    """The samples of `sidecars.samples`, for images."""
     return samples(source, word="picture")
 
 

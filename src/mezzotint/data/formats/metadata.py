@@ -1,5 +1,5 @@
-"""The format `metadata`: captions in a table. metadata.jsonl, .csv or .parquet name pictures of their folder; parquet
-and arrow files may hold the pictures themselves, as data sets of the hub do."""
+"""The format `metadata`: captions in a table. metadata.jsonl, .csv or .parquet name images in their folder; parquet and
+arrow files may contain the images themselves, as data sets of the Hugging Face hub do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PICTURES = RowKind(decoding.SUFFIXES, "picture", "image")
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """The samples of `table_samples.samples`, of pictures."""
+    """The samples of `table_samples.samples`, for images."""
     return samples(source, PICTURES)
 
 

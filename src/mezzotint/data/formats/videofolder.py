@@ -1,5 +1,5 @@
-"""The format `videofolder`: every clip below a folder, captions in metadata.jsonl or metadata.csv, as data sets of the
-hub have them, or, where there is no such table, in a sidecar file or in the clip's own name."""
+"""The format `videofolder`: all clips below a folder, captions in metadata.jsonl or metadata.csv, as data sets of the
+Hugging Face hub have them, or without such a table in sidecar files or file names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLIPS = RowKind(clip_files.SUFFIXES, "clip", "video")
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
-    """The clips below a folder, and either its tables or the sidecars. Raises DatasetError E1201 for a folder that
+    """The clips below a folder, and either its tables or its sidecars. Raises DatasetError E1201 for a folder that
     cannot be read, E1210 for two tables in one folder."""
     listing = walk(path, SUFFIXES)
     tables = [name for name in listing.names if _last(name) in MANIFESTS]
@@ -41,8 +41,8 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """The samples of `table_samples.samples` where there is a table, else those of `sidecars.samples`, of clips. Raises
-    DatasetError E1290 where clips cannot be read."""
+    """The samples of `table_samples.samples` if there is a table, otherwise those of `sidecars.samples`, for clips.
+    Raises DatasetError E1290 if clips cannot be read on this machine."""
     clip_files.decoder()
     if any(_last(name) in MANIFESTS for name in source.listing.names):
         return samples_of_tables(source, CLIPS)

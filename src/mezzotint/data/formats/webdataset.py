@@ -1,4 +1,4 @@
-"""The format `webdataset`: pictures and captions in tar shards, grouped by key, read where they lie."""
+"""The format `webdataset`: images and captions in tar shards, grouped by key, read in place."""
 
 from __future__ import annotations
 
@@ -30,49 +30,49 @@ SUFFIXES = frozenset({".tar"})
 _PICTURES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
 _MASKS = frozenset(f"mask.{ending}" for ending in _PICTURES)
 _TEXTS = ("txt", "caption", "cls")
-_USUAL = "text"
+_DEFAULT_COLUMN = "text"
 _MAX_JSON = 16 << 20
 _MAX_HEADER = 1 << 20
-"""Bytes of the header of one member, with its long name, extended attributes and sparse map."""
+"""Maximum size of the header of one member, with its long name, extended attributes and sparse map."""
 _RANGE = re.compile(r"\{([^{}]*)\}")
 _SPAN = re.compile(r"(\d+)\.\.(\d+)")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
-_MOST_SHARDS = 1_000_000
+_MAX_SHARDS = 1_000_000
 
 
-# --- which shards -----------------------------------------------------------------------------------------------------
+# --- shards -----------------------------------------------------------------------------------------------------------
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
-    """The shards below a folder, or those that a path names: one, or many with braces. Raises DatasetError E1201,
-    E1210 without a shard, E1281 for commands and braces that are none."""
+    """The shards below a folder, or those that a path names: one, or many with braces. Raises DatasetError E1201, E1210
+    without a shard, E1281 for commands and invalid braces."""
     if str(path).lower().startswith("pipe:"):
-        raise DatasetError(f"{path}: no command is run; name the shards, on a disk or as s3://…", code="E1281")
+        raise DatasetError(f"{path}: commands are not supported; name the shards, local or as s3://…", code="E1281")
     if path.suffix == ".tar" or "{" in str(path):
         return _named_shards(path)
     listing = remote.files_below(path, SUFFIXES)
     if not listing.names:
         packed = sum(count for ending, count in listing.unknown.items() if ending in (".gz", ".tgz", ".zst", ".xz"))
-        hint = f"; {packed} compressed files lie there, which have to be unpacked to .tar" if packed else ""
-        raise DatasetError(f"{listing.root}: no .tar file at any depth{hint}; put shards there", code="E1210")
+        hint = f"; decompress the {packed} compressed files to .tar" if packed else ""
+        raise DatasetError(f"{listing.root}: no .tar file at any depth{hint}; add shards", code="E1210")
     return listing
 
 
 def _named_shards(path: Path) -> Listing:
     if is_remote(path):
-        remote.opened(path)  # an address with credentials is refused before a message repeats it
+        remote.opened(path)  # rejects a URL with credentials before a message repeats it
         addresses = sorted(set(expanded(os.fspath(path))), key=os.fsencode)
-        base = os.path.commonpath([os.path.dirname(one) for one in addresses])
-        return remote.of_files(Path(base), [os.path.relpath(one, base) for one in addresses])
+        base = os.path.commonpath([os.path.dirname(url) for url in addresses])
+        return remote.of_files(Path(base), [os.path.relpath(url, base) for url in addresses])
     paths = [Path(name).expanduser().absolute() for name in expanded(os.fspath(path))]
-    lost = [str(one) for one in paths if not one.is_file()]
-    if lost:
+    missing = [str(shard) for shard in paths if not shard.is_file()]
+    if missing:
         raise DatasetError(
-            f"{path}: no such file: {listed(lost, 5)}; data.path names shards that lie on this machine's disks",
+            f"{path}: no such file: {listed(missing, 5)}; set data.path to shards on local disks",
             code="E1201",
         )
-    root = Path(os.path.commonpath([one.parent for one in paths])).resolve()
-    names = {os.fspath(one.parent.resolve().relative_to(root) / one.name) for one in paths}
+    root = Path(os.path.commonpath([shard.parent for shard in paths])).resolve()
+    names = {os.fspath(shard.parent.resolve().relative_to(root) / shard.name) for shard in paths}
     return Listing.of_files(root, sorted(names, key=os.fsencode))
 
 
@@ -81,8 +81,8 @@ def expanded(text: str) -> list[str]:
     E1281."""
     parts = _RANGE.split(text)
     choices = [[part] if number % 2 == 0 else _choices(part, text) for number, part in enumerate(parts)]
-    if any(sign in part for part in parts[::2] for sign in "{}") or prod(map(len, choices)) > _MOST_SHARDS:
-        raise _no_range(text)
+    if any(sign in part for part in parts[::2] for sign in "{}") or prod(map(len, choices)) > _MAX_SHARDS:
+        raise _range_error(text)
     return ["".join(choice) for choice in product(*choices)]
 
 
@@ -90,32 +90,32 @@ def _choices(inside: str, text: str) -> list[str]:
     span = _SPAN.fullmatch(inside)
     if span is None and "," in inside:
         return inside.split(",")
-    if span is None or not (first := int(span[1])) <= (last := int(span[2])) < first + _MOST_SHARDS:
-        raise _no_range(text)
+    if span is None or not (first := int(span[1])) <= (last := int(span[2])) < first + _MAX_SHARDS:
+        raise _range_error(text)
     width = len(span[1]) if span[1].startswith("0") or len(span[1]) == len(span[2]) else 0
     return [f"{number:0{width}d}" for number in range(first, last + 1)]
 
 
-def _no_range(text: str) -> DatasetError:
-    how = "a range of shards is written {000..011}, from the smaller number, or {train,extra}"
-    return DatasetError(f"{text}: {how}", code="E1281")
+def _range_error(text: str) -> DatasetError:
+    syntax = "write a range of shards as {000..011}, from the smaller number, or as {train,extra}"
+    return DatasetError(f"{text}: {syntax}", code="E1281")
 
 
-# --- what is in a shard -----------------------------------------------------------------------------------------------
+# --- members of a shard -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class MembersOfKey:
-    """Members of one key. fields: by ending, lower case, without its first dot. fault: why they make no sample."""
+    """Members of one key. fields: by extension, lower case, without its first dot. fault: why they are not a sample."""
 
     fields: dict[str, Member] = field(default_factory=dict)
     fault: str = ""
 
 
 def grouped(path: Path) -> tuple[dict[str, MembersOfKey], int]:
-    """The members of a shard by key, in the order of their first, and how many have no key: a name that begins with a
-    dot or has none. A key is a member's path up to the first dot of its last part. Raises DatasetError E1280 for what
-    is no tar archive, is compressed, damaged or cut off."""
+    """The members of a shard by key, in the order of their first member, and the number of members without key: their
+    name starts with a dot or has none. A key is a member's path up to the first dot of its last part. Raises
+    DatasetError E1280 for a file that is not a tar archive, or is compressed, damaged or truncated."""
     groups: dict[str, MembersOfKey] = {}
     others = 0
     for name, member in _members(path):
@@ -128,15 +128,15 @@ def grouped(path: Path) -> tuple[dict[str, MembersOfKey], int]:
         if member is None:
             group.fault = f"{last!a} is a link or a device, not a file"
         elif ending in group.fields:
-            group.fault = f"{last!a} stands twice in the shard, and nobody can tell which is meant"
+            group.fault = f"{last!a} is twice in the shard, which is ambiguous"
         else:
             group.fields[ending] = member
     return groups, others
 
 
 class _HeaderReader(io.FileIO):
-    """A shard of which no more than `bytes_left` are read: tarfile reads long names, extended attributes and sparse
-    maps into memory, whatever size they claim."""
+    """A shard of which at most `bytes_left` are read: tarfile reads long names, extended attributes and sparse maps
+    into memory, without checking the size in their header."""
 
     bytes_left = _MAX_HEADER
 
@@ -148,7 +148,7 @@ class _HeaderReader(io.FileIO):
 
 
 def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
-    """The name of every member and where it lies, None for what is no plain file. Headers alone are read."""
+    """The name and location of every member; None for one that is not a regular file. Reads only headers."""
     last = ""
     try:
         with _HeaderReader(path) as file, tarfile.open(
@@ -156,7 +156,7 @@ def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
         ) as archive:  # fmt: skip
             for info in archive:
                 last, file.bytes_left = info.name, _MAX_HEADER
-                if info.size < 0 or archive.offset <= info.offset:  # the next header would be this one, or one before
+                if info.size < 0 or archive.offset <= info.offset:  # the next header would be this or an earlier one
                     raise tarfile.ReadError("a size below 0")
                 if not info.isdir():
                     is_plain = info.isreg() and not info.issparse()
@@ -164,40 +164,39 @@ def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
             file.seek(archive.offset)
             rest = file.read(tarfile.BLOCKSIZE)
             if rest.strip(b"\0") or 0 < len(rest) < tarfile.BLOCKSIZE:
-                raise tarfile.ReadError(f"byte {archive.offset:,} is no header")
+                raise tarfile.ReadError(f"no header at byte {archive.offset:,}")
     except (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise DatasetError(f"{path}: {_why_none(path, last, error)}", code="E1280") from error
+        raise DatasetError(f"{path}: {_unreadable_reason(path, last, error)}", code="E1280") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}", code="E1280") from error
 
 
-def _why_none(path: Path, last: str, error: Exception) -> str:
+def _unreadable_reason(path: Path, last: str, error: Exception) -> str:
     with open(path, "rb") as file:
         head = file.read(2)
     if not head:
-        return "is empty; fetch the shard again, or take it away"
+        return "is empty; download the shard again, or remove it"
     if head in _COMPRESSED:
-        return f"is compressed ({_COMPRESSED[head]}), so that nothing in it can be read by its place; unpack it to .tar"
+        return f"is compressed ({_COMPRESSED[head]}), so members cannot be read in place; decompress it to .tar"
     after = f" after its member {last!a}" if last else ""
-    return f"is no whole tar archive: it ends or is damaged{after} ({error}); fetch the shard again, or take it away"
+    return f"is a truncated or damaged tar archive{after} ({error}); download the shard again, or remove it"
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """One sample for each key of each shard that has a picture, in their order, or why there is none.
+    """One sample for each key of each shard that has an image, in order, or the reason why it is skipped.
 
-    A sample's key is `SHARD/PICTURE`. Its caption is the column `columns.caption` of its .json, or else its .txt,
+    A sample's key is `SHARD/IMAGE`. Its caption is the column `columns.caption` of its .json, or else its .txt,
     .caption or .cls. Raises DatasetError E1280 for a shard that cannot be read, E1203 (`captions.with_captions`), E1212
-    when no .json has the column.
-    """
+    if no .json has the column."""
     reader = _ShardReader(source)
     return with_captions(reader.items(), source, reader.without_captions)
 
 
 class _ShardReader:
-    """Reads the shards of a source, and remembers which columns their .json have."""
+    """Reads the shards of a source, and collects the columns of their .json files."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -206,24 +205,24 @@ class _ShardReader:
         self._columns: set[str] = set()
 
     def items(self) -> Iterator[Item]:
-        """The samples of all shards, in order, and why others are none. Raises DatasetError E1212 where captions
-        are asked of a column that no sample has."""
+        """The samples of all shards, in order, and reasons for skipped ones. Raises DatasetError E1212 if the caption
+        column is set and no sample has it."""
         prefix = self._source.prefix
         for path, reason in self._source.listing.refused:
             yield Skipped(prefix + path, reason)
         for name in self._source.listing.names:
             groups, others = grouped(self._source.file(name))
             if others:
-                yield Noted(prefix + name, f"{others} members have no key and were not looked at")
+                yield Noted(prefix + name, f"{others} members without a key are ignored")
             for key, group in groups.items():
                 try:
                     yield self._of_group(name, group)
                 except Unusable as error:
                     yield Skipped(f"{prefix}{name}/{key}", str(error))
-        if self._columns and not self._has_column and self._column != _USUAL:
-            shown = ", ".join(sorted(map(repr, self._columns))[:30])
+        if self._columns and not self._has_column and self._column != _DEFAULT_COLUMN:
+            names = ", ".join(sorted(map(repr, self._columns))[:30])
             raise DatasetError(
-                f"{self._source.root}: no .json has {self._column!r}; they have {shown}; set data.columns.caption",
+                f"{self._source.root}: no .json has {self._column!r}; they have {names}; set data.columns.caption",
                 code="E1212",
             )
 
@@ -240,23 +239,23 @@ class _ShardReader:
         pictures = [member for ending, member in group.fields.items() if ending in _PICTURES]
         if not pictures:
             first = next(iter(group.fields.values()))
-            return Skipped(prefix + first.name, "no picture of its key", is_wanted=True)
+            return Skipped(prefix + first.name, "no image with its key", is_wanted=True)
         if len(pictures) > 1:
             names = " and ".join(ascii(member.name) for member in pictures)
-            raise Unusable(f"{names} are pictures of one key, and nobody can tell which is meant")
+            raise Unusable(f"{names} are images with the same key, which is ambiguous")
         captions, picture = self._captions(group), pictures[0]
-        place = self._source.root / shard / picture.path.name
+        path = self._source.root / shard / picture.path.name
         return Sample(
-            prefix + picture.name, place, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
+            prefix + picture.name, path, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
         )
 
     def _mask(self, shard: str, group: MembersOfKey) -> tuple[tuple[str, str], ...]:
-        """The override `mask`, of a member `KEY.mask.png`, where masks are asked for."""
+        """The override `mask` for a member `KEY.mask.png`, if masks are used."""
         if self._source.settings.mask.source != "files":
             return ()
         masks = [member for ending, member in group.fields.items() if ending in _MASKS]
         if len(masks) > 1:
-            raise Unusable(f"{masks[0].name!a} and {masks[1].name!a} are masks of one key")
+            raise Unusable(f"{masks[0].name!a} and {masks[1].name!a} are masks with the same key")
         return tuple(("mask", os.fspath(self._source.root / shard / member.path.name)) for member in masks)
 
     def _captions(self, group: MembersOfKey) -> tuple[str, ...]:
@@ -277,7 +276,7 @@ def _object(member: Member) -> dict[str, Any]:
     except ValueError as error:
         raise Unusable(f"{member.name!a}: not JSON: {getattr(error, 'msg', str(error))}") from error
     if not isinstance(value, dict):
-        raise Unusable(f"{member.name!a}: no JSON object")
+        raise Unusable(f"{member.name!a}: not a JSON object")
     return value
 
 

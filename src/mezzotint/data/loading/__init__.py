@@ -1,4 +1,4 @@
-"""From the schedule to batches: workers that decode, and batches made ready ahead of the step.
+"""From the schedule to batches: workers that decode, and prefetching.
 
 From outside: `loader`, `worker`, `prefetch`.
 """

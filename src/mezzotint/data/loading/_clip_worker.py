@@ -1,4 +1,4 @@
-"""What a loader worker does with clips: frames by time, and the pictures beside them. `worker.py` has the rest."""
+"""Loader worker for clips: frames by time, and images joined to video batches. `worker.py` has the rest."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ if TYPE_CHECKING:
 
 
 def worker_of(catalogue: Catalogue, settings: DataSettings, **options: Any) -> BatchWorker:
-    """What answers the requests of a data set: of clips or of pictures. options: as for `BatchWorker`."""
+    """The worker for a data set of clips or of images. options: as for `BatchWorker`."""
     return (ClipWorker if settings.has_clips else BatchWorker)(catalogue, settings, **options)
 
 
 class StillWorker(BatchWorker):
-    """The pictures of a data set that stand beside clips. They go the way of their clips, so that a rule for frames
-    holds for them, too."""
+    """Worker for images that are joined to video batches. They are processed by the same rules as frames of clips."""
 
     is_still = True
 
@@ -47,14 +46,14 @@ class StillWorker(BatchWorker):
 
 
 class ClipWorker(BatchWorker):
-    """Answers requests for clips: pixels (B, 3, F, H, W), and the stills of the recipe."""
+    """Answers requests for clips: pixels (B, 3, F, H, W), and the images joined to them (stills)."""
 
     def __init__(self, catalogue: Catalogue, settings: DataSettings, **options: Any) -> None:
         super().__init__(catalogue, settings, **options)
-        self._beside: StillWorker | None = None
+        self._still_worker: StillWorker | None = None
         self._groups: tuple[range, ...] = ()
         if catalogue.stills is not None:
-            self._beside = StillWorker(catalogue.stills, stills_settings(settings), **options)
+            self._still_worker = StillWorker(catalogue.stills, stills_settings(settings), **options)
             if settings.clips.images_order == "groups":
                 self._groups = groups_of_stills(len(catalogue.stills), settings.clips.images)
 
@@ -64,45 +63,45 @@ class ClipWorker(BatchWorker):
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         if not self._settings.clips.images:
             return None
-        return self._own_frames(batch, visits, placed) if self._beside is None else self._pictures(batch, visits)
+        return self._own_frames(batch, visits, placed) if self._still_worker is None else self._pictures(batch, visits)
 
     def _pictures(self, batch: HostBatch, visits: Sequence[Visit]) -> HostBatch:
-        """Pictures of the data set beside, each a visit of its own, addressed by the clip's visit and its place."""
-        assert self._beside is not None
+        """Images of the joined data set; each is a separate visit, addressed by the clip's visit and its index."""
+        assert self._still_worker is not None
         stills = self._catalogue.stills
         assert stills is not None
-        beside = [
-            # the number of its visit is one that no other visit has
-            Visit(row, int(stills.key_hash[row]), clip.seed, clip.epoch, clip.draw("still-visit", place) >> 1)
+        still_visits = [
+            # a visit number that no other visit has
+            Visit(row, int(stills.key_hash[row]), clip.seed, clip.epoch, clip.draw("still-visit", index) >> 1)
             for clip in visits
-            for place, row in enumerate(self._rows_beside(clip, len(stills)))
+            for index, row in enumerate(self._still_rows(clip, len(stills)))
         ]
         bucket = self._table[batch.request.bucket]
-        request = self._many(batch.request, [visit.row for visit in beside])
-        pictures = self._beside.of_visits(request, beside, Size(bucket.width, bucket.height))
-        return replace(pictures, weight=self._of_each(batch.weight))
+        request = self._repeat_request(batch.request, [visit.row for visit in still_visits])
+        pictures = self._still_worker.of_visits(request, still_visits, Size(bucket.width, bucket.height))
+        return replace(pictures, weight=self._repeat_each(batch.weight))
 
-    def _rows_beside(self, clip: Visit, count: int) -> Sequence[int]:
+    def _still_rows(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:
             return self._groups[clip.row % len(self._groups)]
         drawn = drawn_stills(count, self._settings.clips.images, address=clip.draw("stills"))
         return [int(row) for row in drawn]
 
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
-        """Frames of the clips themselves, after they were placed, with the clips' captions."""
+        """Frames of the clips themselves, after placement, with the clips' captions."""
         num = self._settings.clips.images
         keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
         return replace(
             batch,
-            request=self._many(batch.request, np.repeat(batch.request.rows, num).tolist()),
+            request=self._repeat_request(batch.request, np.repeat(batch.request.rows, num).tolist()),
             keys=keys,
             captions=tuple(caption for caption in batch.captions for _ in range(num)),
             posterior_keys=addresses_of(v.draw("posterior-still", place) for v in visits for place in range(num)),
-            geometry=self._of_each(batch.geometry),
-            weight=self._of_each(batch.weight),
-            pixels=None if batch.pixels is None else _frames_of(batch.pixels, num),
+            geometry=self._repeat_each(batch.geometry),
+            weight=self._repeat_each(batch.weight),
+            pixels=None if batch.pixels is None else _select_frames(batch.pixels, num),
             latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
-            text=with_each_tensor(batch.text, self._of_each),
+            text=with_each_tensor(batch.text, self._repeat_each),
             is_class=None,
         )
 
@@ -116,7 +115,7 @@ class ClipWorker(BatchWorker):
         bucket = placed[0].bucket if placed else self._table[0]
         return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
 
-    def _many(self, request: BatchRequest, rows: Sequence[int]) -> BatchRequest:
+    def _repeat_request(self, request: BatchRequest, rows: Sequence[int]) -> BatchRequest:
         num = self._settings.clips.images
         return replace(
             request,
@@ -126,7 +125,7 @@ class ClipWorker(BatchWorker):
             positions=np.repeat(request.positions, num),
         )
 
-    def _of_each(self, numbers: Tensor) -> Tensor:
+    def _repeat_each(self, numbers: Tensor) -> Tensor:
         return numbers.repeat_interleave(self._settings.clips.images, dim=0)
 
 
@@ -135,7 +134,7 @@ def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: 
     return read_frames(catalogue, visit.row, placed, times, settings)
 
 
-def _frames_of(pixels: Tensor, num: int) -> Tensor:
+def _select_frames(pixels: Tensor, num: int) -> Tensor:
     """(B, 3, F, H, W) → (B·num, 3, H, W), the frames of `clip_sampling.stills_of_clip`."""
     places = torch.from_numpy(stills_of_clip(pixels.shape[2], num))
     return pixels[:, :, places].transpose(1, 2).reshape(len(pixels) * num, 3, *pixels.shape[3:])

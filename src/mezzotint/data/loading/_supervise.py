@@ -1,5 +1,5 @@
-"""The loader's worker processes: started so that signals are the parent's business, watched, ended, and named when one
-is gone."""
+"""The loader's worker processes: started with signals left to the parent, monitored and stopped; a dead worker is
+reported."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _PARENT_CHECK_SECONDS = 0.2
 
 
 def beginning() -> Callable[[int], None]:
-    """What a worker does first, for a library loader that is started by this process."""
-    return functools.partial(_begin, parent=os.getpid())
+    """The init function of workers, for a torch DataLoader started by this process."""
+    return functools.partial(_init_worker, parent=os.getpid())
 
 
 class Workers:
-    """The processes behind one library loader; none where it decodes in this process."""
+    """The processes of one torch DataLoader; empty if it decodes in this process."""
 
     def __init__(self) -> None:
         self.processes: tuple[Any, ...] = ()
 
     def start(self, loader: DataLoader[Any]) -> Iterator[Any]:
-        """Starts the processes and returns their answers. The handlers of signals stay as they were."""
+        """Starts the processes and returns an iterator over their results. Signal handlers do not change."""
         before = set(multiprocessing.active_children())
         in_main = _in_main_thread()
         on_child = signal.getsignal(signal.SIGCHLD) if in_main else None
@@ -42,20 +42,20 @@ class Workers:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, masked)
             if in_main and loader.num_workers:
-                # the library's handler raises wherever the training happens to be; we look when we take an answer
+                # torch's handler raises at any point of the training; instead, workers are checked with each result
                 signal.signal(signal.SIGCHLD, on_child or signal.SIG_DFL)
         self.processes = tuple(set(multiprocessing.active_children()) - before)
         return answers
 
     def require_alive(self) -> None:
-        """Raises PeerLost E1810, which says how it ended, where a worker has."""
+        """Raises PeerLost E1810 with the exit reason if a worker has died."""
         for worker in self.processes:
             if not worker.is_alive():
-                raise PeerLost(_how_it_ended(worker), code="E1810")
+                raise PeerLost(_exit_message(worker), code="E1810")
 
     def explained(self, error: Exception) -> Exception:
-        """What an error in taking an answer is due to: perhaps a worker that died in the middle of a message, whose end
-        is seen a little later."""
+        """The cause of an error in receiving a result: possibly a worker that died while sending, which is detected a
+        little later."""
         deadline = time.monotonic() + (1.0 if self.processes else 0.0)
         while time.monotonic() < deadline:
             try:
@@ -66,7 +66,7 @@ class Workers:
         return error
 
     def end(self) -> None:
-        """Ends what the library has not ended. Can be called twice."""
+        """Stops workers that torch has not stopped. Can be called twice."""
         for worker in self.processes:
             worker.join(timeout=1.0)
             if worker.is_alive():
@@ -79,28 +79,28 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _begin(_number: int, *, parent: int) -> None:
+def _init_worker(_number: int, *, parent: int) -> None:
     for number in _DECIDED_BY_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _DECIDED_BY_PARENT)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
-    """Ends this process soon after its parent is killed, so that the run can be started again: an orphan would keep
-    inherited locks and GPU memory until the library notices, up to five seconds later."""
+def _exit_with_parent(parent: int) -> None:
+    """Kills this process soon after its parent was killed: an orphan would keep inherited locks and GPU memory until
+    torch notices, up to five seconds later, and block a restart of the run."""
     while os.getppid() == parent:
         time.sleep(_PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _how_it_ended(worker: Any) -> str:
+def _exit_message(worker: Any) -> str:
     status = worker.exitcode or 0
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     hints = {
-        -signal.SIGBUS: "there is too little shared memory (/dev/shm): give the container more, or lower data.prefetch",
+        -signal.SIGBUS: "not enough shared memory (/dev/shm): give the container more, or lower data.prefetch",
         -signal.SIGKILL: "if nobody killed it, the machine ran out of memory: lower data.workers or data.prefetch",
     }
-    hint = hints.get(status, "set data.workers=0 to see what happens in it")
-    who = f"loader worker {worker.name} (process {worker.pid})"
-    return f"{who} {how}; {hint}; the same command goes on from the newest checkpoint"
+    hint = hints.get(status, "set data.workers=0 to see the error")
+    name = f"loader worker {worker.name} (process {worker.pid})"
+    return f"{name} {how}; {hint}; the same command resumes from the newest checkpoint"

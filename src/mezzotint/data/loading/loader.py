@@ -1,8 +1,8 @@
-"""From the plan to batches: what a rank holds of each optimizer step, decoded ahead of the training by workers.
+"""From the plan to batches: a rank's share of each optimizer step, decoded ahead of the training by workers.
 
-The main process cuts the plan into small requests, one for each micro-batch; a worker answers with a `HostBatch` of
-uint8 pixels (or of cached numbers); the main process moves it to the device and makes float32 of it. Every draw is
-addressed by (seed, epoch, sample, visit), so the answer depends on no rank, worker, split or earlier request.
+The main process splits the plan into requests, one for each micro-batch; a worker answers with a `HostBatch` of uint8
+pixels (or of cached numbers); the main process moves it to the device and converts it to float32. Every random draw is
+addressed by (seed, epoch, sample, visit), so results do not depend on rank, worker, split or earlier requests.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _OnDevice:
-    """The batches of a step, each moved to the device when it is taken and not kept there: what a step holds at once
-    does not grow with its micro-batches."""
+    """The batches of a step. Each is moved to the device when it is used, and not kept: device memory does not grow
+    with the number of micro-batches."""
 
     batches: Sequence[HostBatch]
     device: torch.device
@@ -46,8 +46,8 @@ class _OnDevice:
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """Which part of each batch a process trains. micro_batch: the most samples of one Batch, None for its whole share.
-    pad_empty_ranks: where its share of a batch is empty, it gets the batch's first sample with weight 0
+    """The part of each batch that a process trains. micro_batch: maximum number of samples of a Batch, None for the
+    full share. pad_empty_ranks: if the share is empty, use the batch's first sample with weight 0 as padding
     (`Batch.is_filler`)."""
 
     rank: int = 0
@@ -56,8 +56,8 @@ class RankShare:
     pad_empty_ranks: bool = False
 
     def cuts(self, length: int) -> list[tuple[int, int]]:
-        """The micro-batches of a batch of so many samples: first place and the place after the last. Every process has
-        as many as the one with the largest share: gradients are exchanged at the last."""
+        """The micro-batches of a batch of `length` samples as (start, stop). Every process has as many as the one with
+        the largest share: gradients are reduced in the last."""
         start, stop = length * self.rank // self.world_size, length * (self.rank + 1) // self.world_size
         largest = max(-(-length // self.world_size), 1)
         size = self.micro_batch or largest
@@ -65,14 +65,14 @@ class RankShare:
 
 
 class Loader:
-    """Iterates the `StepBatches` of this rank, one for each of `steps` of the run.
+    """Iterates over the `StepBatches` of this rank, one for each of `steps` of the run.
 
-    rows: rows of the catalogue that are trained, whose schedule `timeline` is. caches: those that `tasks.cache.fill`
-    has filled; without, pictures are decoded and captions are left to the text encoder. Cached latents are read in this
-    process, without workers. Iterate once; `close()` (or `with`) ends the workers.
+    rows: trained rows of the catalogue. timeline: their schedule. caches: filled by `tasks.cache.fill`; without them,
+    images are decoded and captions are left to the text encoder. Cached latents are read in this process, without
+    workers. Iterate once; `close()` (or `with`) stops the workers.
 
-    Raises, while iterating, DatasetError for a picture that cannot be read any more, CacheError E1303 for a cache entry
-    that is missing or damaged, PeerLost E1810 when a worker is gone.
+    Raises, while iterating, DatasetError for an image that cannot be read any more, CacheError E1303 for a cache entry
+    that is missing or damaged, PeerLost E1810 if a worker has died.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Loader:
         self._rows = np.asarray(rows, dtype=np.int32)
         self._steps = steps
         self._share = share or RankShare()
-        # rows of the cache are copied from a memory map: sending them between processes takes several times longer
+        # cache rows are copied from a memory map: sending them between processes takes several times longer
         self._num_workers = 0 if caches.latents is not None else settings.workers
         self._prefetch = settings.prefetch
         self._has_classes = bool(settings.prior.path)
@@ -106,7 +106,7 @@ class Loader:
         return self._workers.processes
 
     def __iter__(self) -> Iterator[StepBatches]:
-        """Yields one item per step. seconds waited are measured around the workers' answers alone."""
+        """Yields one item per step. The waiting time includes only waiting for the workers' results."""
         self.start()
         for _ in self._steps:
             batches: list[HostBatch] = []
@@ -124,7 +124,7 @@ class Loader:
             )
 
     def start(self) -> None:
-        """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""
+        """Starts the workers, in the thread whose end stops them; otherwise iterating does it."""
         if self._answers is None:
             workers = self._num_workers
             loader: DataLoader[Any] = DataLoader(
@@ -135,13 +135,13 @@ class Loader:
                 prefetch_factor=self._prefetch if workers else None,
                 pin_memory=self._device.type == "cuda",
                 worker_init_fn=_supervise.beginning() if workers else None,
-                generator=torch.Generator(),  # the library draws a number for its workers: not from the global stream
+                generator=torch.Generator(),  # torch draws a seed for its workers: not from the global generator
             )
             self._answers = self._workers.start(loader)
 
     def close(self) -> None:
-        """Ends the workers."""
-        self._answers = None  # the library's iterator stops its workers when it is let go
+        """Stops the workers."""
+        self._answers = None  # torch's iterator stops its workers when it is freed
         self._workers.end()
 
     def __enter__(self) -> Self:
@@ -151,7 +151,7 @@ class Loader:
         self.close()
 
     def requests(self) -> Iterator[BatchRequest]:
-        """This rank's requests, one for each micro-batch, in order: all that the loader asks of its workers."""
+        """This rank's requests to the workers, one for each micro-batch, in order."""
         for step in self._steps:
             number, step_in_epoch = self.timeline.locate(step)
             epoch = self.timeline.epoch(number)
@@ -161,18 +161,18 @@ class Loader:
             for i, (b, start, stop) in enumerate(cuts):
                 is_filler = self._share.pad_empty_ranks and start == stop
                 start, stop = (0, 1) if is_filler else (start, stop)
-                here = slice(int(epoch.starts[b]) + start, int(epoch.starts[b]) + stop)
+                span = slice(int(epoch.starts[b]) + start, int(epoch.starts[b]) + stop)
                 yield BatchRequest(
                     step=step,
                     epoch=number,
                     count=count,
                     is_last=i == len(cuts) - 1,
                     bucket=int(epoch.bucket[b]),
-                    rows=self._rows[epoch.order[here]],
-                    visits=epoch.visit[here],
-                    factor=epoch.factor[here] * np.float32(not is_filler),
+                    rows=self._rows[epoch.order[span]],
+                    visits=epoch.visit[span],
+                    factor=epoch.factor[span] * np.float32(not is_filler),
                     is_filler=is_filler,
-                    positions=np.arange(here.start - base, here.stop - base, dtype=np.int64),
+                    positions=np.arange(span.start - base, span.stop - base, dtype=np.int64),
                 )
 
     def _next(self) -> HostBatch:
@@ -196,11 +196,11 @@ def held_out(
     device: torch.device | None = None,
     caches: Caches | None = None,
 ) -> tuple[Batch, ...]:
-    """The held-out rows as batches of at most `data.batch_size`, by bucket: always the same ones.
+    """The held-out rows as batches of at most `data.batch_size`, by bucket; always the same.
 
-    No caption and no tag is dropped, no tags are shuffled, wildcards say their first, and all samples weigh the same.
-    Where captions, crops or flips are drawn, they are those of the first visit in epoch 0. positions: places in `rows`.
-    Raises as the loader does.
+    Without caption and tag dropout and tag shuffling; wildcards give their first alternative, and all samples have the
+    same weight. Random captions, crops and flips are those of the first visit in epoch 0. positions: indexes in `rows`.
+    Raises as the loader.
     """
     rows = np.asarray(rows, dtype=np.int32)
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
@@ -209,8 +209,8 @@ def held_out(
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)
         for of_batch in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
-            nothing, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
-            request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], nothing, ones, of_batch)
+            zeros, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
+            request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], zeros, ones, of_batch)
             answer = worker[request]
             if isinstance(answer, MezzotintError):
                 raise answer

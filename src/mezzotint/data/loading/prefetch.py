@@ -1,8 +1,8 @@
-"""Batches made ready ahead of the step: between the loader, which has pieces in the host's memory, and the trainer.
+"""Prefetching of batches, between the loader, which has data in host memory, and the trainer.
 
-A thread asks the loader for its steps and moves one micro-batch after the other to the device, in order, while the
-trainer computes; on a GPU over a stream of its own. It never holds more than `ahead` of them, and the one in use.
-Whatever it raises is raised where the batch would have been.
+A thread iterates over the loader's steps and moves one micro-batch after the other to the device, in order, while the
+trainer computes; on a GPU with a separate stream. It holds at most `ahead` batches in addition to the one in use. An
+exception in the thread is raised in place of the batch.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch import Tensor
 
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
 
-_WAIT = 0.05  # seconds between looks at whether the run has ended
+_WAIT = 0.05  # seconds between checks whether the run has ended
 
-_AHEAD = 2  # batches: one is computed with, one waits, one is on its way
+_AHEAD = 2  # batches: one waits, one is being moved
 
 
 def steps_ahead(setting: int | None, device: torch.device, *, is_cached: bool) -> int:
-    """How many batches are made ahead. is_cached: whether latents are read from a cache, in this process; pictures are
+    """The number of batches to prefetch. is_cached: whether latents are read from a cache, in this process; images are
     decoded ahead by workers."""
     if setting is not None:
         return setting
@@ -33,11 +33,10 @@ def steps_ahead(setting: int | None, device: torch.device, *, is_cached: bool) -
 
 
 class Prefetched:
-    """The steps of a loader, their batches made ahead. Iterate once; `close()` ends the thread, and can be called
-    twice.
+    """The steps of a loader with prefetched batches. Iterate once; `close()` stops the thread, and can be called twice.
 
-    source: what yields the steps; it is iterated in the thread. begin: called before that, in the caller's thread, for
-    what belongs there. ahead: batches, at least 1. device: where they go.
+    source: yields the steps; iterated in the thread. begin: called before that, in the caller's thread. ahead: number
+    of batches, at least 1. device: of the batches.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Prefetched:
         self._thread: threading.Thread | None = None
 
     def __iter__(self) -> Iterator[StepBatches]:
-        """Yields the steps as the loader does; seconds waited are those in which nothing was ready."""
+        """Yields the steps like the loader; the waiting time is that in which no batch was ready."""
         self._begin()
         self._thread = threading.Thread(target=self._work, name="prefetch", daemon=True)
         self._thread.start()
@@ -67,17 +66,17 @@ class Prefetched:
             waited = time.perf_counter() - began
             batches = _OfStep(self, step.batches, len(step.sizes))
             yield replace(step, batches=batches, wait_seconds=waited)
-            batches.pass_over()
+            batches.discard()
 
     def close(self) -> None:
-        """Ends the thread, which finishes the batch it is at."""
+        """Stops the thread, which finishes its current batch."""
         self._ended.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=10.0)
             self._thread = None
 
     def take(self) -> Batch:
-        """The next batch, usable by what the caller queues from now on. There is room for another one then."""
+        """The next batch, usable by work that the caller queues from now on. Frees a slot for another one."""
         item = self._next()
         assert isinstance(item, tuple), item
         self._room.release()
@@ -86,7 +85,7 @@ class Prefetched:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(ready)
             for tensor in _tensors(batch):
-                tensor.record_stream(stream)  # its memory is not given away before the step is through
+                tensor.record_stream(stream)  # its memory is not reused before the step is done
         return batch
 
     def _next(self) -> StepBatches | tuple[Batch, torch.cuda.Event | None] | None:
@@ -107,13 +106,13 @@ class Prefetched:
                             return
                     if self._ended.is_set():
                         return
-                    self._ready.put(self._moved(batches, stream))
+                    self._ready.put(self._move_next(batches, stream))
             self._ready.put(None)
-        except BaseException as error:  # handed on, whatever it is: the trainer raises it
+        except BaseException as error:  # passed to the trainer, which raises it
             self._ready.put(error)
 
     @staticmethod
-    def _moved(batches: Iterator[Batch], stream: torch.cuda.Stream | None) -> tuple[Batch, torch.cuda.Event | None]:
+    def _move_next(batches: Iterator[Batch], stream: torch.cuda.Stream | None) -> tuple[Batch, torch.cuda.Event | None]:
         with torch.cuda.stream(stream) if stream is not None else nullcontext():
             batch = next(batches)
             event = None
@@ -124,7 +123,7 @@ class Prefetched:
 
 
 class _OfStep:
-    """The batches of a step: made ahead the first time, and asked of the loader's step when they are wanted again."""
+    """The batches of a step: prefetched for the first iteration, taken from the loader's step for later ones."""
 
     def __init__(self, ahead: Prefetched, source: Iterable[Batch], count: int) -> None:
         self._ahead, self._source, self._left = ahead, source, count
@@ -137,11 +136,11 @@ class _OfStep:
                 self._left -= 1
                 yield self._ahead.take()
         else:
-            self.pass_over()
+            self.discard()
             yield from self._source
 
-    def pass_over(self) -> None:
-        """Lets go of what was made ahead and nobody has taken."""
+    def discard(self) -> None:
+        """Discards prefetched batches that were not used."""
         self._is_first = False
         for _ in range(self._left):
             self._ahead.take()
@@ -149,7 +148,7 @@ class _OfStep:
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
-    """The tensors of a batch that lie on a GPU."""
+    """The tensors of a batch that are on a GPU."""
     if isinstance(value, Tensor) and value.is_cuda:
         yield value
     elif isinstance(value, Batch | TextEmbedding):

@@ -1,8 +1,8 @@
-"""What a loader worker does: from a request (rows, visits, bucket) to a batch on the host. Of clips, `_clip_worker.py`.
+"""Loader worker: from a request (rows, visits, bucket) to a batch on the host. For clips see `_clip_worker.py`.
 
-Here a file becomes bytes again, at each visit, as the catalogue has placed it: `read_picture`, `read_frames`.
-It holds uint8 pixels, a quarter of float32's bytes on their way between processes, or rows of the cache in their
-stored type. `to_batch` makes a `Batch` of it on the device.
+At each visit a file is read and placed in its bucket: `read_picture`, `read_frames`. A batch contains uint8 pixels, a
+quarter of the bytes of float32 to send between processes, or rows of the cache in their stored dtype. `to_batch`
+converts it to a `Batch` on the device.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 BROKEN = "E1831"
-"""The code of a picture that was not decoded when it was listed, and is damaged."""
+"""The error code of an image that was not decoded when it was indexed, and is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRequest:
-    """One micro-batch of one rank, as numbers. count: samples of the step on all ranks. bucket: number in the bucket
+    """One micro-batch of one rank, as numbers. count: samples of the step on all ranks. bucket: index in the bucket
     table. rows: of the catalogue, (B,). visits, factor, positions: (B,), see `Epoch` and `Batch`. is_filler: see
     `Batch`."""
 
@@ -59,9 +59,9 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class HostBatch:
-    """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
-    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped,
-    is_class, mask: see `Batch`. broken: see `StepBatches`."""
+    """The result of a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
+    the stored dtype. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped, is_class,
+    mask: see `Batch`. broken: see `StepBatches`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -80,18 +80,18 @@ class HostBatch:
     broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
-        """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
-        thread calls it."""
+        """A copy in page-locked memory, from which copies to the device are asynchronous. Called by torch's pinning
+        thread."""
         pinned: Self = with_each_tensor(self, Tensor.pin_memory)
         return pinned
 
 
 class BatchWorker(Dataset[Any]):
-    """Answers requests, in a worker or in the main process. Errors of the reader's world are returned, not raised, so
-    that they arrive in the main process as they are."""
+    """Answers requests, in a worker or in the main process. User errors are returned, not raised: they then arrive
+    unchanged in the main process."""
 
     is_still: ClassVar[bool] = False
-    """Whether these are pictures beside clips."""
+    """Whether these are images joined to video batches."""
 
     def __init__(
         self, catalogue: Catalogue, settings: DataSettings, *, seed: int, caches: Caches, is_training: bool = True
@@ -120,7 +120,7 @@ class BatchWorker(Dataset[Any]):
         return self.of_visits(request, visits, self._table[request.bucket])
 
     def of_visits(self, request: BatchRequest, visits: Sequence[Visit], bucket: Size) -> HostBatch:
-        """The batch of some visits, which need not be those of the request. Raises DatasetError, CacheError."""
+        """The batch of visits, which may differ from those of the request. Raises DatasetError, CacheError."""
         latents = self._latents
         keys = tuple(self._catalogue.key(visit.row) for visit in visits)
         chosen = tuple(self._caption(visit) for visit in visits)
@@ -156,7 +156,7 @@ class BatchWorker(Dataset[Any]):
         if self._text is None:
             return None
         overrides, drops = self._catalogue.overrides, self._text.drops
-        # of a dropped caption it is the empty caption's embedding, and not the file's
+        # a dropped caption uses the embedding of the empty caption, not that of the file
         marks = [overrides.embedding_of(row) if one or not drops else "" for row, one in zip(rows, chosen, strict=True)]
         return self._text.read(chosen, marks)
 
@@ -186,7 +186,7 @@ class BatchWorker(Dataset[Any]):
         prior = self._settings.prior
         if not prior.path:
             return weight
-        # of pairs each half of a batch has a mean of its own: twice its share of the mean over all
+        # with pairs each half of a batch has its own mean: twice its share of the mean over all
         halves = np.float32(2 if prior.balance == "pairs" else 1)
         return weight * np.where(self._is_class(request), halves * np.float32(prior.weight), halves)
 
@@ -216,7 +216,7 @@ class BatchWorker(Dataset[Any]):
         self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, keys: Sequence[str],
         broken: Sequence[int],
     ) -> Tensor:  # fmt: skip
-        """uint8 (B, H, W), or as the cache keeps them; white where a picture has none, or is damaged."""
+        """uint8 (B, H, W), or as in the cache; white for an image that has no mask, or is corrupt."""
         if self._latents is not None:
             return self._latents.read_masks(self._catalogue, [visit.row for visit in visits], placed, keys, broken)
         masks = torch.full((len(visits), bucket.height, bucket.width), 255, dtype=torch.uint8)
@@ -227,7 +227,7 @@ class BatchWorker(Dataset[Any]):
 
     @property
     def _spares(self) -> bool:
-        """Whether damaged pictures keep their place, with weight 0."""
+        """Whether corrupt images stay in the batch with weight 0."""
         is_clip = self.is_still or self._settings.has_clips
         return self._settings.on_corrupt == "zero_weight" and self._is_training and not is_clip
 
@@ -238,7 +238,7 @@ class BatchWorker(Dataset[Any]):
         self, visits: Sequence[Visit], placed: Sequence[Placement], views: Sequence[int], bucket: Size,
         broken: list[int],
     ) -> Tensor:  # fmt: skip
-        """Rows of the cache; zeros where there is none as the picture is damaged."""
+        """Rows of the cache; zeros for corrupt images."""
         try:
             return self._cached(visits, placed, views, bucket)
         except CacheError:
@@ -296,7 +296,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     return Batch(
         keys=batch.keys,
         captions=batch.captions,
-        positions=torch.from_numpy(batch.request.positions),  # on the host, where addresses are made
+        positions=torch.from_numpy(batch.request.positions),  # on the host, where addresses are computed
         posterior_keys=moved.posterior_keys,
         original_size=moved.geometry[:, 0:2],
         crop_top_left=moved.geometry[:, 2:4],
@@ -315,13 +315,12 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
 
 
 def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
-    """uint8 (B, 3, H, W) or (B, 3, F, H, W) → float32 in [−1, 1] on the device; the bytes travel, the device
-    computes."""
+    """uint8 (B, 3, H, W) or (B, 3, F, H, W) → float32 in [−1, 1]; copied as bytes and converted on the device."""
     return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
 
 
 def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A batch with its tensors changed, those inside it too."""
+    """Applies a function to all tensors of a batch, also nested ones."""
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, HostBatch | TextEmbedding):
@@ -331,8 +330,8 @@ def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample, E1250 when it cannot be read
-    any more, E1831 when it has not been decoded before (`data.verify`) and is damaged, E1233 after
+    """Reads and places the image of a row, (3, H, W). Raises DatasetError with file and sample: E1250 if it cannot be
+    read any more, E1831 if it was not decoded before (`data.verify`) and is corrupt, E1233 after
     `data.decode_timeout`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     decode = partial(
@@ -350,7 +349,7 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
 
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Which parts of the placed picture of a row count, (H, W); of a row that `has_mask`. Raises as `read_picture`."""
+    """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_picture`."""
     own = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
         path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
@@ -359,8 +358,8 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
 
 
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
-    """The placed frames of a row at some instants, uint8 (3, F, H, W); (3, 1, H, W) of a picture, which has none.
-    Raises as `read_picture`."""
+    """Reads and places the frames of a row at `times`, uint8 (3, F, H, W); (3, 1, H, W) for an image, which has no
+    times. Raises as `read_picture`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
     moved = patience.Sign()
@@ -377,8 +376,8 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
 
 
 def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
-    """Whether a picture that was not decoded when it was listed is damaged. Whatever asks gets the same answer, as long
-    as the file is the one that was indexed."""
+    """Whether an image that was not decoded when it was indexed is corrupt. The result is the same everywhere, as long
+    as the file is unchanged."""
     try:
         with _still_readable(catalogue, row, settings):
             path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
@@ -394,18 +393,18 @@ def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> I
         yield
     except (DatasetError, OSError) as error:
         if isinstance(error, DatasetError) and error.code == "E1233":
-            raise  # it may be sound: what took long once is not left out of a run that goes on without a word
+            raise  # the file may be valid: a timeout must not silently exclude it
         path = catalogue.path(row)
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
         if settings.verify == "on_first_use" and catalogue.verify(row):
             raise DatasetError(
-                f"sample {catalogue.key(row)!r} is damaged, and was not decoded before: {reason}; mend or remove "
-                "the file, set data.verify=on_start, which leaves such files out, or data.on_corrupt=zero_weight, "
-                "which lets its place count nothing",
+                f"sample {catalogue.key(row)!r} is corrupt, and was not decoded before: {reason}; repair or remove "
+                "the file, set data.verify=on_start, which skips such files, or data.on_corrupt=zero_weight, which "
+                "trains it with weight 0",
                 code=BROKEN,
             ) from error
         raise DatasetError(
-            f"sample {catalogue.key(row)!r} could be read when the data set was indexed and cannot be now: {reason}; "
-            "restore the file, or start again, which leaves it out and says so",
+            f"sample {catalogue.key(row)!r} could be read when the data set was indexed, but not now: {reason}; "
+            "restore the file, or start again, which skips and reports it",
             code="E1250",
         ) from error

@@ -1,12 +1,12 @@
-"""From a clip's file to frames: every file is used or refused with a reason, and only the frames that are needed are
-decoded. Needs the extra `video` (PyAV).
+"""From a clip file to frames: every file is used or rejected with a reason, and only the needed frames are decoded.
+Needs the extra `video` (PyAV).
 
-`probe` looks at a file once, with a full decode, when the catalogue is made; `frames` seeks to the key frame before the
-first instant and decodes forward to the last. Instants, not numbers: a file of variable rate, or one whose index is off
-by a frame, gives what a viewer would see then. Frames are turned as their display matrix says and come as 8-bit RGB,
-converted with the colour matrix that the file names. Pixels that are not square stay as they are stored. A file's kind
-is told by its first bytes and it is opened as nothing else, so that a playlist that calls itself .mp4 can make nobody
-fetch what it names.
+`probe` fully decodes a file once, when the catalogue is created; `frames` seeks to the key frame before the first time
+and decodes forward to the last. Frames are selected by time, not by number: a file with a variable rate, or one whose
+index is off by a frame, gives what a player would show. Frames are rotated according to their display matrix and
+returned as 8-bit RGB, converted with the colour matrix of the file. Non-square pixels are not resampled. The kind of a
+file is detected by its first bytes, and it is opened only as that kind: a playlist named .mp4 cannot make the decoder
+open the files that it lists.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mezzotint.settings.counting import duration
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
-"""Seconds before the first wanted instant at which a key frame is looked for, one after the other."""
+"""Seconds before the first requested time at which a key frame is searched, tried in order."""
 
 _BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
@@ -61,7 +61,7 @@ Each = Callable[[NDArray[np.uint8]], NDArray[np.generic]]
 
 @dataclass(frozen=True, slots=True)
 class Orientation:
-    """How a stored frame becomes the shown one: rows and columns change places, then it is mirrored left to right, then
+    """The transformation from a stored frame to the displayed one: transpose, then mirror left to right, then flip
     upside down."""
 
     transposed: bool = False
@@ -69,17 +69,18 @@ class Orientation:
     upended: bool = False
 
 
-def _nothing() -> None:
-    """For who does not watch."""
+def _ignore() -> None:
+    """The default for `moved`."""
 
 
-def probe(path: Path, *, max_pixels: int, moved: Callable[[], None] = _nothing) -> Probe:
-    """Decodes a clip entirely and says what it is. Raises DatasetError E1230 with the reason it cannot be used: not a
-    regular file, empty, no known format, a playlist, sound alone, more than `max_pixels` in a frame, damaged or cut
-    off, frames of different sizes. A broadcast stream (.ts) does not say how long it should be; cut between two frames
-    it is a shorter clip. Damage that a decoder covers up without a word is not seen. moved: called on the way."""
+def probe(path: Path, *, max_pixels: int, moved: Callable[[], None] = _ignore) -> Probe:
+    """Fully decodes a clip and returns its facts. Raises DatasetError E1230 with the reason why it cannot be used: not
+    a regular file, empty, unknown format, a playlist, only sound, more than `max_pixels` in a frame, damaged or
+    truncated, frames of different sizes. A broadcast stream (.ts) does not contain its length; if it is truncated
+    between two frames, it counts as a shorter clip. Damage that the decoder conceals silently is not detected. moved:
+    called as decoding progresses."""
     with decoding.readable_file(path, code="E1230", most=None) as file:
-        kind_of(file)  # before a large file is read to its end
+        kind_of(file)  # before a large file is read completely
         file.seek(0)
         hasher = hashlib.sha256()
         while block := file.read(1 << 20):
@@ -88,7 +89,7 @@ def probe(path: Path, *, max_pixels: int, moved: Callable[[], None] = _nothing) 
         digest = hasher.digest()
         with opened(file) as (container, stream):
             clip = _DecodedClip(max_pixels)
-            for frame in _decoded(container, stream, moved):
+            for frame in _decode(container, stream, moved):
                 clip.add(frame)
             return clip.probe(container, stream, digest)
 
@@ -98,15 +99,14 @@ def frames(
     times: Sequence[float] | NDArray[np.float64],
     *,
     each: Each | None = None,
-    moved: Callable[[], None] = _nothing,
+    moved: Callable[[], None] = _ignore,
 ) -> NDArray[np.generic]:
-    """The frames shown at instants, stacked in the order of `times`; (F, 3, H, W) uint8 RGB unless `each` makes
-    something else of a frame.
+    """The frames displayed at `times`, stacked in that order; (F, 3, H, W) uint8 RGB, unless `each` converts frames.
 
-    times: F seconds on the clip's own clock (`Probe.begin` is its first frame's), in any order. What is asked for
-    before the first frame is the first frame. each: is given every wanted frame as (H, W, 3) uint8, turned as it is
-    shown, and returns what is kept of it (3, h, w), so that a large clip is made small frame by frame. moved: called on
-    the way. Raises DatasetError E1230 also for an instant after the last frame.
+    times: F seconds on the clip's clock (`Probe.begin` is the time of its first frame), in any order. Times before the
+    first frame give the first frame. each: receives every requested frame as (H, W, 3) uint8, rotated for display, and
+    returns the result (3, h, w); a large clip is thus reduced frame by frame. moved: called as decoding progresses.
+    Raises DatasetError E1230, also for a time after the last frame.
     """
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
@@ -121,8 +121,8 @@ def frames(
 def _from_key_frame(
     file: BufferedReader, instants: Sequence[Fraction], each: Each, moved: Callable[[], None]
 ) -> list[NDArray[np.generic]]:
-    """The frames at ascending instants. Where a seek leads past the first of them, it is tried from further back, and
-    last from the file's beginning."""
+    """The frames at ascending times. If a seek lands after the first of them, it is retried further back, and finally
+    from the start of the file."""
     for back in _STEPS_BACK:
         with opened(file) as (container, stream):
             assert stream.time_base is not None
@@ -133,24 +133,24 @@ def _from_key_frame(
                 break
             try:
                 container.seek(target, stream=stream, backward=True)
-            except OSError:  # this kind of file, or this place in it, cannot be sought
+            except OSError:  # this file, or this position in it, is not seekable
                 break
-            shown = _shown(_decoded(container, stream, moved, from_key=True), ticks, each, is_whole=False)
+            shown = _frames_at(_decode(container, stream, moved, from_key=True), ticks, each, is_whole=False)
             if shown is not None:
                 return shown
     with opened(file) as (container, stream):
         assert stream.time_base is not None
         ticks = [math.floor(instant / stream.time_base) for instant in instants]
-        shown = _shown(_decoded(container, stream, moved), ticks, each, is_whole=True)
+        shown = _frames_at(_decode(container, stream, moved), ticks, each, is_whole=True)
         assert shown is not None
         return shown
 
 
-def _shown(
+def _frames_at(
     decoded: Iterator[VideoFrame], ticks: Sequence[int], each: Each, *, is_whole: bool
 ) -> list[NDArray[np.generic]] | None:
-    """What is shown at ascending ticks: of each the last frame that begins no later. None when the frames begin after
-    the first of them, unless they are the clip's beginning. Raises Unusable when they end before the last."""
+    """The frames displayed at ascending ticks: for each the last frame that starts no later. None if the frames start
+    after the first tick, unless they are the start of the clip. Raises Unusable if they end before the last tick."""
     pictures: list[NDArray[np.generic]] = []
     last: VideoFrame | None = None
     last_tick = step = 0
@@ -160,7 +160,7 @@ def _shown(
         if num:
             if last is None and not is_whole:
                 return None
-            pictures += [_converted(frame if last is None else last, each)] * num
+            pictures += [_to_array(frame if last is None else last, each)] * num
         if len(pictures) == len(ticks):
             return pictures
         step = tick - last_tick if last is not None else 0
@@ -173,16 +173,15 @@ def _shown(
     if ticks[-1] > end:
         assert last.time_base is not None
         seconds = [float(tick * last.time_base) for tick in (end, ticks[-1])]
-        raise Unusable(f"ends at {seconds[0]:.3f} s, and a frame at {seconds[1]:.3f} s is wanted")
-    return pictures + [_converted(last, each)] * (len(ticks) - len(pictures))
+        raise Unusable(f"ends at {seconds[0]:.3f} s, but a frame at {seconds[1]:.3f} s is needed")
+    return pictures + [_to_array(last, each)] * (len(ticks) - len(pictures))
 
 
-def _decoded(
+def _decode(
     container: InputContainer, stream: VideoStream, moved: Callable[[], None], *, from_key: bool = False
 ) -> Iterator[VideoFrame]:
-    """Frames in the order in which they are shown. from_key: after a seek; what comes before the first key frame, or is
-    shown before it, is left out, since it may be made from frames that were not read. Raises Unusable at the first
-    damaged one."""
+    """Yields frames in display order. from_key: after a seek; skips frames before the first key frame, in decoding or
+    display order, which may depend on frames that were not read. Raises Unusable at the first damaged frame."""
     earliest: int | None = None
     for packet in container.demux(stream):
         moved()
@@ -205,28 +204,28 @@ def _decoded(
 def _tick(frame: VideoFrame) -> int:
     tick = frame.pts if frame.pts is not None else frame.dts
     if tick is None:
-        raise Unusable("a frame does not say when it is shown")
+        raise Unusable("a frame without a time stamp")
     return tick
 
 
 def _seconds(tick: int | None, stream: VideoStream) -> str:
-    return duration(float(tick * stream.time_base)) if tick is not None and stream.time_base else "an unknown place"
+    return duration(float(tick * stream.time_base)) if tick is not None and stream.time_base else "an unknown position"
 
 
-def _converted(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
-    # one thread: a frame that a process forked after this lets go of would wait for threads that it has not got
+def _to_array(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
+    # one thread: freeing the frame in a process forked later would wait for threads that do not exist there
     picture = frame.to_ndarray(format="rgb24", threads=1).astype(np.uint8, copy=False)
-    return each(np.ascontiguousarray(_turned(picture, turn_of(frame))))
+    return each(np.ascontiguousarray(_rotate(picture, turn_of(frame))))
 
 
-def _turned(picture: NDArray[np.uint8], turn: Orientation) -> NDArray[np.uint8]:
+def _rotate(picture: NDArray[np.uint8], turn: Orientation) -> NDArray[np.uint8]:
     if turn.transposed:
         picture = picture.transpose(1, 0, 2)
     return picture[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
 
 
 class _DecodedClip:
-    """What is known of the frames decoded so far."""
+    """State of the frames decoded so far."""
 
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels
@@ -251,7 +250,7 @@ class _DecodedClip:
         self._ticks.append(tick)
 
     def probe(self, container: InputContainer, stream: VideoStream, digest: bytes) -> Probe:
-        """The probe of a clip that was decoded to its end. Raises Unusable for one that ends before its header says."""
+        """The probe of a completely decoded clip. Raises Unusable if it is shorter than its header says."""
         if self._size is None:
             raise Unusable("damaged: no frame can be decoded")
         base = stream.time_base
@@ -260,13 +259,13 @@ class _DecodedClip:
         num = len(ticks)
         span = int(ticks[-1] - ticks[0])
         if num > 1 and span <= 0:
-            raise Unusable("all its frames are shown at one instant")
+            raise Unusable("all its frames have the same time stamp")
         rate = float((num - 1) / (span * base)) if num > 1 else float(stream.average_rate or 1)
-        if num < stream.frames - 2:  # an edit may leave out a few
-            raise Unusable(f"cut off: {num} of {stream.frames} frames are there")
-        promised = _promised_seconds(container, stream)
-        if promised is not None and num / rate < 0.9 * promised - 2 / rate:
-            raise Unusable(f"cut off: {duration(num / rate)} of {duration(promised)} are there")
+        if num < stream.frames - 2:  # an edit list may skip a few
+            raise Unusable(f"truncated: {num} of {stream.frames} frames exist")
+        expected = _header_seconds(container, stream)
+        if expected is not None and num / rate < 0.9 * expected - 2 / rate:
+            raise Unusable(f"truncated: {duration(num / rate)} of {duration(expected)} exist")
         even = ticks[0] + np.arange(num) * (span / max(num - 1, 1))
         is_variable = num > 1 and bool(np.abs(ticks - even).max() > span / max(num - 1, 1) / 2)
         width, height = self._size
@@ -274,8 +273,8 @@ class _DecodedClip:
         return Probe(shown, digest, int(Conversion.VARIABLE_RATE) if is_variable else 0, float(ticks[0] * base), rate)
 
 
-def _promised_seconds(container: InputContainer, stream: VideoStream) -> float | None:
-    """How long the file says that its pictures go on; None when it says so only of pictures and sound together."""
+def _header_seconds(container: InputContainer, stream: VideoStream) -> float | None:
+    """The duration of the video stream in the file's header; None if there is only one for video and sound together."""
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
     hours, _, rest = stream.metadata.get("DURATION", "").partition(":")
@@ -283,8 +282,8 @@ def _promised_seconds(container: InputContainer, stream: VideoStream) -> float |
         minutes, seconds = rest.split(":")
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
     except ValueError:
-        alone = len(container.streams.video) == 1 and not container.streams.audio
-        return container.duration / 1e6 if alone and container.duration is not None else None
+        is_only_stream = len(container.streams.video) == 1 and not container.streams.audio
+        return container.duration / 1e6 if is_only_stream and container.duration is not None else None
 
 
 # --- opening ----------------------------------------------------------------------------------------------------------
@@ -292,8 +291,8 @@ def _promised_seconds(container: InputContainer, stream: VideoStream) -> float |
 
 @contextmanager
 def opened(file: BufferedReader) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """The container in a file, and its first stream of moving pictures. Raises Unusable with the reason there is none,
-    also for what goes wrong while it is read."""
+    """Opens a file as a container with its first video stream. Raises Unusable with the reason if there is none, also
+    for errors while it is read."""
     kind = kind_of(file)
     file.seek(0)
     try:
@@ -304,7 +303,7 @@ def opened(file: BufferedReader) -> Iterator[tuple[InputContainer, VideoStream]]
 
 
 def kind_of(file: BufferedReader) -> str:
-    """FFmpeg's name for what the first bytes are. Raises Unusable for what is no clip."""
+    """FFmpeg's name of the format, detected from the first bytes. Raises Unusable for a file that is not a clip."""
     file.seek(0)
     head = file.read(600)
     if not head:
@@ -318,43 +317,43 @@ def kind_of(file: BufferedReader) -> str:
             return kind
     if any(head[at::size][:3] == b"\x47\x47\x47" for at, size in ((0, 188), (4, 192))):
         return "mpegts"
-    raise Unusable(_why_not(head))
+    raise Unusable(_rejection_reason(head))
 
 
-def _why_not(head: bytes) -> str:
+def _rejection_reason(head: bytes) -> str:
     if head.startswith(_PICTURES) or head[8:12] == b"WEBP":
         return "a picture, not a clip"
     if head.startswith(_SOUNDS) or head[8:12] == b"WAVE":
         return "sound, not a clip"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if text.startswith(_PLAYLISTS) or (text.startswith(b"<?xml") and any(tag in text for tag in _PLAYLISTS[-4:-1])):
-        return "a playlist, not a clip; put the clips that it names there"
+        return "a playlist, not a clip; use the clips that it lists"
     if not head.strip(b"\0"):
-        return "damaged: begins with zero bytes"
+        return "damaged: starts with zero bytes"
     return "not a clip of a known format"
 
 
 def _video(container: InputContainer) -> VideoStream:
-    """The stream to read; one thread decodes it, since loaders are processes already."""
+    """The stream to read, decoded with one thread, because loader workers already run in parallel."""
     for stream in container.streams.video:
         if Disposition.attached_pic in stream.disposition:
-            continue  # the cover of a piece of music
+            continue  # the cover image of a music file
         if stream.codec_context is None:
-            raise Unusable("its codec is not known to this build of FFmpeg")
+            raise Unusable("this build of FFmpeg does not support its codec")
         stream.codec_context.thread_count = 1
         return stream
-    raise Unusable("holds sound and no moving picture" if container.streams.audio else "holds no moving picture")
+    raise Unusable("contains sound but no video" if container.streams.audio else "contains no video")
 
 
 def turn_of(frame: VideoFrame) -> Orientation:
-    """How a frame is turned by its display matrix. Raises Unusable for an angle that is no multiple of 90°."""
+    """Orientation of a frame by its display matrix. Raises Unusable for an angle that is not a multiple of 90°."""
     matrix_data: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix_data is None:
         return Orientation()
-    # a stored point (x, y), y downwards, is shown at (a x + c y, b x + d y)
+    # a stored point (x, y), y downwards, is displayed at (a x + c y, b x + d y)
     a, b, _, c, d = struct.unpack_from("5i", bytes(matrix_data))
     if not (b or c) and a and d:
         return Orientation(False, a < 0, d < 0)
     if not (a or d) and b and c:
         return Orientation(True, c < 0, b < 0)
-    raise Unusable(f"turned by {-frame.rotation % 360}°; only multiples of 90° can be undone")
+    raise Unusable(f"rotated by {-frame.rotation % 360}°; only multiples of 90° are supported")

@@ -16,7 +16,7 @@ _Bytes = NDArray[np.uint8]
 
 
 def load() -> ModuleType:
-    """OpenCV. Raises RecipeError E1293 where it is not installed."""
+    """Imports OpenCV. Raises RecipeError E1293 if it is not installed."""
     try:
         import cv2
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""What is taken for a clip, told by its name alone, and the way to the decoder, which is an extra of its own.
+"""Recognises clips by file name, and imports the decoder, which needs an extra.
 
-Whoever lists files needs no PyAV; whoever opens them gets it here, or the sentence that says what to install.
+Listing files does not need PyAV; opening them does, and without it raises an error that names the package.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from mezzotint.errors import DatasetError
 
 PREPROCESSING = 1
 """The version of everything that decides the pixels of a clip (`_clips.py`, `clip_transforms.py`, `clip_visits.py`):
-part of every cache address. Raise it when a pixel changes."""
+part of every cache address. Increment it when a pixel changes."""
 
 _ENDINGS = "mp4 m4v mov mkv webm avi mpg mpeg ts m2ts mts flv ogv wmv"
 SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
-"""Endings of files that are taken for clips, lower case."""
+"""Extensions of clips, lower case."""
 
 
 def is_clip(name: str) -> bool:
@@ -24,12 +24,12 @@ def is_clip(name: str) -> bool:
 
 
 def decoder() -> ModuleType:
-    """`_clips`. Raises DatasetError E1290 where PyAV is not installed."""
+    """Imports `_clips`. Raises DatasetError E1290 if PyAV is not installed."""
     try:
         from mezzotint.data.media import _clips
     except ImportError as error:
         raise DatasetError(
-            f"clips are read by the package {error.name}, which is not installed: pip install 'mezzotint[video]'",
+            f"reading clips needs the package {error.name}, which is not installed: pip install 'mezzotint[video]'",
             code="E1290",
         ) from error
     return _clips

@@ -1,9 +1,8 @@
 """From decoded frames to a sample's pixels: resized, cropped, mirrored. Between `_clips.py` and the batch.
 
-Everything stays on the scale of bytes, 0 to 255; `worker.to_pixels` brings it to [−1, 1] on the device. `placer` is the
-way of the recipe: the same as a picture's, or one of Open-Sora-Plan's: `project_square` of its PyTorch project,
-`port_square` of its MindSpore port. Those two give different pixels.
-"""
+Pixels keep the range 0 to 255; `worker.to_pixels` converts them to [−1, 1] on the device. `placer` selects the method
+of the recipe: the same as for images, or one of Open-Sora-Plan's: `project_square` of its PyTorch project,
+`port_square` of its MindSpore port. Those two give different pixels."""
 
 from __future__ import annotations
 
@@ -23,8 +22,9 @@ _Bytes = NDArray[np.uint8]
 
 
 def placer(placed: Placement, *, resize: str, antialias: bool = True) -> Callable[[_Bytes], _Bytes]:
-    """What becomes of a frame, (H, W, 3) RGB → (3, h, w), the size of `placed.bucket`. resize, antialias: of `data`;
-    but for Open-Sora-Plan's two ways it is what `decoding.picture` makes of a picture of the same pixels."""
+    """The transformation of a frame, (H, W, 3) RGB → (3, h, w), the size of `placed.bucket`. resize, antialias: of
+    `data`; except for Open-Sora-Plan's two methods, the same as `decoding.picture` for an image with the same
+    pixels."""
     if resize not in _SQUARES:
         return lambda frame: decoding.placed(Image.fromarray(frame), placed, resize=resize, antialias=antialias)
 
@@ -36,10 +36,10 @@ def placer(placed: Placement, *, resize: str, antialias: bool = True) -> Callabl
 
 
 def project_square(clip: Tensor, side: int) -> Tensor:
-    """The middle square of each frame, then bilinear to `side`, corners on corners.
+    """Crops the middle square of each frame, then resizes it to `side`, bilinear with aligned corners.
 
-    clip: (F, 3, H, W) uint8. Returns (F, 3, side, side) float32, 0 to 255. Where the square cannot lie in the middle,
-    halves are rounded to even.
+    clip: (F, 3, H, W) uint8. Returns (F, 3, side, side) float32, 0 to 255. The position of the square is rounded half
+    to even.
     """
     height, width = clip.shape[-2:]
     short = min(height, width)
@@ -49,11 +49,11 @@ def project_square(clip: Tensor, side: int) -> Tensor:
 
 
 def port_square(clip: Tensor, side: int) -> Tensor:
-    """Each frame with its shorter side brought to `side`, bicubic without antialiasing as OpenCV does it (a = −0.75),
-    then its middle square.
+    """Resizes the shorter side of each frame to `side`, bicubic without antialiasing as in OpenCV (a = −0.75), then
+    crops the middle square.
 
-    clip: (F, 3, H, W) uint8. Returns (F, 3, side, side) uint8. The longer side is rounded to even halves, the crop
-    begins at half of what is too much, rounded down.
+    clip: (F, 3, H, W) uint8. Returns (F, 3, side, side) uint8. The longer side is rounded half to even; the crop starts
+    at half of the excess, rounded down.
     """
     height, width = clip.shape[-2:]
     scale = side / min(height, width)
@@ -65,8 +65,8 @@ def port_square(clip: Tensor, side: int) -> Tensor:
 
 
 def to_bytes(clip: Tensor) -> Tensor:
-    """Rounded to uint8, halves to even: a quarter of the bytes on the way to the device, at most half a level away from
-    the reference."""
+    """Rounds to uint8, half to even: a quarter of the bytes to copy to the device, at most half a level from the
+    reference."""
     return clip.round().clamp(0, 255).to(torch.uint8)
 
 
@@ -74,4 +74,4 @@ _SQUARES: dict[str, Callable[[Tensor, int], Tensor]] = {
     "square-then-bilinear": lambda clip, side: to_bytes(project_square(clip, side)),
     "bicubic-then-square": port_square,
 }
-"""Values of `data.resize` that make squares by a rule of their own, for clips and the pictures beside them."""
+"""Values of `data.resize` with their own square crop, for clips and images joined to video batches."""

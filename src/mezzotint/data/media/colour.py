@@ -1,7 +1,7 @@
-"""From whatever pixels a file holds to 8-bit sRGB. Part of `decoding.py`'s journey, between decoding and resizing.
+"""Converts any pixels of a file to 8-bit sRGB. Used by `decoding.py`, between decoding and resizing.
 
-Pillow's own conversion to RGB would clip 16-bit grey to white, show the colours that hide under full transparency, and
-take the numbers of another colour space for sRGB.
+Pillow's conversion to RGB would clip 16-bit grey to white, show the colours under full transparency, and treat the
+numbers of another colour space as sRGB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mezzotint.data.files.listing import Unusable
 
 
 class Conversion(IntFlag):
-    """What was done to a picture beyond decoding it. A catalogue keeps the sum in 16 bits."""
+    """Conversions of an image after decoding. A catalogue stores them in 16 bits."""
 
     TURNED = 1
     ALPHA = 2
@@ -29,45 +29,45 @@ class Conversion(IntFlag):
     FIRST_FRAME = 64
     COLOUR_SPACE = 128
     SIDEWAYS = 256
-    """Besides `TURNED`: height and width changed places."""
+    """In addition to `TURNED`: height and width are swapped."""
     VARIABLE_RATE = 512
 
 
 WORDS: dict[Conversion, str] = {
-    Conversion.TURNED: "turned as EXIF says",
-    Conversion.ALPHA: "transparency laid on the background colour",
+    Conversion.TURNED: "rotated according to EXIF",
+    Conversion.ALPHA: "transparency composited on the background colour",
     Conversion.DEEP: "more than 8 bits scaled to 8",
     Conversion.CMYK: "CMYK to RGB",
     Conversion.PROFILE: "colour profile to sRGB",
     Conversion.BAD_PROFILE: "unusable colour profile ignored",
     Conversion.FIRST_FRAME: "first of several frames",
     Conversion.COLOUR_SPACE: "YCbCr, Lab or HSV to RGB",
-    Conversion.SIDEWAYS: "turned onto its side by that",
-    Conversion.VARIABLE_RATE: "clip of variable rate, read as if its frames were evenly spaced",
+    Conversion.SIDEWAYS: "rotated by 90° or 270°",
+    Conversion.VARIABLE_RATE: "clip with variable frame rate, read as if its frames were evenly spaced",
 }
-"""Each conversion as the data report says it."""
+"""The name of each conversion in the data report."""
 
 
 def conversions_of(flags: int) -> tuple[str, ...]:
-    """The conversions of a sum of `Conversion` flags, in words."""
+    """The names of the conversions in `Conversion` flags."""
     return tuple(word for flag, word in WORDS.items() if flags & flag)
 
 
 def of_profile(mode: str, profile: bytes) -> Conversion:
-    """What `to_srgb` does because of the colour profile of a picture of this mode, "L" or "RGB"."""
-    return _through_profile(Image.new(mode, (1, 1)), profile)[1] if profile else Conversion(0)
+    """The conversion that `to_srgb` does for the colour profile of an image with this mode, "L" or "RGB"."""
+    return _apply_profile(Image.new(mode, (1, 1)), profile)[1] if profile else Conversion(0)
 
 
 _SPACE_OF_MODE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
 
 
 def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]:
-    """An 8-bit RGB picture of the same size, and what was done to make it.
+    """Converts to an 8-bit RGB image of the same size; returns it and the conversions.
 
-    image: a loaded picture of any mode. background: #rrggbb, laid behind what is transparent. A colour profile is
-    converted to sRGB with LittleCMS (relative colorimetric, black point compensated); one that is broken or belongs to
-    another kind of pixels is ignored and flagged; one that is sRGB itself leaves the pixels as they are. Raises
-    Unusable for float pixels, whose range nobody knows, and for a profile of more than 16 MB.
+    image: a loaded image of any mode. background: #rrggbb, behind transparent pixels. A colour profile is converted to
+    sRGB with LittleCMS (relative colorimetric, black point compensation); an invalid profile, or one for another kind
+    of pixels, is ignored and flagged; an sRGB profile does not change the pixels. Raises Unusable for float pixels,
+    whose range is unknown, and for a profile of more than 16 MB.
     """
     flags = Conversion.DEEP if image.mode.startswith("I") else Conversion(0)
     alpha = opacity(image)
@@ -78,10 +78,10 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
         flags |= Conversion.COLOUR_SPACE
     profile = image.info.get("icc_profile")
     if profile:
-        solid, changed = _through_profile(solid, profile)
+        solid, changed = _apply_profile(solid, profile)
         flags |= changed
     if solid.mode == "LAB":
-        solid = _transformed(solid, ImageCms.createProfile("LAB"))
+        solid = _transform(solid, ImageCms.createProfile("LAB"))
     elif solid.mode != "RGB":
         solid = solid.convert("RGB")
     if alpha is not None and alpha.getextrema() != (255, 255):
@@ -93,7 +93,7 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
 
 
 def opacity(image: Image.Image) -> Image.Image | None:
-    """The opacity of each pixel, 8 bits, or None when the picture has none."""
+    """The opacity of each pixel, 8 bits, or None if the image has no transparency."""
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         return image.getchannel("A")
     if "transparency" not in image.info:
@@ -114,18 +114,18 @@ def _eight_bits(image: ImageFile) -> Image.Image:
         case "LA" | "La":
             return image.convert("LA").getchannel("L")
         case "P" | "PA" | "RGBA" | "RGBX":
-            # without its transparency entry, so that no colour is mixed in
+            # without its transparency entry, which would mix in a colour
             plain = image.copy()
             plain.info.pop("transparency", None)
             return _without_alpha(plain)
         case "RGBa":
             return _without_alpha(image.convert("RGBA"))
         case "F":
-            raise Unusable("float pixels, whose range is not known; save it with 8 or 16 bits")
+            raise Unusable("float pixels, whose range is unknown; save it with 8 or 16 bits")
         case mode if mode.startswith("I"):
-            return _scaled(image)
+            return _scale_grey(image)
         case mode:
-            raise Unusable(f"pixels of kind {mode!r} are not known")
+            raise Unusable(f"unsupported pixel mode {mode!r}")
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
@@ -134,8 +134,8 @@ def _without_alpha(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _scaled(image: ImageFile) -> Image.Image:
-    """Grey of 16 or 32 bits by the range of its type: the greatest number of the type is white."""
+def _scale_grey(image: ImageFile) -> Image.Image:
+    """Converts 16- or 32-bit grey by the range of its type: the largest value is white."""
     values = np.asarray(image)
     top = 65535
     tags: Any = getattr(image, "tag_v2", None)
@@ -150,10 +150,10 @@ def _scaled(image: ImageFile) -> Image.Image:
 
 
 _MAX_PROFILE = 16 << 20
-"""Bytes of a colour profile; the largest of printers have a few million."""
+"""Maximum size of a colour profile; the largest ones of printers have a few million bytes."""
 
 
-def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Conversion]:
+def _apply_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Conversion]:
     if len(profile) > _MAX_PROFILE:
         raise Unusable(f"its colour profile has {len(profile):,} bytes, more than {_MAX_PROFILE:,}")
     try:
@@ -165,12 +165,12 @@ def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, C
             return image, Conversion.BAD_PROFILE
         if image.mode == "RGB" and _is_srgb(source):
             return image, Conversion(0)
-        return _transformed(image, source), Conversion.PROFILE
+        return _transform(image, source), Conversion.PROFILE
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         return image, Conversion.BAD_PROFILE
 
 
-def _transformed(image: Image.Image, source: Any) -> Image.Image:
+def _transform(image: Image.Image, source: Any) -> Image.Image:
     transform = ImageCms.buildTransform(
         source,
         ImageCms.createProfile("sRGB"),
@@ -185,8 +185,8 @@ def _transformed(image: Image.Image, source: Any) -> Image.Image:
 
 
 def _is_srgb(source: ImageCms.ImageCmsProfile) -> bool:
-    """Whether a profile leaves a cube of 9³ colours as it is, but for rounding."""
+    """Whether a profile maps a cube of 9³ colours to itself, except for rounding."""
     steps = np.linspace(0, 255, 9).astype(np.uint8)
     cube = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(27, 27, 3)
-    after = np.asarray(_transformed(Image.fromarray(cube), source))
+    after = np.asarray(_transform(Image.fromarray(cube), source))
     return int(np.abs(after.astype(int) - cube).max()) <= 2

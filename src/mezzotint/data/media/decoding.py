@@ -1,10 +1,10 @@
-"""From a picture file to pixels: every kind of file is used, converted or refused with a reason, never guessed at.
+"""From an image file to pixels: every file is used, converted or rejected with a reason.
 
-`probe` looks at a file once, with a full decode, when the catalogue is made, or `glance` opens it; `picture` decodes,
-turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything is
-decoded, the first frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is
-converted to sRGB, what is transparent is laid on the background colour, then it is resized and cropped. Plugins of
-Pillow are called by name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
+`probe` fully decodes a file once, when the catalogue is created, or `glance` only opens it; `picture` decodes, rotates,
+converts, resizes and crops it at each visit. Order: the size is checked before decoding, the first frame is selected,
+EXIF orientation is applied, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB, transparency is
+composited on the background colour, then the image is resized and cropped. Pillow's plugins are called directly: no
+other format is tried, and its process-wide pixel limit is neither used nor changed.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 
 PREPROCESSING = 1
-"""The version of everything here and in `colour.py` that decides pixels: part of every cache address. Raise it when a
-pixel changes, and `SCALED` and `OPENCV` with it."""
+"""The version of everything in this file and in `colour.py` that affects pixels: part of every cache address. Increment
+it when a pixel changes, and `SCALED` and `OPENCV` as well."""
 
 SCALED = 2
-"""That of pixels that may come from a JPEG decoded smaller than it is (`picture`, scaled)."""
+"""The version of pixels that may come from a JPEG decoded at reduced size (`picture`, scaled)."""
 
 OPENCV = 3
-"""The version of pixels that OpenCV has resized."""
+"""The version of pixels resized by OpenCV."""
 
 _LEAST = ((8, 4.0), (4, 3.5), (2, 2.75))
-"""By how much a JPEG may be decoded smaller, and how many times the wanted size is left then: at least 50 dB to what a
-whole decode gives, measured on seven photos. Closer, a scaled decode shows."""
+"""Reduction factors of a JPEG, and the minimum size of the result as a multiple of the target size: at least 50 dB
+compared with a full decode, measured on seven photos. With less, the difference is visible."""
 
 _ENDINGS = "png apng jpg jpeg jpe jfif webp gif bmp tif tiff avif ppm pgm pbm pnm"
 SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
-"""Endings of files that are taken for pictures, lower case."""
+"""Extensions of images, lower case."""
 
 _MAGIC: tuple[tuple[bytes, int, Callable[[BufferedReader], ImageFile]], ...] = (
     (b"\x89PNG\r\n\x1a\n", 0, PngImagePlugin.PngImageFile),
@@ -81,7 +81,7 @@ _FILTERS = {kind.name.lower(): kind for kind in Image.Resampling}
 _SMOOTH = frozenset({"lanczos", "bicubic", "bilinear", "hamming", "box"})
 _Box = tuple[float, float, float, float]
 
-_TURNS = {
+_ROTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -93,14 +93,14 @@ _TURNS = {
 
 
 _MAX_EXIF = 4 << 20
-"""Bytes of EXIF; with a preview in it, it has less than 100,000 in most files."""
+"""Maximum size of EXIF; including a preview, most files have less than 100,000 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a full decode tells. size: as shown, with the number of frames. digest: SHA-256 of the file's bytes.
-    conversions: a sum of `Conversion` flags. begin, rate: of a clip, when its first frame is shown, in seconds on its
-    own clock, and its mean frames a second; 0 for a picture."""
+    """Facts about a decoded file. size: displayed size, with the number of frames. digest: SHA-256 of the file's bytes.
+    conversions: `Conversion` flags. begin, rate: of a clip, the time of its first frame in seconds on its clock, and
+    its mean frames per second; 0 for an image."""
 
     size: Size
     digest: bytes
@@ -110,30 +110,32 @@ class Probe:
 
 
 def probe(path: Path, max_pixels: int) -> Probe:
-    """Decodes a picture entirely and says what it is. Raises DatasetError E1206 with the reason it cannot be used: not
-    a regular file, no known format, more than `max_pixels`, damaged, float pixels."""
+    """Fully decodes an image and returns its facts. Raises DatasetError E1206 with the reason why it cannot be used:
+    not a regular file, unknown format, more than `max_pixels`, damaged, float pixels."""
     files = encoded.files_of(path)
     if files is not None:
         return Probe(*files.probe(path), conversions=0)
     with readable_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         _check_png(file)
-        # any colour will do, the pixels are not kept
-        image, flags, _ = _decoded(file, max_pixels, "#ffffff")
+        # any background colour: the pixels are discarded
+        image, flags, _ = _decode(file, max_pixels, "#ffffff")
         return Probe(Size(image.width, image.height), digest, int(flags))
 
 
 def glance(path: Path, max_pixels: int) -> Probe:
-    """Returns what `probe` returns. Hashes the file but does not decode it if opening it with Pillow tells everything:
-    for JPEG, PNG and WebP, 8 bits per channel, grey or RGB, one frame, no transparency. Damage in the pixels is then
-    found at the first use. Raises as `probe`."""
+    """Like `probe`, but does not decode the file if opening it with Pillow is sufficient: JPEG, PNG and WebP, 8 bits
+    per channel, grey or RGB, one frame, no transparency. The file is hashed; damaged pixels are detected at the first
+    use. Raises as `probe`."""
     if encoded.files_of(path) is None:
         with readable_file(path) as file:
             has_late_metadata = _check_png(file)
-            image, flags = _checked(file, max_pixels)
+            image, flags = _open_checked(file, max_pixels)
             is_plain = _is_plain(image) and not flags and not has_late_metadata
             if is_plain and not untrusted.is_cut_short(file):
-                flags = _turned(_orientation(image)) | colour.of_profile(image.mode, image.info.get("icc_profile", b""))
+                flags = _rotation_flags(_orientation(image)) | colour.of_profile(
+                    image.mode, image.info.get("icc_profile", b"")
+                )
                 size = Size(*(image.size[::-1] if Conversion.SIDEWAYS in flags else image.size))
                 file.seek(0)
                 return Probe(size, hashlib.file_digest(file, "sha256").digest(), int(flags))
@@ -153,12 +155,12 @@ def version(*, scaled: bool, resize: str, antialias: bool) -> int:
 
 
 def uses_opencv(*, resize: str, antialias: bool) -> bool:
-    """Whether images are resized by OpenCV and not by Pillow."""
+    """Whether images are resized by OpenCV instead of Pillow."""
     return resize == "area" or not antialias
 
 
 def require_packages(*, resize: str, antialias: bool) -> None:
-    """Raises RecipeError E1293 where these settings need OpenCV and it is not installed."""
+    """Raises RecipeError E1293 if these settings need OpenCV and it is not installed."""
     if uses_opencv(resize=resize, antialias=antialias):
         _opencv_resize.load()
 
@@ -167,79 +169,80 @@ def picture(
     path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True,
     scaled: bool = False,
 ) -> NDArray[np.uint8]:  # fmt: skip
-    """The pixels of a placed picture, (3, H, W) uint8 in sRGB, see `placed`. background: #rrggbb behind what is
-    transparent. scaled: whether a JPEG that is much larger than what it becomes is decoded at a half, a quarter or an
-    eighth of its size, from fewer of its coefficients. Raises DatasetError E1206.
-    """
+    """Decodes and places an image, (3, H, W) uint8 in sRGB, see `placed`. background: #rrggbb behind transparent
+    pixels. scaled: whether a JPEG that is much larger than the result is decoded at a half, a quarter or an eighth of
+    its size, from fewer coefficients. Raises DatasetError E1206."""
     is_scaled = version(scaled=scaled, resize=resize, antialias=antialias) == SCALED
     with readable_file(path) as file:
-        image, _, box = _decoded(file, max_pixels, background, placement.resized if is_scaled else None)
+        image, _, box = _decode(file, max_pixels, background, placement.resized if is_scaled else None)
         return placed(image, placement, resize=resize, antialias=antialias, box=box)
 
 
 def placed(
     image: Image.Image, placement: Placement, *, resize: str, antialias: bool = True, box: _Box | None = None
 ) -> NDArray[np.uint8]:
-    """A picture in its bucket, (3, H, W) uint8, H and W those of `placement.bucket`. box: the part of the image that is
-    the picture, where its edge is no whole pixel.
+    """Places an image in its bucket, (3, H, W) uint8, with H and W of `placement.bucket`. box: the region to use if its
+    edges are not at full pixels.
 
-    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then the
-    crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
-    is that of `_opencv_resize.py`.
+    resize: "lanczos", "bicubic", "bilinear", "hamming" or "box", antialiased when it shrinks, or "nearest"; then crops:
+    the order of torchvision's transforms on images, with identical pixels. "area", and any without antialias, uses
+    `_opencv_resize.py`.
     """
     kind = resize if antialias else f"plain {resize}"
-    return np.ascontiguousarray(np.asarray(_cut(image, placement, kind, box), dtype=np.uint8).transpose(2, 0, 1))
+    return np.ascontiguousarray(
+        np.asarray(_resize_and_crop(image, placement, kind, box), dtype=np.uint8).transpose(2, 0, 1)
+    )
 
 
 def mask(path: Path, placement: Placement, *, is_alpha: bool, max_pixels: int) -> NDArray[np.uint8]:
-    """Which parts of a placed picture count, (H, W) uint8: of a mask file its brightness, what is transparent being
-    black, or, where `is_alpha`, how opaque a picture is. Bilinear, antialiased. Raises DatasetError E1206."""
+    """The mask of a placed image, (H, W) uint8: the brightness of a mask file, with transparent pixels black, or with
+    `is_alpha` the opacity of an image. Bilinear, antialiased. Raises DatasetError E1206."""
     with readable_file(path) as file:
-        image = _opacity(file, max_pixels) if is_alpha else _decoded(file, max_pixels, "#000000")[0].convert("L")
-        return np.array(_cut(image, placement, "bilinear"), dtype=np.uint8)
+        image = _opacity(file, max_pixels) if is_alpha else _decode(file, max_pixels, "#000000")[0].convert("L")
+        return np.array(_resize_and_crop(image, placement, "bilinear"), dtype=np.uint8)
 
 
-def _cut(image: Image.Image, placement: Placement, resize: str, box: _Box | None = None) -> Image.Image:
+def _resize_and_crop(image: Image.Image, placement: Placement, resize: str, box: _Box | None = None) -> Image.Image:
     target, (top, left) = placement.resized, placement.crop_top_left
     if box is not None:
         image = image.resize((target.width, target.height), _FILTERS[resize], box=box)
     elif image.size != (target.width, target.height):
-        image = _resized(image, target, resize)
+        image = _resize(image, target, resize)
     image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
     return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if placement.flipped else image
 
 
-def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
+def _resize(image: Image.Image, target: Size, kind: str) -> Image.Image:
     if kind in _FILTERS:
         return image.resize((target.width, target.height), _FILTERS[kind])
     return Image.fromarray(_opencv_resize.resize(np.asarray(image), target, kind.removeprefix("plain ")))
 
 
 def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
-    """A picture as it is shown, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
+    """An image as displayed, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
     with readable_file(path) as file:
-        return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
+        return np.asarray(_decode(file, max_pixels, background)[0], dtype=np.uint8)
 
 
 def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.Image:
-    """A picture as it is shown, in RGB, no larger than `side` × `side`: for looking at, not for training. A JPEG is
-    decoded at a part of its size. Raises DatasetError E1206."""
+    """An image as displayed, in RGB, at most `side` × `side`: for viewing, not for training. A JPEG is decoded at
+    reduced size. Raises DatasetError E1206."""
     with readable_file(path) as file:
-        opened = _opened(file)
-        if isinstance(opened, JpegImagePlugin.JpegImageFile) and opened.width * opened.height <= max_pixels:
-            opened.draft(None, (2 * side, 2 * side))
-            opened.load()  # one that has the size and the colours already is read by nothing below
-            orientation = _orientation(opened)
-            image = colour.to_srgb(opened, background)[0]
-            image = image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+        source = _open_image(file)
+        if isinstance(source, JpegImagePlugin.JpegImageFile) and source.width * source.height <= max_pixels:
+            source.draft(None, (2 * side, 2 * side))
+            source.load()  # needed if neither the size nor the colours change below
+            orientation = _orientation(source)
+            image = colour.to_srgb(source, background)[0]
+            image = image.transpose(_ROTATIONS[orientation]) if orientation in _ROTATIONS else image
         else:
-            image = _decoded(file, max_pixels, background)[0]
+            image = _decode(file, max_pixels, background)[0]
         image.thumbnail((side, side), reducing_gap=1.5)
         return image
 
 
 def digest_of(path: Path) -> bytes | None:
-    """SHA-256 of a file as it is now, or None when it cannot be read."""
+    """SHA-256 of the current file, or None if it cannot be read."""
     try:
         files = encoded.files_of(path)
         if files is not None:
@@ -260,11 +263,11 @@ def stats_of(path: str) -> tuple[int, int, int]:
 def readable_file(
     path: Path, code: str = "E1206", *, most: int | None = tar_members.MAX_BYTES
 ) -> Iterator[BufferedReader]:
-    """A regular file of at most so many bytes, or a member of a tar archive (`tar_members.py`), open for reading;
-    whatever goes wrong with it, while it is opened or by whoever reads it, becomes a DatasetError with this code."""
+    """Opens a regular file of at most `most` bytes, or a member of a tar archive (`tar_members.py`), for reading. Any
+    error in opening or in the body of the `with` becomes a DatasetError with this code."""
     try:
         member = tar_members.member_at(path)
-        with member.opened() if member is not None else _regular(path, most) as file:
+        with member.opened() if member is not None else _open_regular(path, most) as file:
             yield file
     except DatasetError:
         raise
@@ -276,8 +279,8 @@ def readable_file(
         raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
 
 
-def _regular(path: Path, most: int | None) -> BufferedReader:
-    # without O_NONBLOCK, opening a named pipe would wait for ever
+def _open_regular(path: Path, most: int | None) -> BufferedReader:
+    # without O_NONBLOCK, opening a named pipe would block forever
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
     facts = os.fstat(file.fileno())
     if stat.S_ISREG(facts.st_mode) and (most is None or facts.st_size <= most):
@@ -293,42 +296,44 @@ def _one_line(error: Exception) -> str:
 
 
 def _opacity(file: BufferedReader, max_pixels: int) -> Image.Image:
-    image, _, _ = _loaded(file, max_pixels)
+    image, _, _ = _load(file, max_pixels)
     orientation = _orientation(image)
     opacity = colour.opacity(image) or Image.new("L", image.size, 255)
-    return opacity.transpose(_TURNS[orientation]) if orientation in _TURNS else opacity
+    return opacity.transpose(_ROTATIONS[orientation]) if orientation in _ROTATIONS else opacity
 
 
-def _decoded(
+def _decode(
     file: BufferedReader, max_pixels: int, background: str, target: Size | None = None
 ) -> tuple[Image.Image, Conversion, _Box | None]:
-    """The picture as it is shown, and what was done to it. target: what it will be resized to, where it may be decoded
-    smaller than it is; then also the part of the image that is the picture."""
-    image, flags, box = _loaded(file, max_pixels, target)
+    """The image as displayed, and its conversions. target: the later size, if it may be decoded at reduced size; then
+    also returns the region of the result that is the image."""
+    image, flags, box = _load(file, max_pixels, target)
     orientation = _orientation(image)
     converted, changes = colour.to_srgb(image, background)
-    if orientation in _TURNS:
-        return converted.transpose(_TURNS[orientation]), flags | changes | _turned(orientation), box
+    if orientation in _ROTATIONS:
+        return converted.transpose(_ROTATIONS[orientation]), flags | changes | _rotation_flags(orientation), box
     return converted, flags | changes, box
 
 
-def _loaded(
+def _load(
     file: BufferedReader, max_pixels: int, target: Size | None = None
 ) -> tuple[ImageFile, Conversion, _Box | None]:
-    image, flags = _checked(file, max_pixels)
+    image, flags = _open_checked(file, max_pixels)
     if isinstance(image, TiffImagePlugin.TiffImageFile):
-        flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
-    box = _drafted(image, target) if target is not None and isinstance(image, JpegImagePlugin.JpegImageFile) else None
+        flags |= _rotation_flags(
+            _orientation(image)
+        )  # Pillow rotates it while loading, and then sets its orientation to 1
+    box = _draft(image, target) if target is not None and isinstance(image, JpegImagePlugin.JpegImageFile) else None
     image.load()
     if isinstance(image, PngImagePlugin.PngImageFile) and _ends_black(image) and untrusted.has_too_few_rows(file):
         raise Unusable("truncated")
     return image, flags, box
 
 
-def _checked(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversion]:
-    """The opened picture, not decoded yet, at its first frame, and whether it has more frames or more than 8 bits.
-    Raises Unusable for a size that is not allowed."""
-    image = _opened(file)
+def _open_checked(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversion]:
+    """Opens an image without decoding it, at its first frame; returns it and flags for more frames and more than 8
+    bits. Raises Unusable for a size that is not allowed."""
+    image = _open_image(file)
     if image.width * image.height > max_pixels:
         raise Unusable(f"{image.width} × {image.height} pixels are more than data.max_pixels ({max_pixels:,})")
     if image.width < 1 or image.height < 1:
@@ -343,16 +348,16 @@ def _checked(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversi
 
 
 def _ends_black(image: ImageFile) -> bool:
-    """Whether the last row of a picture is nothing but zeros."""
+    """Whether the last row of an image is all zeros."""
     row = (image.getpixel((column, image.height - 1)) for column in range(image.width))
     return not any(any(pixel) if isinstance(pixel, tuple) else pixel for pixel in row)
 
 
-def _drafted(image: JpegImagePlugin.JpegImageFile, target: Size) -> _Box | None:
-    """Has a JPEG decoded smaller, where enough is left for the target, and says which part of what comes out, turned
-    as it is shown, is the picture: its last column and row may reach over the edge."""
+def _draft(image: JpegImagePlugin.JpegImageFile, target: Size) -> _Box | None:
+    """Selects a reduced decoding size for a JPEG if it is sufficient for the target. Returns the region of the rotated
+    result that is the image: its last column and row may extend over the edge."""
     orientation = _orientation(image)
-    is_sideways = orientation in _TURNS and orientation >= 5
+    is_sideways = orientation in _ROTATIONS and orientation >= 5
     width, height = (target.height, target.width) if is_sideways else (target.width, target.height)
     ratio = min(image.width / width, image.height / height)
     by = next((by for by, least in _LEAST if ratio >= by * least), 1)
@@ -367,7 +372,7 @@ def _drafted(image: JpegImagePlugin.JpegImageFile, target: Size) -> _Box | None:
     return left, top, left + wide, top + high
 
 
-def _opened(file: BufferedReader) -> ImageFile:
+def _open_image(file: BufferedReader) -> ImageFile:
     file.seek(0)
     head = file.read(16)
     for magic, at, plugin in _MAGIC:
@@ -379,8 +384,8 @@ def _opened(file: BufferedReader) -> ImageFile:
     raise Unusable("empty file" if not head else "not a picture of a known format")
 
 
-def _turned(orientation: int) -> Conversion:
-    if orientation not in _TURNS:
+def _rotation_flags(orientation: int) -> Conversion:
+    if orientation not in _ROTATIONS:
         return Conversion(0)
     return Conversion.TURNED | (Conversion.SIDEWAYS if orientation >= 5 else Conversion(0))
 
@@ -389,9 +394,9 @@ def _orientation(image: ImageFile) -> int:
     if (size := len(image.info.get("exif") or b"")) > _MAX_EXIF:
         raise Unusable(f"its EXIF has {size:,} bytes, more than {_MAX_EXIF:,}")
     try:
-        # not the method of PngImageFile, which decodes the picture first
+        # not the method of PngImageFile, which decodes the image first
         return int(Image.Image.getexif(image).get(0x0112, 1))
-    except Exception:  # broken EXIF is no reason to lose a sound picture
+    except Exception:  # invalid EXIF is no reason to reject a valid image
         return 1
 
 
@@ -415,7 +420,7 @@ def _check_png(file: BufferedReader) -> bool:
             if not part:
                 raise Unusable("truncated")
             checksum, length = zlib.crc32(part, checksum), length - len(part)
-        # chunks with a small first letter may be left out by a reader, damaged or not
+        # chunks with a lower-case first letter are optional, so damage in them is ignored
         if kind[:1].isupper() and file.read(4) != struct.pack(">I", checksum):
             raise Unusable(f"damaged: wrong checksum in chunk {kind.decode('latin-1')!r}")
         if not kind[:1].isupper():

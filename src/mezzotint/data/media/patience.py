@@ -1,5 +1,4 @@
-"""A limit on how long the decoding of one file may take: a damaged file, or a disk that does not answer, holds no run
-for ever."""
+"""A timeout for decoding one file: a damaged file, or a disk that does not respond, cannot block a run forever."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from mezzotint.errors import DatasetError
 T = TypeVar("T")
 
 _GRACE = 1.0
-"""Seconds more that a process has that was itself stopped meanwhile."""
+"""Additional seconds, for the case that this process itself was suspended."""
 
 
 class Sign:
-    """What long work calls whenever it has come a little further, as a clip does frame by frame."""
+    """A progress signal, which long work calls after each step, for example each frame of a clip."""
 
     def __init__(self) -> None:
         self.began = self.at = time.monotonic()
@@ -27,9 +26,9 @@ class Sign:
 
 
 def within(seconds: float | None, what: str, work: Callable[[], T], sign: Sign | None = None) -> T:
-    """What some work gives, or raises. It is done in a thread of its own, which is left behind where it does not come
-    to its end: nobody waits for it. seconds: None waits for ever. what: names the file, for the sentence. sign: what
-    the work calls; the seconds begin anew then. Raises DatasetError E1233."""
+    """Runs work in a thread and returns its result or raises its error. After a timeout the thread is abandoned.
+    seconds: timeout, None to wait forever. what: name of the file, for the message. sign: called by the work to restart
+    the timeout. Raises DatasetError E1233."""
     if seconds is None:
         return work()
     results: list[T] = []
@@ -54,6 +53,6 @@ def within(seconds: float | None, what: str, work: Callable[[], T], sign: Sign |
     if results:
         return results[0]
     raise DatasetError(
-        f"{what}: not decoded within {seconds:g} s; look at the file and its disk, or raise data.decode_timeout",
+        f"{what}: not decoded within {seconds:g} s; check the file and its disk, or raise data.decode_timeout",
         code="E1233",
     )

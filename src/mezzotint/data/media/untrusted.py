@@ -1,4 +1,4 @@
-"""Checks on damaged or hostile files that Pillow does not make itself. `decoding.py` runs them."""
+"""Checks for damaged or malicious files that Pillow does not do. Called by `decoding.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import zlib
 from typing import BinaryIO
 
 _MAX_VALUES = 1 << 20
-"""Values in one TIFF tag. Even large pictures have far fewer: one for each strip or tile."""
+"""Maximum number of values in one TIFF tag. Even large images have far fewer: one for each strip or tile."""
 
 _ONE_BYTE_TYPES = {1, 2, 6, 7}
-"""TIFF types that Pillow keeps as bytes, without an object for each value."""
+"""TIFF types that Pillow stores as bytes, without an object for each value."""
 
 
 def has_oversized_tag(file: BinaryIO) -> bool:
@@ -42,12 +42,12 @@ def has_oversized_tag(file: BinaryIO) -> bool:
 
 _JPEG_END = b"\xff\xd9"
 _MAX_TRAILING_BYTES = 4096
-"""A JPEG whose end marker is further from the end of the file counts as cut short."""
+"""A JPEG whose end marker is further from the end of the file counts as truncated."""
 
 
 def is_cut_short(file: BinaryIO) -> bool:
-    """Whether a JPEG has no end marker near its end, or a WebP is shorter than it says. Pillow finds this only when it
-    decodes the picture. False for other files."""
+    """Whether a JPEG has no end marker near its end, or a WebP is shorter than its header says. Pillow detects this
+    only while decoding. False for other files."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     head = file.read(8)
@@ -67,10 +67,10 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
 def has_too_few_rows(file: BinaryIO) -> bool:
-    """Whether a PNG holds fewer pixels than its header says. Pillow fills the missing rows with zeros. The compressed
-    data must be valid, so call this after Pillow has decoded the picture."""
+    """Whether a PNG contains fewer pixels than its header says. Pillow fills missing rows with zeros. The compressed
+    data must be valid: call this after Pillow has decoded the image."""
     file.seek(_PNG_SIGNATURE_BYTES)
-    expected, there, inflater = 0, 0, zlib.decompressobj()
+    expected, actual, inflater = 0, 0, zlib.decompressobj()
     while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
         left = int.from_bytes(head[:4], "big")
         if head[4:] == b"IHDR":
@@ -79,10 +79,10 @@ def has_too_few_rows(file: BinaryIO) -> bool:
         while head[4:] == b"IDAT" and left and (data := file.read(min(left, 1 << 20))):
             left -= len(data)
             while data:
-                there += len(inflater.decompress(data, 1 << 20))
+                actual += len(inflater.decompress(data, 1 << 20))
                 data = inflater.unconsumed_tail
         file.seek(left + 4, 1)
-    return there < expected
+    return actual < expected
 
 
 def _unpacked_bytes(header: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Which samples an epoch visits, in which order and batches, and how each is seen: pure functions of an address.
+"""Which samples an epoch visits, in which order and batches, and with which placement: pure functions of an address.
 
 From outside: every file without an underscore.
 """

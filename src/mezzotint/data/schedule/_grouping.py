@@ -1,7 +1,7 @@
-"""Batch groups: what a batch is made of, the visits of one bucket and, where samples are grouped by name, of one name.
+"""Batch groups: a batch contains visits of one bucket and, if samples are grouped by name, of one name.
 
-A named group keeps only full batches; what is left of it joins the nameless group of its bucket, so that nothing is
-repeated for a name's sake. Between the samples' columns and the batches of `plan.py`.
+A named group keeps only full batches; its remaining visits join the nameless group of their bucket, so nothing is
+repeated because of a name. Between the samples' columns and the batches of `plan.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class BatchGroups:
-    """What batches are made of. of_sample: (n,) int16 or int32, the group of each sample. bucket, name: (g,) of each
-    group; name 0 is none. The nameless group of bucket b is group b."""
+    """Groups of samples that may share a batch. of_sample: (n,) int16 or int32, the group of each sample. bucket, name:
+    (g,) of each group; 0 for no name. The nameless group of bucket b is group b."""
 
     of_sample: NDArray[np.int16] | NDArray[np.int32]
     bucket: _Ints
@@ -32,7 +32,7 @@ class BatchGroups:
         return bool(self.name.any())
 
     def sizes(self, counts: _Ints) -> _Ints:
-        """Visits of each group, given those of each sample, before anything moves. Exact below 2⁵³."""
+        """Visits of each group, given those of each sample, before `after_spill`. Exact below 2⁵³."""
         sizes = np.zeros(len(self.bucket))
         for start in range(0, len(counts), _CHUNK):
             chunk = slice(start, start + _CHUNK)
@@ -40,15 +40,15 @@ class BatchGroups:
         return sizes.astype(np.int64)
 
     def after_spill(self, sizes: _Ints, batch_size: int) -> _Ints:
-        """Visits of each group after what fills no batch of its name has moved."""
+        """Visits of each group after those that fill no batch of their name have joined the nameless group."""
         moved = np.where(self.name > 0, sizes % batch_size, 0)
-        here = sizes - moved
-        np.add.at(here, self.bucket, moved)
-        return here
+        remaining = sizes - moved
+        np.add.at(remaining, self.bucket, moved)
+        return remaining
 
 
 def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> BatchGroups:
-    """The groups of samples. bucket: (n,). name: (n,), 0 for a sample without a name; None when no sample has one."""
+    """The groups of samples. bucket: (n,). name: (n,), 0 for a sample without a name; None if no sample has one."""
     num = int(bucket.max(initial=-1)) + 1
     nameless = np.arange(num, dtype=np.int64)
     if name is None or not name.any():
@@ -62,11 +62,11 @@ def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> B
 
 
 def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
-    """The order of an epoch's batches, drawn by address. name: (m,) of each batch, 0 nameless.
+    """The order of an epoch's batches, drawn by address. name: (m,) of each batch, 0 for none.
 
-    Where batches have names, windows of `accumulation` batches keep to one name as far as there are enough of it: a
-    name's last batches are joined by nameless ones, then by the batches of other names (`packed`). Complete windows are
-    shuffled; an incomplete one comes last.
+    If batches have names, windows of `accumulation` batches have one name as far as possible: a name's last batches are
+    joined by nameless ones, then by batches of other names (`packed`). Complete windows are shuffled; an incomplete one
+    comes last.
     """
     drawn = draws.keys(seed, "batches", epoch, np.arange(len(name)))
     shuffled = np.argsort(drawn, kind="stable")
@@ -91,10 +91,10 @@ def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
 
 
 def packed(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -> list[int]:
-    """Lists joined so that windows of `size` entries mix as few of them as a simple rule can do.
+    """Joins lists such that windows of `size` entries mix few of them, by a simple rule.
 
-    The longest list begins a window. If it is too short, nameless entries fill it up; when there are none left, the
-    shortest list that fits whole, and when none does, the first entries of the longest. Nameless entries that are left
+    The longest list starts a window. If it is too short, nameless entries fill the window; if there are none left, the
+    shortest list that fits completely, and if none fits, the first entries of the longest. Remaining nameless entries
     come last.
     """
     by_length: dict[int, list[Sequence[int]]] = {}
@@ -104,9 +104,9 @@ def packed(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -
     used = 0
     while by_length:
         room = size - _move(by_length, max(by_length), size, joined)
-        chosen = nameless[used : used + room]
-        joined += chosen
-        used, room = used + len(chosen), room - len(chosen)
+        fill = nameless[used : used + room]
+        joined += fill
+        used, room = used + len(fill), room - len(fill)
         while room and by_length:
             fitting = [length for length in by_length if length <= room]
             room -= _move(by_length, min(fitting) if fitting else max(by_length), room, joined)
@@ -114,7 +114,7 @@ def packed(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -
 
 
 def _move(by_length: dict[int, list[Sequence[int]]], length: int, at_most: int, joined: list[int]) -> int:
-    """Moves the first entries of a list of this length; the rest of it stays. Returns how many."""
+    """Moves the first entries of a list of this length; the rest of it stays. Returns their number."""
     part = by_length[length].pop()
     if not by_length[length]:
         del by_length[length]

@@ -1,5 +1,5 @@
-"""Class pictures among the others (`data.prior`): how often an epoch visits them, and batches of which one half is of
-them. Between the samples' columns and the batches of `plan.py`.
+"""Class images (`data.prior`): how often an epoch visits them, and batches half of which are class images. Between the
+samples' columns and the batches of `plan.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _Ints = NDArray[np.int64]
 
 
 def balanced(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Repeats with which an epoch visits class pictures as often as all others together, (n,).
+    """Repeats with which an epoch visits class images as often as all others together, (n,).
 
     The rule of kohya's scripts (`DreamBoothDataset`: repeats of regularisation images grow until there are as many
-    visits). There the first ones are taken where there are too many; here a fraction is a chance, so that an epoch
-    takes others than the last.
+    visits). If there are too many, kohya's scripts use the first ones; in Mezzotint a fraction is a probability, so
+    epochs use different images.
     """
     exact = repeats.astype(np.float64)
     if prior.any() and not prior.all():
@@ -29,39 +29,39 @@ def balanced(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> NDArray[
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """A picture of the subject and one of its class, pair after pair: the i-th of `num` pairs has visit i mod n of the
-    one side and i mod m of the other, as diffusers' DreamBooth data set has it. sides: visits of each, in the order of
-    samples: their samples, and how often the epoch has used each before. counts: (samples,) visits of each sample."""
+    """Pairs of an image of the subject and one of its class: the i-th of `num` pairs has visit i mod n of one side and
+    i mod m of the other, as in diffusers' DreamBooth data set. sides: for each side its visits in sample order: their
+    samples, and how often the epoch has used each before. counts: (samples,) visits of each sample."""
 
     sides: tuple[tuple[_Ints, _Ints], tuple[_Ints, _Ints]]
     counts: _Ints
 
     @classmethod
     def of(cls, counts: _Ints, prior: NDArray[np.bool_]) -> Pairs:
-        """counts: (n,) visits of each sample. prior: (n,), which are class pictures."""
+        """counts: (n,) visits of each sample. prior: (n,), which are class images."""
         first, second = (_visits(np.where(side, counts, 0)) for side in (~prior, prior))
         return cls((first, second), np.asarray(counts))
 
     @property
     def num(self) -> int:
-        """Pairs of an epoch: as many as the longer side has visits; none where one side has no visit at all."""
+        """Number of pairs of an epoch: the visits of the longer side; 0 if one side has no visits."""
         sizes = [len(samples) for samples, _ in self.sides]
         return max(sizes) if min(sizes) else 0
 
     def taken_apart(self, pairs: Epoch) -> Epoch:
-        """The plan of samples that a plan of pairs stands for: in each batch first the subject's, then the class's."""
+        """Converts a plan of pairs to a plan of samples: in each batch first the subject's, then the class's."""
         lengths = np.diff(pairs.starts)
         within = np.arange(len(pairs.order)) - np.repeat(pairs.starts[:-1], lengths)
         places = np.repeat(2 * pairs.starts[:-1], lengths) + within
         order, visit = (np.empty(2 * len(pairs.order), np.int32) for _ in range(2))
         factor = np.empty(len(order), np.float32)
         for side, (samples, before) in enumerate(self.sides):
-            there = places + side * np.repeat(lengths, lengths)
+            targets = places + side * np.repeat(lengths, lengths)
             rounds, which = np.divmod(pairs.order.astype(np.int64), max(len(samples), 1))
             rounds += pairs.visit * -(-self.num // max(len(samples), 1))
-            order[there] = samples[which]
-            visit[there] = before[which] + rounds * self.counts[samples[which]]
-            factor[there] = pairs.factor
+            order[targets] = samples[which]
+            visit[targets] = before[which] + rounds * self.counts[samples[which]]
+            factor[targets] = pairs.factor
         return replace(
             pairs, order=order, visit=visit, factor=factor, starts=2 * pairs.starts,
             left_out=2 * pairs.left_out, filled=2 * pairs.filled,

@@ -1,5 +1,5 @@
-"""How well the pictures of a data set fill its batches: per name and bucket, what fills none, and what to add or take
-away. Between the columns of a plan and the pages that show it.
+"""How well the images of a data set fill its batches: per name and bucket, images left over, and how many to add or
+remove. Between the columns of a plan and the pages that show it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _LARGEST_DENOMINATOR = 32
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """The pictures of one name and bucket. group: its number, 0 nameless. over: pictures that fill no batch, if each
-    is seen once. filled: places of the last batch that other visits have to fill; a named group's are filled by nobody,
-    because what is over joins the nameless pictures of the bucket, which `joined` counts."""
+    """The images of one name and bucket. group: its number, 0 for no name. over: images that do not fill a batch if
+    each is used once. filled: number of visits repeated to fill the last batch; 0 for a named group, whose remaining
+    images join the nameless ones of the bucket, where `joined` counts them."""
 
     group: int
     bucket: Size
@@ -35,27 +35,27 @@ class Fill:
 
     @property
     def missing(self) -> int:
-        """How many pictures to add, so that none is over."""
+        """Number of images to add to fill all batches."""
         return -self.over % self.batch_size
 
     @property
     def is_underfilled(self) -> bool:
-        """Whether there are so few pictures that more than half as many again are missing."""
+        """Whether more than half as many images are missing as there are."""
         return self.missing > _FEW * self.pictures
 
     @property
     def multiplier(self) -> float:
-        """How often to see these pictures so that they fill their batches, to one decimal."""
+        """The repeats with which these images fill their batches, to one decimal."""
         return round(1 + self.missing / self.pictures, 1)
 
     @property
     def ratio(self) -> Fraction:
-        """Width over height in small numbers, for people: denominators up to 32."""
+        """Width over height as a simple fraction: denominators up to 32."""
         return Fraction(self.bucket.width, self.bucket.height).limit_denominator(_LARGEST_DENOMINATOR)
 
 
 def fills(columns: PlanColumns, settings: DataSettings) -> tuple[Fill, ...]:
-    """Every name and bucket that has pictures, each seen once, nameless ones first."""
+    """Every name and bucket with images, each used once, nameless ones first."""
     sizes, batch = buckets.table(settings), settings.batch_size
     groups = batch_groups(columns.bucket, columns.group)
     pictures = groups.sizes(np.ones(len(columns), np.int64))

@@ -1,6 +1,5 @@
-"""Which caption a visit is trained with: a choice among the sample's captions, its wildcards, its tags and their order,
-and dropout. All are drawn by address, so that they depend on no worker, rank or history. It stands between the plan and
-the batch.
+"""The caption of a visit: selection among the sample's captions, wildcards, tag dropout and order, and caption dropout.
+All are drawn by address and depend on no worker, rank or history. Between the plan and the batch.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """How a caption becomes another one from visit to visit. shuffle: tags come in any order. keep: so many tags after
-    the first part stay. tag_dropout: the chance that another tag is dropped. wildcards: one of `{a|b}` is taken."""
+    """Random changes of captions at each visit. shuffle: shuffles tags. keep: number of tags after the first part that
+    stay in place. tag_dropout: probability that another tag is dropped. wildcards: selects one of `{a|b}`."""
 
     shuffle: bool = False
     keep: int = 0
@@ -33,7 +32,7 @@ class Changes:
 
     @classmethod
     def of(cls, settings: CaptionSettings, *, shuffles_own: bool = False) -> Changes:
-        """Those of a sample. shuffles_own: it is shuffled by a setting of its own."""
+        """The changes for a sample. shuffles_own: whether its own settings enable shuffling."""
         shuffle = settings.shuffle_tags or shuffles_own
         return cls(shuffle, settings.keep_tags, settings.tag_dropout, settings.wildcards)
 
@@ -44,8 +43,8 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class DrawnCaptions:
-    """How the captions of one sample become others. line: its weighted tags (`Tags.encoded`), or nothing. key_hash: of
-    its draws. cached: how many forms of each caption a text cache keeps."""
+    """Random captions of one sample. line: its weighted tags (`Tags.encoded`), or "". key_hash: for its draws. cached:
+    number of variants of each caption in a text cache."""
 
     changes: Changes
     line: str
@@ -54,13 +53,13 @@ class DrawnCaptions:
 
     @classmethod
     def of(cls, catalogue: Catalogue, row: int, settings: DataSettings) -> DrawnCaptions:
-        """Those of a row."""
+        """The captions of a row."""
         overrides = catalogue.overrides
         changes = Changes.of(settings.captions, shuffles_own=bool(overrides.shuffle_tags[row]))
         return cls(changes, overrides.tags_of(row), int(catalogue.key_hash[row]), settings.cache.shuffles)
 
     def at_visit(self, caption: str, visit: Visit, *, is_cached: bool) -> str:
-        """A caption as it is drawn for a visit, or, where text is cached, one of the forms that are kept."""
+        """A caption as drawn for a visit, or, with a text cache, one of the cached variants."""
         if not caption or not self.changes.are_any:
             return caption
         address = visit.draw("tags")
@@ -69,8 +68,7 @@ class DrawnCaptions:
         return changed(caption, self.line, self.changes, address=address)
 
     def all_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
-        """What captions can be shown as with a text cache: as they are where nothing is drawn, and in each form that is
-        kept."""
+        """All variants of captions with a text cache: the captions themselves, and each cached variant if any."""
         if not self.changes.are_any:
             return tuple(captions)
         keys = [cached_shuffle_key(self.key_hash, number) for number in range(self.cached)]
@@ -79,10 +77,10 @@ class DrawnCaptions:
 
 
 def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
-    """A caption as it is drawn at an address (`draws.key`). line: of its weighted tags (`Tags.encoded`), which then
-    take its place; empty for a plain caption.
+    """A caption as drawn at an address (`draws.key`). line: its weighted tags (`Tags.encoded`), which replace it; empty
+    for a plain caption.
 
-    Wildcards come first, then tags are dropped, then shuffled, as kohya's scripts have it.
+    Wildcards are resolved first, then tags are dropped, then shuffled, as in kohya's scripts.
     """
     if changes.wildcards and not line:
         caption = filled(caption, partial(_wildcard, address))
@@ -90,14 +88,14 @@ def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
         return caption
     tags = Tags.decoded(line) if line else Tags.of(caption)
     if changes.wildcards and line:
-        tags = _tags_filled(tags, address)
+        tags = _resolve_wildcards(tags, address)
     if changes.tag_dropout:
         tags = thinned(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
     return shuffled(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
 
 
 def unchanged(caption: str, changes: Changes) -> str:
-    """A caption where nothing is drawn, for held-out pictures and previews: the first of each wildcard."""
+    """A caption without random changes, for held-out images and previews: the first alternative of each wildcard."""
     return first_of_each(caption) if changes.wildcards else caption
 
 
@@ -105,27 +103,27 @@ def _wildcard(address: int, number: int, count: int) -> int:
     return draws.below(draws.key(address, "wildcard", number), count)
 
 
-def _tags_filled(tags: Tags, address: int) -> Tags:
-    """Weighted tags, each with wildcards of its own."""
+def _resolve_wildcards(tags: Tags, address: int) -> Tags:
+    """Resolves wildcards in weighted tags, with separate draws for each tag."""
     texts = enumerate((tags.main, *tags.tags))
     parts = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
     return replace(tags, main=parts[0], tags=tuple(parts[1:]))
 
 
 def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
-    """A caption without the tags that are dropped at an address, each with the chance `dropout`; the main text and the
-    first `keep` tags stay."""
-    kept = [
+    """A caption without the tags that are dropped at an address, each with the probability `dropout`; the main text and
+    the first `keep` tags stay."""
+    remaining = [
         i for i in range(len(tags.tags)) if i < keep or draws.uniform(draws.key(address, "tag-dropout", i)) >= dropout
     ]
-    return replace(tags, tags=tuple(tags.tags[i] for i in kept), weights=tuple(tags.weights[i] for i in kept))
+    return replace(tags, tags=tuple(tags.tags[i] for i in remaining), weights=tuple(tags.weights[i] for i in remaining))
 
 
 def choose(captions: Sequence[str], visit: Visit, *, dropout: float) -> str:
-    """The caption of one visit among those of its sample; none at all counts as the empty caption.
+    """Selects the caption of one visit; without captions, the empty caption.
 
-    dropout: the chance, 0 to 1, that the empty caption takes its place. Choice and dropout are independent draws:
-    another dropout leaves the choices as they were.
+    dropout: the probability, 0 to 1, of the empty caption. Selection and dropout are independent draws: another dropout
+    does not change the selection.
     """
     if not captions or is_dropped(visit, dropout):
         return ""
@@ -133,39 +131,42 @@ def choose(captions: Sequence[str], visit: Visit, *, dropout: float) -> str:
 
 
 def is_dropped(visit: Visit, dropout: float) -> bool:
-    """Whether the caption of a visit gives way to the empty one."""
+    """Whether the caption of a visit is replaced by the empty one."""
     return dropout > 0 and draws.uniform(visit.draw("drop")) < dropout
 
 
 def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
     """A caption with its tags in the order drawn at an address (`draws.key`).
 
-    The main text and the first `keep` tags stay. Tags of equal weight come in any order. Tags of unequal weight are
-    drawn one after the other in proportion to their weights, until the next would make the caption longer than
-    `tags.limit`.
+    The main text and the first `keep` tags stay in place. Tags of equal weight are shuffled uniformly. Tags of unequal
+    weight are drawn one after the other in proportion to their weights, until the next would make the caption longer
+    than `tags.limit`.
     """
     keep = min(keep, len(tags.tags))
-    order = [*range(keep), *sorted(range(keep, len(tags.tags)), key=lambda i: _waiting(address, i, tags.weights[i]))]
+    order = [
+        *range(keep),
+        *sorted(range(keep, len(tags.tags)), key=lambda i: _waiting_time(address, i, tags.weights[i])),
+    ]
     in_order = [tags.tags[i] for i in order]
     if tags.is_weighted:
-        in_order = in_order[: _fitting(tags.main, in_order, tags.limit)]
+        in_order = in_order[: _num_fitting(tags.main, in_order, tags.limit)]
     return joined(tags.main, in_order)
 
 
 def cached_shuffle_key(key_hash: int, number: int) -> int:
-    """The address of one of the forms that a text cache keeps of a caption: the same in every epoch and run."""
+    """The address of a cached variant of a caption: the same in every epoch and run."""
     return draws.key(number, "tags-kept", key_hash)
 
 
-def _waiting(address: int, number: int, weight: float) -> tuple[float, float]:
+def _waiting_time(address: int, number: int, weight: float) -> tuple[float, float]:
     """Sorting by exponential waiting times is drawing without replacement, in proportion to their rates (Efraimidis and
     Spirakis 2006)."""
     drawn = -math.log1p(-draws.uniform(draws.key(address, "tag", number)))
     return (drawn / weight if weight else math.inf, drawn)
 
 
-def _fitting(main: str, tags: Sequence[str], limit: int) -> int:
-    """How many of the tags, from the first on, make no caption of more than `limit` characters."""
+def _num_fitting(main: str, tags: Sequence[str], limit: int) -> int:
+    """Number of tags, from the first, with which the caption has at most `limit` characters."""
     length = len(main) if main else -2
     for count, tag in enumerate(tags):
         length += 2 + len(tag)

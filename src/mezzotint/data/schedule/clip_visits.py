@@ -1,5 +1,5 @@
-"""What is seen of a clip at one visit: which frames, named by time, and which pictures of a data set stand beside it.
-Between the catalogue and the decoder."""
+"""The frames of a clip at one visit, by time, and the images of a data set that are joined to it. Between the catalogue
+and the decoder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Instants = NDArray[np.float64]
 
 
 def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, *, address: int) -> Instants:
-    """When the frames of a visit are shown, (frames,) seconds on the clip's own clock; no instants for a picture.
+    """The times of the frames of a visit, (frames,) seconds on the clip's clock; empty for an image.
 
-    address: of the draw of where they begin. The clip has enough frames, by `clip_buckets.most_frames`.
+    address: of the draw of their start. The clip must have enough frames, see `clip_buckets.most_frames`.
     """
     rate, begin, available = float(catalogue.rate[row]), float(catalogue.begin[row]), int(catalogue.frames[row])
     start = int(catalogue.overrides.start[row])
@@ -41,12 +41,12 @@ def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, 
 
 
 def drawn_stills(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
-    """Pictures drawn for a visit, (per_sample,) different ones of [0, num_pictures), in an order drawn as well.
-    address: of the draw (`draws.key`)."""
+    """Random images for a visit, (per_sample,) different numbers in [0, num_pictures), in random order. address: of the
+    draw (`draws.key`)."""
     assert 0 < per_sample <= num_pictures
     numbers: list[int] = []
     for place in range(per_sample):
-        # Floyd's sample: each set of that many is equally likely, however large the data set
+        # Floyd's algorithm: each subset of this size is equally likely; the cost does not depend on the data set
         last = num_pictures - per_sample + place
         number = draws.below(draws.key(address, "still", place), last + 1)
         numbers.append(last if number in numbers else number)
@@ -55,9 +55,8 @@ def drawn_stills(num_pictures: int, per_sample: int, *, address: int) -> NDArray
 
 
 def groups_of_stills(num_pictures: int, per_sample: int) -> tuple[range, ...]:
-    """The pictures that are trained together beside one clip (`use_image_num`), by number: consecutive groups of
-    `per_sample`, which clips take in turn. The last group is left out, full or not, as in Open-Sora-Plan; a list of one
-    group has none."""
+    """The images that are joined to one clip (`use_image_num`), by number: consecutive groups of `per_sample`, assigned
+    to clips in order. The last group is omitted, full or not, as in Open-Sora-Plan; a single group gives none."""
     assert per_sample > 0
     ends = range(per_sample, num_pictures + per_sample, per_sample)
     return tuple(range(end - per_sample, end) for end in ends)[:-1]

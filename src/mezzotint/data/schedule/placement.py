@@ -1,5 +1,5 @@
-"""Where a picture is cut: at a visit, or in one of the views that a latent cache keeps. Pure functions of sizes and
-addresses, between the catalogue and the pixels."""
+"""The crop of an image: at a visit, or in one of the views of a latent cache. Pure functions of sizes and addresses,
+between the catalogue and the pixels."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def place(
     size: Size, bucket: Size, *, crop: str, jitter: float, flip: float, crop_key: int, flip_key: int
 ) -> Placement:
-    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored;
-    with `stretch` resized to it.
+    """The placement of an image of `size` in `bucket`: resized to the smallest size that covers it, cropped, then
+    mirrored; with `stretch` resized to the bucket.
 
-    crop, jitter: as in the recipe. flip: the chance that it is mirrored. crop_key, flip_key: addresses of the two draws
-    (`draws.key`). A centre crop begins at half of what is too much, halves rounded to even, as torchvision's CenterCrop
-    does.
+    crop, jitter: as in the recipe. flip: probability that it is mirrored. crop_key, flip_key: addresses of the two
+    draws (`draws.key`). A centre crop starts at half of the excess, rounded half to even, as in torchvision's
+    CenterCrop.
     """
     flipped = draws.uniform(flip_key) < flip
     if crop == "stretch":
@@ -35,20 +35,20 @@ def place(
     rows, columns = resized.height - bucket.height, resized.width - bucket.width
     if crop == "center":
         corner = (round(rows / 2), round(columns / 2))
-    else:  # one of the two is 0, so one draw serves both
+    else:  # one of the two is 0, so both can use the same draw
         corner = (draws.below(crop_key, rows + 1), draws.below(crop_key, columns + 1))
     return Placement(bucket, resized, corner, flipped)
 
 
 def at_visit(catalogue: Catalogue, visit: Visit, bucket: Size, settings: DataSettings) -> Placement:
-    """Where a picture lies in its bucket at a visit, drawn at the visit's address."""
+    """The placement of an image in its bucket at a visit, drawn at the visit's address."""
     return _of_row(catalogue, visit.row, bucket, settings, visit.draw("crop"), visit.draw("flip"))
 
 
 def cached_view(
     catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, *, seed: int, view: int
 ) -> Placement:
-    """Where a sample lies in its bucket in one of the views that a latent cache keeps, the same in every epoch."""
+    """The placement of a sample in its bucket in one of the views of a latent cache, the same in every epoch."""
     key_hash = int(catalogue.key_hash[row])
     crop_key = draws.key(seed, "crop-variant", key_hash, view)
     return _of_row(catalogue, row, bucket, settings, crop_key, draws.key(seed, "flip-variant", key_hash, view))
@@ -70,20 +70,20 @@ def _of_row(
 
 
 def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
-    """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
-    ends, then resized."""
+    """Crops each edge, then trims to the bucket's aspect ratio at a position with triangular density around the middle,
+    then resizes."""
     room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
     most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
     left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
     width, height = size.width - left - right, size.height - top - bottom
-    kept_width = min(width, max(1, math.floor(height * bucket.aspect)))
-    kept_height = min(height, max(1, math.floor(width / bucket.aspect))) if kept_width == width else height
+    crop_width = min(width, max(1, math.floor(height * bucket.aspect)))
+    crop_height = min(height, max(1, math.floor(width / bucket.aspect))) if crop_width == width else height
     drawn = draws.uniform(draws.key(crop_key, "trim"))
-    # of triangular density with its peak at ½, by inversion of an evenly drawn number
-    place = math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
-    left += math.floor((width - kept_width) * place)
-    top += math.floor((height - kept_height) * place)
-    across, down = bucket.width / kept_width, bucket.height / kept_height
+    # triangular density with its peak at ½, by inversion of a uniform number
+    position = math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
+    left += math.floor((width - crop_width) * position)
+    top += math.floor((height - crop_height) * position)
+    across, down = bucket.width / crop_width, bucket.height / crop_height
     resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
     corner = (
         min(round(top * down), resized.height - bucket.height),

@@ -1,8 +1,7 @@
-"""The schedule is data: which samples an epoch visits, in which batches and steps. It stands between the catalogue
-and the loader.
+"""The schedule: which samples an epoch visits, in which batches and steps. Between the catalogue and the loader.
 
-Everything here is a pure function of (columns, settings, seed, epoch). No rank, worker or history enters, so every
-process works out the same plan, and a resumed run the same as an undisturbed one. Array arithmetic throughout: a
+Everything is a pure function of (columns, settings, seed, epoch), independent of rank, worker and history: every
+process computes the same plan, and a resumed run the same as an uninterrupted one. Array arithmetic throughout: a
 million samples are planned in a fraction of a second.
 """
 
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 
 _Ints = NDArray[np.int64]
 _Rows = NDArray[np.int32]
-_CHUNK = 1 << 16  # numbers that stay in a processor's cache while they are worked on
+_CHUNK = 1 << 16  # this many numbers stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
-    """What a plan needs of each sample. key_hash: (n,) uint64. bucket: (n,) int16, index in `buckets.table`. repeats:
-    (n,) float32 or float64, above 0. group: (n,) int32, 0 without a name, or None when no sample has one. rating: (n,)
-    float32, above 0, or None when all are rated alike. prior: (n,), which are class pictures, or None."""
+    """The input of a plan for each sample. key_hash: (n,) uint64. bucket: (n,) int16, index in `buckets.table`.
+    repeats: (n,) float32 or float64, above 0. group: (n,) int32, 0 without a name, or None if no sample has one.
+    rating: (n,) float32, above 0, or None if all ratings are equal. prior: (n,), which are class images, or None."""
 
     key_hash: NDArray[np.uint64]
     bucket: NDArray[np.int16]
@@ -54,16 +53,16 @@ class PlanColumns:
 
 
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
-    """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`. Raises DatasetError E1454
-    for pairs of pictures that are of several sizes."""
-    chosen = np.asarray(rows, dtype=np.int64)
-    bucket = catalogue.buckets_of(chosen, settings)
-    group, rating = catalogue.overrides.group[chosen], catalogue.overrides.rating[chosen]
-    prior, repeats = catalogue.overrides.prior[chosen] != 0, catalogue.repeats[chosen]
+    """The columns of rows of a catalogue. `Epoch.order` then contains indices into `rows`. Raises DatasetError E1454 if
+    images are paired and have several sizes."""
+    indexes = np.asarray(rows, dtype=np.int64)
+    bucket = catalogue.buckets_of(indexes, settings)
+    group, rating = catalogue.overrides.group[indexes], catalogue.overrides.rating[indexes]
+    prior, repeats = catalogue.overrides.prior[indexes] != 0, catalogue.repeats[indexes]
     if prior.any() and settings.prior.balance == "pairs":
         _refuse_several_sizes(len(np.unique(bucket)))
     return PlanColumns(
-        catalogue.key_hash[chosen],
+        catalogue.key_hash[indexes],
         bucket,
         balanced(repeats, prior) if prior.any() and settings.prior.balance == "visits" else repeats,
         group=group if group.any() else None,
@@ -75,22 +74,22 @@ def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) 
 def _refuse_several_sizes(num: int) -> None:
     if num > 1:
         raise DatasetError(
-            f"data.prior.balance=pairs takes both halves of a batch from pictures of one size, and there are {num} "
-            "sizes; write data.buckets.shape=square, or data.prior.balance=visits",
+            f"data.prior.balance=pairs needs images of one size in both halves of a batch, but there are {num} "
+            "sizes; set data.buckets.shape=square, or data.prior.balance=visits",
             code="E1454",
         )
 
 
 def epoch_address(settings: DataSettings, seed: int, epoch: int) -> tuple[int, int]:
-    """The seed and epoch by which every loader draw of an epoch is addressed. With `epoch_seed=add`, epoch e of seed s
-    is epoch 0 of seed s + e. Applying it twice changes nothing more."""
+    """The seed and epoch in the addresses of all loader draws of an epoch. With `epoch_seed=add`, epoch e of seed s is
+    epoch 0 of seed s + e. Idempotent."""
     return (seed + epoch, 0) if settings.epoch_seed == "add" else (seed, epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One visit to a row of the catalogue: the address of all that is drawn for it. seed, epoch: of `epoch_address`.
-    number: visits that the epoch has made to the row before."""
+    """One visit to a row of the catalogue: the address of all its random draws. seed, epoch: of `epoch_address`.
+    number: number of earlier visits of the epoch to the row."""
 
     row: int
     key_hash: int
@@ -107,33 +106,33 @@ class Visit:
 
 
 def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, seed: int, epoch: int) -> Epoch:
-    """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns. With
-    `data.prior.balance=pairs` it is planned of pairs, half as many to a batch (`_pairing.py`)."""
+    """The batches of one epoch, a pure function of its arguments. `Epoch.order` contains indices into the columns. With
+    `data.prior.balance=pairs` pairs are planned, half as many per batch (`_pairing.py`)."""
     if columns.prior is None or settings.prior.balance != "pairs":
-        return _planned(columns, settings, accumulation, seed, epoch)
+        return _plan_samples(columns, settings, accumulation, seed, epoch)
     pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
     each, halved = _of_pairs(columns, pairs, settings)
-    return pairs.taken_apart(_planned(each, halved, accumulation, seed, epoch))
+    return pairs.taken_apart(_plan_samples(each, halved, accumulation, seed, epoch))
 
 
 def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> tuple[PlanColumns, DataSettings]:
-    """Pairs as samples of a plan, and its settings."""
+    """Columns and settings of a plan of pairs."""
     bucket = np.full(pairs.num, columns.bucket[0])
     each = PlanColumns(draws.keys(0, "pair", np.arange(pairs.num)), bucket, np.ones(pairs.num, np.float32))
     return each, with_values(settings, {"batch_size": settings.batch_size // 2})
 
 
-def _planned(columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int, epoch: int) -> Epoch:
+def _plan_samples(columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int, epoch: int) -> Epoch:
     """The batches of one epoch.
 
-    A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
-    rating allows. All visits are put in an order drawn by address, assigned to their groups (`_grouping.py`: their
-    bucket, and their name if they have one) in that order and cut into batches of `batch_size`; the batches are
-    shuffled by address, and `accumulation` of them after one another make a step (the last step may have fewer). What
-    does not fill a batch becomes a smaller one (`short`), is filled up with visits of its bucket from the first on
-    (`fill`) or with its own, drawn by address (`repeat`: the whole batch then counts less) — both counted, each a
-    further visit of its sample — or is left out (`drop`: counted). Without `shuffle` visits keep to the order of the
-    samples, and batches to that of their first visits.
+    A sample is visited ⌊repeats⌋ times, and once more with the probability of the fraction; with `rating.share`, as
+    often as its rating allows. All visits are put in an order drawn by address, assigned to their groups
+    (`_grouping.py`: their bucket, and their name if they have one) in that order and cut into batches of `batch_size`;
+    the batches are shuffled by address, and `accumulation` consecutive batches form a step (the last step may have
+    fewer). Visits that do not fill a batch form a smaller one (`short`), are filled up with visits of their bucket from
+    the first (`fill`) or with their own, drawn by address (`repeat`: the whole batch then counts less) — both counted,
+    each a further visit of its sample — or are dropped (`drop`: counted). Without `shuffle` visits keep the order of
+    the samples, and batches that of their first visits.
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
@@ -176,7 +175,7 @@ def _starts(lengths: _Rows) -> _Ints:
 
 
 def _taken(order: _Rows, first: _Rows, lengths: _Rows) -> _Rows:
-    """The visits of batches, one batch after the other. first: the place of each batch in `order`."""
+    """The visits of batches, in batch order. first: the index of each batch in `order`."""
     taken = np.empty(int(lengths.sum()), np.int32)
     done, at_once = 0, max(_CHUNK // max(int(lengths.max(initial=1)), 1), 1)
     for start in range(0, len(first), at_once):
@@ -192,22 +191,22 @@ def _filled_up(
     order: _Rows, visits: _Visits, counts: _Ints, cut: _Cut, batches: NDArray[Any], settings: DataSettings,
     address: tuple[int, int],
 ) -> tuple[_Rows, _Rows, NDArray[np.float32]]:  # fmt: skip
-    """Rows, visits and factors of batches that are all full, by fill-ups."""
+    """Rows, visits and factors of batches that are filled up."""
     lengths, starts = cut.lengths[batches], _starts(cut.lengths[batches])
     within = np.arange(starts[-1], dtype=np.int32)
     within += np.repeat((cut.first[batches] - starts[:-1]).astype(np.int32), lengths)
     factor = np.ones(len(within), dtype=np.float32)
     if settings.remainder == "repeat":
-        again, within = _repeated(within, starts, cut.real[batches], address)
+        again, within = _repeat(within, starts, cut.real[batches], address)
         factor = np.repeat((cut.real[batches] / lengths) ** settings.remainder_power, lengths).astype(np.float32)
     else:
-        again, within = _wrapped(within, np.repeat(cut.group[batches], lengths), cut)
+        again, within = _wrap(within, np.repeat(cut.group[batches], lengths), cut)
     row, visit = visits.at(order[within])
     return row, visit + again * counts[row].astype(np.int32), factor
 
 
 def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int, seed: int, epoch: int) -> int:
-    """The optimizer steps of one epoch, without planning it."""
+    """The number of optimizer steps of one epoch, without planning it."""
     counts = _num_visits(columns, settings, seed, epoch)
     return -(-_num_batches(columns, counts, settings) // accumulation)
 
@@ -224,9 +223,9 @@ def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) ->
 
 @dataclass(slots=True)
 class _Cut:
-    """Batches before they are shuffled. group, first, lengths: of each batch; `first` counts visits sorted by group,
-    and in a filled batch runs past its group's end. real: visits of each batch that are no fill-ups. starts, sizes: of
-    each group among those visits."""
+    """Batches before they are shuffled. group, first, lengths: of each batch; `first` is an index into visits sorted by
+    group; a filled batch runs past its group's end. real: visits of each batch without fill-ups. starts, sizes: of each
+    group among those visits."""
 
     group: _Rows
     first: _Rows
@@ -242,7 +241,7 @@ class _Cut:
 
 
 def share_of(rating: RatingSettings, epoch: int) -> float:
-    """The share of the samples that an epoch uses; 1 uses all, as often as their repeats say."""
+    """The share of the samples that an epoch uses; 1 uses all, according to their repeats."""
     if rating.fraction is None or rating.epochs is None:
         return 1.0
     return 1.0 - max(0, min(epoch, rating.epochs - 1) - 1) * (1.0 - rating.fraction) / rating.epochs
@@ -252,22 +251,22 @@ def _num_visits(columns: PlanColumns, settings: DataSettings, seed: int, epoch: 
     share = share_of(settings.rating, epoch)
     seed, epoch = epoch_address(settings, seed, epoch)
     if share < 1.0:
-        return _rated(columns, math.ceil(share * len(columns) - 1e-9), seed, epoch)
+        return _draw_rated(columns, math.ceil(share * len(columns) - 1e-9), seed, epoch)
     if (columns.repeats == 1).all():
         return np.broadcast_to(np.int64(1), len(columns))
     whole = np.floor(columns.repeats)
     chance = (columns.repeats - whole).astype(np.float64)
     counts = whole.astype(np.int64)
     if chance.any():
-        # one draw for all, along an order drawn by sample: each has exactly its chance, and the number of visits of an
-        # epoch is that of all repeats together, rounded down or up
+        # one draw for all, along a random order of samples: each has exactly its probability, and the number of visits
+        # of an epoch is the sum of all repeats, rounded down or up
         order = np.argsort(draws.keys(seed, "repeat", epoch, columns.key_hash), kind="stable")
         ends = np.cumsum(chance[order]) + draws.uniform(draws.key(seed, "repeats", epoch))
         counts[order] += np.diff(np.floor(ends), prepend=0.0).astype(np.int64)
     return counts
 
 
-def _rated(columns: PlanColumns, num: int, seed: int, epoch: int) -> _Ints:
+def _draw_rated(columns: PlanColumns, num: int, seed: int, epoch: int) -> _Ints:
     """One visit for each of `num` samples, drawn without replacement in proportion to their ratings: those whose
     exponential waiting time, at the rate of the rating, is shortest (Efraimidis and Spirakis 2006)."""
     waiting = -np.log1p(-draws.uniforms(draws.keys(seed, "rating", epoch, columns.key_hash)))
@@ -280,7 +279,7 @@ def _rated(columns: PlanColumns, num: int, seed: int, epoch: int) -> _Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Visits:
-    """All visits of an epoch, those of a sample after one another. sample: their sample, or None when every sample has
+    """All visits of an epoch, in sample order. sample: of each visit, or None if each sample has
     exactly one. before: (n,) visits of earlier samples."""
 
     num: int
@@ -288,7 +287,7 @@ class _Visits:
     before: _Rows
 
     def at(self, which: _Rows) -> tuple[_Rows, _Rows]:
-        """The samples of some visits, and how often the epoch has used each before."""
+        """The samples of visits, and how often the epoch has used each before."""
         if self.sample is None:
             return which, np.broadcast_to(np.int32(0), len(which))
         sample = self.sample[which]
@@ -299,7 +298,7 @@ def _visits(counts: _Ints) -> _Visits:
     total = int(counts.sum())
     if total >= 2**31:
         raise DatasetError(
-            f"an epoch has {total:,} visits, at most {2**31 - 1:,} are possible; lower data.repeats", code="E1208"
+            f"an epoch has {total:,} visits, but at most {2**31 - 1:,} are possible; lower data.repeats", code="E1208"
         )
     if total == len(counts) and (counts == 1).all():
         return _Visits(total, None, np.zeros(0, np.int32))
@@ -315,7 +314,7 @@ def _assign(
     batch_size: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
-    """All visits, sorted by group and within a group by the draw "order", or without an address as they are listed."""
+    """All visits, sorted by group and within a group by the draw "order", or without an address in sample order."""
     order = _sorted(columns, visits, lambda which, sample: groups.of_sample[sample], len(groups.bucket), address)
     if not groups.is_named:
         return order
@@ -335,9 +334,9 @@ def _sorted(
     num_groups: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
-    # One sort of plain numbers, several times faster than sorting indices: group, then the draw's upper bits, then
-    # the visit's own number, which also decides between draws that agree in the bits there is room for (33 and more
-    # of them up to a hundred million visits without names).
+    # One sort of integers, several times faster than sorting indices: group, then the draw's upper bits, then the
+    # visit's number, which also decides between draws whose stored bits are equal (33 bits or more, up to a hundred
+    # million visits without names).
     low = np.uint64(max(visits.num - 1, 0).bit_length())
     high = np.uint64(max(num_groups - 1, 0).bit_length())
     packed = np.empty(visits.num, np.uint64)
@@ -355,7 +354,7 @@ def _sorted(
         packed[start : start + _CHUNK] = group | drawn | which.astype(np.uint64)
     packed.sort()
     order, mask = packed.view(np.int32), np.uint64((1 << int(low)) - 1)
-    for start in range(0, visits.num, _CHUNK):  # in its own memory, half of which is given back
+    for start in range(0, visits.num, _CHUNK):  # in place; half of the memory is freed afterwards
         chunk = slice(start, min(start + _CHUNK, visits.num))
         order[chunk] = (packed[chunk] & mask).astype(np.int32)
     del order
@@ -384,15 +383,15 @@ def _cut(sizes: _Ints, size: int, remainder: str) -> _Cut:
     )
 
 
-def _wrapped(within: _Rows, group: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
-    """Places that run past their group's end begin anew at its start: how often they did, and where they are."""
+def _wrap(within: _Rows, group: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
+    """Indexes past their group's end wrap around to its start: returns the number of wraps, and the new indexes."""
     again, rest = np.divmod(within - cut.starts[group], cut.sizes[group])
     return again.astype(np.int32), (cut.starts[group] + rest).astype(np.int32)
 
 
-def _repeated(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
-    """Places past the own visits of a batch become one of those before them in the batch, drawn by address, so that
-    what was drawn once is likelier to be drawn again: the how manieth copy they are, and where they are."""
+def _repeat(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
+    """Visits past the real ones of a batch become copies of an earlier one in the batch, drawn by address; one drawn
+    once is therefore more likely to be drawn again. Returns the number of the copy, and the new indexes."""
     seed, epoch = address
     again, within = np.zeros_like(within), within.copy()
     for batch in np.flatnonzero(real < np.diff(starts)).tolist():
@@ -410,10 +409,10 @@ def _repeated(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int
 
 
 class Timeline:
-    """From a step of the run to its epoch and place in it; one for the run and its loader, which may be another thread.
+    """Maps steps of the run to epochs; shared by the run and its loader, which may be another thread.
 
-    With whole repeats all epochs are equally long. With fractional ones, or ratings, each has its own length, counted
-    once, when it is first reached. Raises DatasetError E1207 when an epoch has no batch at all.
+    With integer repeats all epochs have the same length. With fractional ones, or ratings, each has its own length,
+    computed when it is first reached. Raises DatasetError E1207 if an epoch has no batches.
     """
 
     def __init__(self, columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int) -> None:
@@ -427,7 +426,7 @@ class Timeline:
         self._plans: OrderedDict[int, Epoch] = OrderedDict()
 
     def locate(self, step: int) -> tuple[int, int]:
-        """The epoch of a step of the run (both from 0), and the step's place in it."""
+        """The epoch of a step of the run (both from 0), and the step's index in it."""
         if self._is_even:
             return divmod(step, self.steps_of(0))
         with self._lock:
@@ -437,7 +436,7 @@ class Timeline:
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
-        """The optimizer steps of an epoch (counted from 0). Raises DatasetError E1207 where it has no batch."""
+        """Number of optimizer steps of an epoch (counted from 0). Raises DatasetError E1207 if it has no batches."""
         which = 0 if self._is_even else epoch
         with self._lock:
             while len(self._ends) <= which:
@@ -445,13 +444,13 @@ class Timeline:
         return self._ends[which] - (self._ends[which - 1] if which else 0)
 
     def steps_until(self, epochs: float) -> int:
-        """Steps of so many epochs from the start; a part of an epoch is rounded up to a whole step."""
+        """Number of steps of the first `epochs` epochs; a part of an epoch is rounded up to a full step."""
         whole, part = int(epochs), epochs - int(epochs)
         before = whole * self.steps_of(0) if self._is_even else sum(map(self.steps_of, range(whole)))
         return before + (math.ceil(part * self.steps_of(whole) - 1e-9) if part else 0)
 
     def epochs_in(self, steps: int) -> float:
-        """How many epochs so many steps are. Epochs that were not reached yet are taken to be as long as the others."""
+        """Number of epochs of `steps` steps. Epochs not reached yet are assumed to be as long as the others."""
         if self._is_even or not steps:
             return steps / max(1, self.steps_of(0))
         self.steps_of(0)
@@ -461,7 +460,7 @@ class Timeline:
         return epoch + (place + 1) / self.steps_of(epoch)
 
     def epoch(self, epoch: int) -> Epoch:
-        """The plan of an epoch; the two last asked for are kept."""
+        """The plan of an epoch; the last two are cached."""
         with self._lock:
             if epoch not in self._plans:
                 self._plans[epoch] = plan(
@@ -478,7 +477,7 @@ class Timeline:
         )
         if steps == 0 and (self._settings.rating.fraction is not None or not self._can_have_batches()):
             raise DatasetError(
-                f"{len(self.columns)} samples make no batch of {self._settings.batch_size} with "
+                f"{len(self.columns)} samples do not fill a batch of {self._settings.batch_size} with "
                 f"data.remainder={self._settings.remainder}; set data.remainder=short, or lower data.batch_size",
                 code="E1207",
             )

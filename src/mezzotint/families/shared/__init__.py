@@ -1,4 +1,4 @@
-"""What several families have in common.
+"""Code shared by several families.
 
-From outside: every file for families, and `new_words` for whoever loads one.
+From outside: every file for families, and `new_words` for code that loads a family.
 """

@@ -22,12 +22,12 @@ from mezzotint.weights.model_files import ModelFiles
 
 
 class FlowFamily(FolderFamily):
-    """A flow-matching model with a transformer. An export keeps the scheduler's file: how noise levels are drawn in
-    training does not change the path."""
+    """A flow-matching model with a transformer. An export keeps the scheduler's file: the density of levels in training
+    does not change the path."""
 
     files: ClassVar[type[FlowFiles]]
     tokens: ClassVar[Tokens] = Tokens()
-    """How its denoiser counts latents."""
+    """How the denoiser turns latents into tokens."""
     block_lists: ClassVar[tuple[str, ...]] = ("transformer_blocks",)
     """Lists of the denoiser's blocks, in the order in which they run."""
 
@@ -41,7 +41,7 @@ class FlowFamily(FolderFamily):
         return FlowSchedule.of(files.scheduler, self.tokens)
 
     def grid_of(self, files: FolderFiles) -> Grid:
-        """The latents of an AutoencoderKL, of which the denoiser takes two by two."""
+        """The latents of an AutoencoderKL, patchified by the denoiser."""
         return replace(super().grid_of(files), cell=self.tokens.cell)
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
@@ -51,43 +51,42 @@ class FlowFamily(FolderFamily):
                 yield from ((block,) for block in cast(nn.ModuleList, getattr(denoiser, name)))
 
     def _t5(self, part: str, captions: Sequence[str]) -> Tensor:
-        """T5's states (B, L, D), in which padding is attended to, as these models are trained. Never under autocast:
-        its numbers are too large for float16."""
+        """T5's hidden states (B, L, D), with attention to padding, as these models are trained. Never under autocast:
+        activations overflow float16."""
         encoder = self._part(part)
         ids, _, _ = self._tokens(part, captions)
         with without_autocast(encoder):
             return t5.states(encoder, ids, None)
 
 
-def lengths_of(text: TextEmbedding) -> tuple[int, ...]:
-    """How many tokens of each text count, on the host, for denoisers that need it. A text that nobody has counted, as
-    neither encoders nor caches make it, is counted here, for which the host waits. text: with a mask, 1 where a token
-    counts, from the first on."""
-    assert text.mask is not None, "a text of another family"
+def token_lengths(text: TextEmbedding) -> tuple[int, ...]:
+    """The number of tokens of each text, on the host, for denoisers that need it. Encoders and caches store it;
+    otherwise the mask is summed, which synchronizes. text: with a mask, 1 for tokens, which come first."""
+    assert text.mask is not None, "a text embedding of another family"
     return count_tokens(text.mask) if text.lengths is None else text.lengths
 
 
-def packed(x: Tensor) -> Tensor:
-    """Latents (B, C, h, w) as tokens of two by two, (B, h/2 · w/2, 4C), row by row; in a token the channel is slowest,
-    then the row."""
+def pack_latents(x: Tensor) -> Tensor:
+    """Latents (B, C, h, w) as tokens of two by two, (B, h/2 · w/2, 4C), in row-major order; within a token the channel
+    varies slowest, then the row."""
     b, c, h, w = x.shape
     return x.reshape(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(b, h // 2 * (w // 2), 4 * c)
 
 
-def unpacked(tokens: Tensor, height: int, width: int) -> Tensor:
-    """The reverse of `packed`, to latents (B, C, h, w)."""
+def unpack_latents(tokens: Tensor, height: int, width: int) -> Tensor:
+    """The inverse of `pack_latents`, to latents (B, C, h, w)."""
     b, _, c = tokens.shape
     parts = tokens.reshape(b, height // 2, width // 2, c // 4, 2, 2).permute(0, 3, 1, 4, 2, 5)
     return parts.reshape(b, c // 4, height, width)
 
 
 class Standardized(ABC):
-    """Of families whose latents are standardized by a mean and a deviation of each channel; named before the base
+    """Mixin for families whose latents are standardized by a mean and a deviation per channel; comes before the base
     class."""
 
     @abstractmethod
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of each channel, in the shape of latents, on the device of a tensor."""
+        """Mean and deviation per channel, broadcastable to latents, on the device of a tensor."""
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FolderFamily."""
@@ -101,20 +100,19 @@ class Standardized(ABC):
 
 
 class ChannelStatistics:
-    """Mean and deviation of each channel by the configuration of a VAE. They are sent to a device once, and not at each
-    call."""
+    """Mean and deviation per channel from a VAE's configuration, copied to each device once."""
 
     def __init__(self, vae: Mapping[str, Any]) -> None:
         self._numbers = tuple(torch.tensor(vae[name]).view(1, -1, 1, 1) for name in ("latents_mean", "latents_std"))
         self._by_device: dict[torch.device, tuple[Tensor, ...]] = {}
 
     def like(self, latents: Tensor) -> tuple[Tensor, Tensor]:
-        """In the shape of latents, of pictures or of clips, on their device."""
-        if isinstance(latents, FakeTensor):  # nothing of it outlives the fakes
-            numbers = tuple(one.to(latents.device) for one in self._numbers)
+        """Mean and deviation, broadcastable to latents of images or clips, on their device."""
+        if isinstance(latents, FakeTensor):  # fake tensors are not cached
+            numbers = tuple(number.to(latents.device) for number in self._numbers)
         else:
             if latents.device not in self._by_device:
-                self._by_device[latents.device] = tuple(sent(one, latents.device) for one in self._numbers)
+                self._by_device[latents.device] = tuple(sent(number, latents.device) for number in self._numbers)
             numbers = self._by_device[latents.device]
-        mean, std = (one[..., None] if latents.ndim == 5 else one for one in numbers)
+        mean, std = (number[..., None] if latents.ndim == 5 else number for number in numbers)
         return mean, std

@@ -1,5 +1,5 @@
-"""The files of a flow-matching model: a folder in diffusers' layout, or an original-format checkpoint, which mostly
-holds the denoiser only, with such a folder for the rest."""
+"""The files of a flow-matching model: a folder in diffusers' layout, or an original-format checkpoint, which usually
+holds only the denoiser, with such a folder for the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.folder_files import FolderFiles, configs_in
+from mezzotint.families.shared.folder_files import FolderFiles, read_configs
 from mezzotint.settings.base import with_values
 from mezzotint.settings.families.base import is_denoiser
 from mezzotint.settings.sections.model import ModelSettings
@@ -42,13 +42,13 @@ _SCHEDULE_KEYS = (
 
 @dataclass(frozen=True)
 class FlowFiles(FolderFiles):
-    """single: the original-format checkpoint that holds the denoiser, and may hold other parts; the folder then has the
-    others."""
+    """single: the original-format checkpoint with the denoiser and possibly other parts; the folder then has the
+    rest."""
 
     pipelines: ClassVar[tuple[str, ...]]
-    """Classes of model_index.json whose folders are read."""
+    """Pipeline classes in model_index.json that the family reads."""
     refused: ClassVar[Mapping[str, str]] = {}
-    """Pipelines of the same networks that are not trained here: what they are, and why."""
+    """Unsupported pipelines of the same networks: what they are, and why."""
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
         "merges.txt",
@@ -60,13 +60,13 @@ class FlowFiles(FolderFiles):
         "chat_template.jinja",
     )
     original: ClassVar[Mapping[str, FilePart]] = {"denoiser": FilePart(DENOISER)}
-    """Parts that an original-format checkpoint may hold, the denoiser first, and where."""
+    """Parts that an original-format checkpoint may hold, the denoiser first, and their prefixes."""
     renames: ClassVar[Renames] = ()
-    """The denoiser's names in such a file."""
+    """The denoiser's tensor names in such a file."""
     swapped: ClassVar[Collection[str]] = ()
-    """Layers of the denoiser that scale and shift: those whose halves are in the other order in such a file."""
+    """Scale-and-shift layers of the denoiser whose halves are in the other order in such a file."""
     written_start: ClassVar[str] = ""
-    """What the denoiser's names begin with in the file that is written."""
+    """Prefix of the denoiser's names in a written file."""
 
     single: Original | None = None
 
@@ -81,25 +81,24 @@ class FlowFiles(FolderFiles):
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
-        configs = configs_in(folder, cls.spec, cls.absent(folder))
+        configs = read_configs(folder, cls.spec, cls.absent(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
         with configured(root):
             cls.require_match(root, configs)
             least = min(*map(files.length, files.text_parts), files.scaling[0])
             if not least > 0:
-                raise ValueError(f"{least} where a number above 0 belongs")
+                raise ValueError(f"expected a number above 0, got {least}")
         return files.with_vae()._with_encoders()
 
     def _with_encoders(self) -> Self:
-        """The same with the text encoders that `model.over` names. Raises WeightsError as `standalone.open_encoder`."""
+        """The same with the text encoders in `model.over`. Raises what `standalone.open_encoder` raises."""
         encoders = {part: self.expected(part) for part in self.text_parts if self.settings.over}
         parts: dict[str, StandalonePart] = {}
         for path in self.settings.over:
             part, file = standalone.open_encoder(path, encoders, what=self.spec.called)
             if part in parts:
                 raise WeightsError(
-                    f"model.over: {path} and {parts[part].place} are both the {part} of {self.spec.called}; give one "
-                    "of them",
+                    f"model.over: {path} and {parts[part].place} are both the {part} of {self.spec.called}; keep one",
                     code="E1478",
                 )
             parts[part] = file
@@ -112,12 +111,12 @@ class FlowFiles(FolderFiles):
 
     @classmethod
     def _in_one_file(cls, path: Path, settings: ModelSettings, seed: int) -> Self:
-        """An original-format checkpoint, with a folder that has the configurations, and the parts that it lacks."""
+        """An original-format checkpoint, with a folder for the configurations and the missing parts."""
         if settings.config is None or not settings.config.is_dir():
             raise WeightsError(
-                f"{path}: is a single file, and of {cls.spec.called} it holds the denoiser, and hardly more; write "
-                "model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout, which has "
-                "the other parts",
+                f"{path}: a single file of {cls.spec.called} holds little more than the denoiser; write "
+                "model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout, for the "
+                "other parts",
                 code="E1478",
             )
         files = cls.of(with_values(settings, {"path": settings.config, "config": None}), seed)
@@ -132,7 +131,7 @@ class FlowFiles(FolderFiles):
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
         pipeline, spec = str(folder.index.get("_class_name", "")), cls.spec
         if pipeline in cls.pipelines and (not config or spec.holds({}, config)):
-            return  # without a configuration: `configs_in` names what is missing
+            return  # without a configuration `read_configs` reports what is missing
         family = kinds.family_at(folder.root)
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
         what = f"a folder of {pipeline or 'an unknown pipeline'}"
@@ -162,7 +161,7 @@ class FlowFiles(FolderFiles):
         return "flow"
 
     def stored_in_file(self, part: str) -> Stored | None:
-        """See FolderFiles: in the original-format checkpoint."""
+        """See FolderFiles: the parts in the original-format checkpoint."""
         return self.single.stored(part) if self.single is not None and part in self.single.parts else None
 
     def weights_digest(self, part: str) -> Mapping[str, Any]:
@@ -182,28 +181,27 @@ class FlowFiles(FolderFiles):
 
     @property
     def scaling(self) -> tuple[float, float]:
-        """Factor and shift between the latents of an AutoencoderKL and the model's."""
+        """Scaling factor and shift from the latents of an AutoencoderKL to the model's."""
         vae = self.configs["vae"]
         return float(vae.get("scaling_factor") or self.spec.latent_scale), float(vae.get("shift_factor") or 0.0)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """See FolderFiles."""
         if self.single is not None and self.settings.weights == "files":
-            yield f"{self.single.place.name} holds {', '.join(self.single.parts)}; all else is that of {self.root}"
+            yield f"{self.single.place.name} holds {', '.join(self.single.parts)}; the rest is read from {self.root}"
         yield from super().notes(parts)
 
     # --- original format --------------------------------------------------------------------------------------------
 
     def plan_original(self, part: str = "denoiser") -> Written:
-        """How a denoiser is laid out in an original-format checkpoint. Raises WeightsError E1479 where that cannot
-        be."""
+        """The layout of a denoiser in an original-format checkpoint. Raises WeightsError E1479 if there is none."""
         network, config, shapes = self.spec.networks[part], self.configs[part], self.shapes(part)
         try:
             return originals.plan(network, config, shapes, self.renames, self.written_start)
         except originals.NOT_CONVERTED as error:
             raise WeightsError(
-                f"{self.root}: its denoiser is not written as one file, since diffusers could not read it back "
-                f"({error}); take the folder",
+                f"{self.root}: the denoiser cannot be written as one file, because diffusers could not read it back "
+                f"({error}); write a folder",
                 code="E1479",
             ) from error
 

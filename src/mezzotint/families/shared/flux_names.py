@@ -1,4 +1,4 @@
-"""What the files of Black Forest Labs call the layers that FLUX.1 and FLUX.2 have in common."""
+"""Tensor names in Black Forest Labs' files for layers that FLUX.1 and FLUX.2 share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AROUND: Renames = (
     (r"^proj_out\.", "final_layer.linear."),
     (r"^norm_out\.linear\.", "final_layer.adaLN_modulation.1."),
 )
-"""What lies before and behind the blocks."""
+"""Layers before and after the blocks."""
 
 ATTENTION: Renames = (
     (r"\.attn\.to_[qkv]\.", ".img_attn.qkv."),
@@ -24,4 +24,4 @@ ATTENTION: Renames = (
     (r"\.norm_q\.weight$", ".norm.query_norm.scale"),
     (r"\.norm_k\.weight$", ".norm.key_norm.scale"),
 )
-"""Attention, behind what a family says of its own blocks."""
+"""Attention; comes after a family's renames of its blocks."""

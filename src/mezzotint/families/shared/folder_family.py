@@ -1,6 +1,5 @@
-"""What families share whose models are folders in diffusers' layout: parts by name, the autoencoder with its scaling,
-tokens of captions, export. The networks are diffusers' and transformers'. What a family gives to its denoiser is in its
-own file."""
+"""What families with models in diffusers' folder layout share: parts by name, the autoencoder with its scaling,
+tokenization, export. The networks are diffusers' and transformers'. The denoiser's inputs are in each family's file."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ class FolderFamily(ModelFamily):
 
     files: ClassVar[type[FolderFiles]]
     every_encoder_counts: ClassVar[bool] = False
-    """Whether a token is lost when one text encoder does not read it, or only when none does."""
+    """Whether a token counts as lost when any text encoder truncates it, or only when all do."""
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         assert isinstance(files, FolderFiles)
@@ -47,7 +46,7 @@ class FolderFamily(ModelFamily):
 
     @abstractmethod
     def schedule_of(self, files: FolderFiles) -> Schedule:
-        """The noise schedule, by the scheduler's configuration."""
+        """The noise schedule of the scheduler's configuration."""
 
     def grid_of(self, files: FolderFiles) -> Grid:
         """The latents of an AutoencoderKL."""
@@ -58,7 +57,7 @@ class FolderFamily(ModelFamily):
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:
-        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        """See ModelFamily. Runs in the dtype and on the device of the VAE's parameters."""
         vae = self._part("vae")
         if not len(pixels):
             height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
@@ -69,14 +68,14 @@ class FolderFamily(ModelFamily):
 
     @torch.no_grad()
     def decode_media(self, latents: Tensor) -> Tensor:
-        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        """See ModelFamily. Runs in the dtype and on the device of the VAE's parameters."""
         vae = self._part("vae")
         with without_autocast(vae):
             decoded = vae.decode(like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
         return self.from_vae(cast(Tensor, decoded)).float().clamp(-1.0, 1.0)
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
-        """The VAE's posterior moments → the model's, one after the other in the channels."""
+        """The VAE's posterior mean and deviation → the model's moments, concatenated along the channels."""
         return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
 
     def raw(self, latents: Tensor) -> Tensor:
@@ -84,18 +83,17 @@ class FolderFamily(ModelFamily):
         return latents / self._scale + self._shift
 
     def to_vae(self, pixels: Tensor) -> Tensor:
-        """Pictures, or their latents, as the VAE takes them."""
+        """Images, or their latents, in the shape that the VAE takes."""
         return pixels
 
     def from_vae(self, values: Tensor) -> Tensor:
-        """The reverse of `to_vae`."""
+        """The inverse of `to_vae`."""
         return values
 
     # --- text -------------------------------------------------------------------------------------------------------
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
-        """See ModelFamily: of the text encoder that loses most where `every_encoder_counts`, or of the one that loses
-        fewest."""
+        """See ModelFamily: for the text encoder that truncates most with `every_encoder_counts`, otherwise least."""
         if not captions or not self.text_parts:
             return tuple(0 for _ in captions)
         choose = max if self.every_encoder_counts else min
@@ -103,8 +101,8 @@ class FolderFamily(ModelFamily):
         return tuple(choose(lost) for lost in zip(*by_part, strict=True))
 
     def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
-        """See ModelFamily: of the text encoder that reads fewest where `every_encoder_counts`, or of the one that reads
-        most."""
+        """See ModelFamily: for the text encoder with the lowest limit with `every_encoder_counts`, otherwise the
+        highest."""
         if not self.text_parts:
             return (), 0
         choose = min if self.every_encoder_counts else max
@@ -112,11 +110,11 @@ class FolderFamily(ModelFamily):
         return self._counts(part, captions), self._lengths[part]
 
     def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
-        texts = self._templated(part, captions)
+        texts = self._apply_template(part, captions)
         return tuple(map(len, tokenize(self._tokenizer(part), texts, verbose=False).input_ids))
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        """Captions as a text encoder's tokenizer takes them."""
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
+        """Captions in the form that a text encoder's tokenizer takes."""
         return list(captions)
 
     def _tokenizer(self, part: str) -> Any:
@@ -125,17 +123,17 @@ class FolderFamily(ModelFamily):
         return self._tokenizers[part]
 
     def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-        """Tokens and their mask, (B, L) int64 on the device of a text encoder, and how many of each text count; what
-        does not fit is cut off. before: tokens of the template in front of the caption, which do not count. Raises
+        """Tokens and their mask, (B, L) int64 on the device of a text encoder, and the number of tokens of each text;
+        long texts are truncated. before: tokens of the template before the caption, which are not counted. Raises
         WeightsError E1409."""
         ids, mask = tokenize_padded(
-            self._tokenizer(part), self._templated(part, captions), length=self._lengths[part], start=before
+            self._tokenizer(part), self._apply_template(part, captions), length=self._lengths[part], start=before
         )
         device = next(self._part(part).parameters()).device
         return sent(ids, device), sent(mask, device), count_tokens(mask[:, before:])
 
     def _empty(self, part: str, *shape: int) -> Tensor:
-        """A tensor of no captions, of the type and on the device of a text encoder."""
+        """An empty tensor for no captions, of the dtype and on the device of a text encoder."""
         return cast(Tensor, next(self._part(part).parameters()).new_empty((0, *shape)))
 
     # --- export -----------------------------------------------------------------------------------------------------
@@ -152,14 +150,14 @@ class FolderFamily(ModelFamily):
     ) -> None:
         """See ModelFamily. Opens with DiffusionPipeline.from_pretrained(folder, local_files_only=True).
 
-        Raises WeightsError E1410 when the folder exists, E1403 when a weight is not finite, StorageError E1701.
+        Raises WeightsError E1410 if the folder exists, E1403 if a weight is not finite, StorageError E1701.
         """
         assert isinstance(files, FolderFiles)
         fault_injection.reach("export.begin")
         replaced: dict[str, Replaced] = {}
         for part in files.parts:
             is_new = files.is_drawn(part) or any(name.startswith(f"{part}/") for name in weights)
-            new = self._replaced(files, part, weights) if is_new else files.kept(part)
+            new = self._replacement(files, part, weights) if is_new else files.kept(part)
             if new is not None:
                 replaced[files.spec.folders[part]] = new
         scheduler = self._scheduler_config(files, schedule, trained_form)
@@ -172,18 +170,18 @@ class FolderFamily(ModelFamily):
         """The scheduler's configuration of an exported model."""
         return files.scheduler
 
-    def _replaced(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
+    def _replacement(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
         state = whole_state(files, self._parts, weights, part)
         return Replaced(files.spec.networks[part], state, files.configs[part])
 
 
 def without_autocast(module: nn.Module) -> torch.autocast:
-    """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
+    """Context in which a network computes in the dtype of its parameters, even while the denoiser is under autocast."""
     return torch.autocast(next(module.parameters()).device.type, enabled=False)
 
 
 def count_tokens(mask: Tensor) -> tuple[int, ...]:
-    """How many tokens of each text count, by a mask (B, L); all of them where tensors have no values."""
+    """The number of tokens of each text, from a mask (B, L); L for fake tensors."""
     if isinstance(mask, FakeTensor):
         return (mask.shape[1],) * len(mask)
     return tuple(map(int, mask.sum(1).tolist()))

@@ -1,6 +1,6 @@
-"""The files of a model in diffusers' folder layout, or of a file that such a folder describes, whatever the family:
-parts with their configurations, weights, tokenizers and identities. Everything is opened by headers; nothing is fetched
-and no program of a folder runs."""
+"""The files of a model in diffusers' folder layout, or of a file that such a folder describes, for any family: parts
+with their configurations, weights, tokenizers and identities. Only headers are read at first; nothing is downloaded and
+no code in a folder runs."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _T5 = ("t5_text", "umt5_text")
 
 @dataclass(frozen=True)
 class FolderFiles(ModelFiles):
-    """A model's folder and the configurations of its parts. standalone: parts from files or folders of their own, in
-    the place of the folder's."""
+    """A model's folder and the configurations of its parts. standalone: parts from separate files or folders, which
+    replace the folder's."""
 
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
@@ -55,9 +55,9 @@ class FolderFiles(ModelFiles):
         "special_tokens_map.json",
         "added_tokens.json",
     )
-    """Files of a tokenizer that a text embedding depends on."""
+    """Tokenizer files that determine a text embedding."""
     original: ClassVar[Mapping[str, FilePart]] = {}
-    """Parts that an original-format checkpoint may hold, and where."""
+    """Parts that an original-format checkpoint may hold, and their prefixes."""
 
     settings: ModelSettings
     seed: int
@@ -76,22 +76,23 @@ class FolderFiles(ModelFiles):
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """Parts that a model of the family may lack, by its small files."""
+        """Optional parts that this model lacks, judged by its small files."""
         return ()
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
-        """What the parts must agree on."""
+        """Values that must agree between the parts."""
         return iter(())
 
     @classmethod
     def require_match(cls, where: Path, configs: Configs) -> None:
-        """The networks must fit each other, by their configurations. where: for messages. Raises WeightsError E1409."""
+        """Checks by the configurations that the networks fit each other. where: for messages. Raises WeightsError
+        E1409."""
         cls._require_equal(where, cls.constraints(configs))
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """See ModelFiles: those that this model has, in the family's order."""
+        """See ModelFiles: the parts that this model has, in the family's order."""
         return tuple(self.configs)
 
     @property
@@ -102,14 +103,14 @@ class FolderFiles(ModelFiles):
     # --- weights ----------------------------------------------------------------------------------------------------
 
     def with_vae(self) -> Self:
-        """The same with the autoencoder that `model.vae` names. Raises WeightsError as `standalone.open_vae`."""
+        """The same with the autoencoder in `model.vae`. Raises what `standalone.open_vae` raises."""
         if self.settings.vae is None:
             return self
         vae = standalone.open_vae(self.settings.vae, self.expected("vae"), what=self.spec.called)
         return self.with_standalone({"vae": vae})
 
     def with_standalone(self, parts: Mapping[str, StandalonePart]) -> Self:
-        """The same with further standalone parts. Raises WeightsError E1409 for one that does not go with the rest."""
+        """The same with further standalone parts. Raises WeightsError E1409 for one that does not fit the rest."""
         if not parts:
             return self
         configs = dict(self.configs) | {part: dict(file.config) for part, file in parts.items()}
@@ -122,21 +123,21 @@ class FolderFiles(ModelFiles):
         return ExpectedPart(self.spec.networks[part], self.configs[part], self.where(part), self.shapes(part), start)
 
     def is_drawn(self, part: str) -> bool:
-        """Whether a part's weights are random: with `model.weights=random` all are but standalone ones."""
+        """Whether a part's weights are random: with `model.weights=random` all except standalone ones."""
         return self.settings.weights == "random" and part not in self.standalone
 
     def is_in_folder(self, part: str) -> bool:
-        """Whether a part's weights are the folder's own files, so that a copy of the model may copy them."""
+        """Whether a part's weights are files of the folder, which an export can copy."""
         return part not in self.standalone and self.stored_in_file(part) is None
 
     def where(self, part: str) -> Path:
-        """The configuration's file of a part."""
+        """The configuration file of a part."""
         if part in self.standalone:
             return self.standalone[part].where
         return self.root / self.spec.folders[part] / "config.json"
 
     def weights_of(self, part: str) -> StoredWeights:
-        """The weights of a part in the folder. Raises WeightsError E1407 when it has none."""
+        """The weights of a part in the folder. Raises WeightsError E1407 if there are none."""
         weights = self.folder.weights(self.spec.folders[part])
         if weights is None:
             raise self._without_weights(self.root / self.spec.folders[part])
@@ -144,10 +145,10 @@ class FolderFiles(ModelFiles):
 
     @abstractmethod
     def stored_in_file(self, part: str) -> Stored | None:
-        """The weights of a part that are not in the folder and not standalone; None for those of the folder."""
+        """The weights of a part that is neither in the folder nor standalone; None for parts of the folder."""
 
     def stored(self, part: str) -> Stored:
-        """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""
+        """The weights of a part, with the tensor names of diffusers' layout. Raises WeightsError E1407."""
         if part in self.standalone:
             return self.standalone[part].stored
         return self.stored_in_file(part) or self._stored_in_folder(part)
@@ -157,7 +158,7 @@ class FolderFiles(ModelFiles):
         return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
 
     def left_out(self, part: str) -> list[str]:
-        """The file's names of tensors of a part that the recipe leaves out."""
+        """Names in the file of a part's tensors that the recipe excludes."""
         return []
 
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
@@ -169,7 +170,7 @@ class FolderFiles(ModelFiles):
         return components.load(network, config, self.stored(part), form, where=where, left_out=left_out)
 
     def kept(self, part: str) -> Replaced | None:
-        """A part as an export writes it when it is not trained; None where the folder's files are copied."""
+        """A part that is not trained as an export writes it; None if the folder's files are copied."""
         is_shortened = bool(self.left_out(part))
         if self.is_in_folder(part) and not is_shortened:
             return None
@@ -183,33 +184,33 @@ class FolderFiles(ModelFiles):
         return Replaced(network, tensors, self.configs[part], keep_types=True)
 
     def write_extras(self, folder: Path) -> None:
-        """Writes into an exported folder what else belongs there."""
+        """Writes further files into an exported folder."""
 
     def shapes(self, part: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
         return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
-        """What was met in the files of these parts that the reader should know."""
+        """Notes for the user about the files of these parts."""
         for part, file in self.standalone.items():
             if part in parts:
-                yield f"{part}: {file.place} takes the place of the model's own"
+                yield f"{part}: {file.place} replaces the model's own"
         if self.settings.weights == "random":
             if "vae" in parts and self.is_drawn("vae") and plain_vae.fits(self.configs["vae"]):
-                yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
+                yield "vae: not random but constructed to preserve colours; details smaller than a latent are lost"
             return
         for part in parts:
             if self.is_in_folder(part) and (variant := self.weights_of(part).variant):
-                yield f"{self.spec.folders[part]}: only weights of the variant {variant} are there; they were read"
+                yield f"{self.spec.folders[part]}: has only weights of the variant {variant}; using those"
 
     # --- identities -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def schedule_fingerprint(self) -> str:
-        """Of what the scheduler's file means to training."""
+        """The fingerprint of the scheduler's values that affect training."""
 
     def weights_digest(self, part: str) -> Mapping[str, Any]:
-        """What names a part's weights."""
+        """What identifies a part's weights."""
         if part in self.standalone:
             return {"weights": self.standalone[part].digest()}
         return {"weights": fingerprint.of_file(self.weights_of(part).path)}
@@ -237,16 +238,16 @@ class FolderFiles(ModelFiles):
     @property
     @abstractmethod
     def scaling(self) -> tuple[float, float]:
-        """Factor and shift between the VAE's latents and the model's: (x − shift) · factor."""
+        """Scaling factor and shift from the VAE's latents to the model's: (x − shift) · factor."""
 
     # --- text -------------------------------------------------------------------------------------------------------
 
     def length(self, part: str) -> int:
-        """Tokens of a caption for a text encoder, start and end included."""
+        """Maximum number of tokens of a caption for a text encoder, start and end included."""
         return int(self.configs[part].get("max_position_embeddings", 77))
 
     def tokenizer_fingerprint(self, part: str) -> str:
-        """Of the tokenizer's files that belong to a text encoder."""
+        """The fingerprint of a text encoder's tokenizer files."""
         paths = tokenizer_files(self.root / self.spec.tokenizers[part])
         return fingerprint.of_files([paths[name] for name in self.tokenizer_names if name in paths])
 
@@ -260,27 +261,27 @@ class FolderFiles(ModelFiles):
         return t5.tokenizer_in(root, vocabulary) if network in _T5 else _qwen_tokenizer(root, vocabulary)
 
 
-def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The configurations of a model's parts, but for those of a family that it may lack. Raises WeightsError E1409 for
-    a folder without one of the others, a tokenizer or the scheduler."""
+def read_configs(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The configurations of a model's parts, except absent ones. Raises WeightsError E1409 for a folder without one of
+    the other parts, a tokenizer or the scheduler."""
     parts = [part for part in spec.parts if part not in absent]
     tokenizers = [name for part, name in spec.tokenizers.items() if part not in absent]
     needed = (*(spec.folders[part] for part in parts), *tokenizers, "scheduler")
     lacking = [f"{name}/" for name in needed if not folder.has(name)]
     if lacking:
-        raise WeightsError(f"{folder.root}: lacks {', '.join(lacking)}; fetch the whole model", code="E1409")
+        raise WeightsError(f"{folder.root}: lacks {', '.join(lacking)}; download the complete model", code="E1409")
     return {part: folder.config(spec.folders[part]) for part in parts}
 
 
 def clip_tokenizer(root: Path, vocabulary: int) -> Any:
-    """The tokenizer of a folder for an encoder that knows so many tokens. The library makes an empty vocabulary where
-    files are missing, so they are looked at first. Raises WeightsError E1409."""
+    """The tokenizer of a folder for an encoder with a vocabulary of this size. The library creates an empty vocabulary
+    when files are missing, so they are checked first. Raises WeightsError E1409."""
     from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
     require_plain(root)
     paths = tokenizer_files(root)
     if "tokenizer.json" not in paths and "merges.txt" not in paths:
-        raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
+        raise WeightsError(f"{root}: lacks merges.txt; download the complete tokenizer", code="E1409")
     read_json(paths.get("vocab.json", root / "vocab.json") if "merges.txt" in paths else paths["tokenizer.json"])
     with tokenizer_errors(root):
         tokenizer = (
@@ -292,7 +293,7 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
 
 
 def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:
-    """A tokenizer whose vocabulary is in another folder than its settings, which the library cannot read by itself."""
+    """A tokenizer whose vocabulary and settings are in different folders, which the library cannot read."""
     from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
     merges = outside.read_text(paths["merges.txt"]).splitlines()[1:]
@@ -302,7 +303,7 @@ def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:
 
 
 def _qwen_tokenizer(root: Path, vocabulary: int) -> Any:
-    """Of Qwen2.5-VL and Qwen3."""
+    """The tokenizer of Qwen2.5-VL and Qwen3."""
     from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
     require_plain(root)

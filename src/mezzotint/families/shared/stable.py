@@ -1,5 +1,5 @@
-"""What Stable Diffusion and SDXL share: new words, layers of text encoders that are skipped, the UNet's blocks, export
-of parts. The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIP text models."""
+"""What Stable Diffusion and SDXL share: learned tokens, clip skip, the UNet's blocks, export of parts. The networks are
+diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIP text models."""
 
 from __future__ import annotations
 
@@ -46,21 +46,23 @@ class StableFamily(FolderFamily):
     def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
         """See ModelFamily. Raises WeightsError E1470, E1472."""
         encoders = [part for part in self.text_parts if part in self._parts]
-        known = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
-        for word, own in rows.items():
-            _require_fitting(word, {part: tuple(one.shape) for part, one in own.items()}, known)
-        counts = dict.fromkeys(words, vectors) | {word: len(next(iter(own.values()))) for word, own in rows.items()}
-        begun: dict[str, list[Tensor]] = {part: [] for part in encoders}
-        for part, table in known.items():
-            for words_begun in words.values():
-                tokens = new_words.tokens_of(self._tokenizer(part), words_begun)
-                begun[part] += [table[[tokens[number % len(tokens)] for number in range(vectors)]]]
-            begun[part] += [own[part].to(table) for own in rows.values()]
-        added = NewWords(counts, {part: torch.cat(each) for part, each in begun.items()})
+        tables = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
+        for word, values in rows.items():
+            _require_fitting(word, {part: tuple(tensor.shape) for part, tensor in values.items()}, tables)
+        counts = dict.fromkeys(words, vectors) | {
+            word: len(next(iter(values.values()))) for word, values in rows.items()
+        }
+        initial: dict[str, list[Tensor]] = {part: [] for part in encoders}
+        for part, table in tables.items():
+            for initial_words in words.values():
+                tokens = new_words.tokens_of(self._tokenizer(part), initial_words)
+                initial[part] += [table[[tokens[number % len(tokens)] for number in range(vectors)]]]
+            initial[part] += [values[part].to(table) for values in rows.values()]
+        added = NewWords(counts, {part: torch.cat(each) for part, each in initial.items()})
         for part in encoders:
             tokenizer = self._tokenizer(part)
             first = new_words.add_to_tokenizer(tokenizer, added, f"the tokenizer of {part}")
-            new_words.put_on(self._part(part), part, added, first, tokenizer.eos_token_id)
+            new_words.attach_to_encoder(self._part(part), part, added, first, tokenizer.eos_token_id)
         self._words = added
         self._parts = {**self._parts, "tokens": added}
 
@@ -68,7 +70,7 @@ class StableFamily(FolderFamily):
         """See ModelFamily."""
         if self._words is None:
             return {}
-        rows = {part: weights.get(f"tokens/{part}", own.detach()) for part, own in self._words.named_parameters()}
+        rows = {part: weights.get(f"tokens/{part}", row.detach()) for part, row in self._words.named_parameters()}
         return {word: self._words.rows_of(word, rows) for word in self._words.counts}
 
     def skip_layers(self, count: int) -> None:
@@ -77,7 +79,7 @@ class StableFamily(FolderFamily):
         self._clip_skip = count
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
-        """See ModelFamily: of the denoiser, each residual block with the attention beside it, as they are run."""
+        """See ModelFamily: each residual block of the denoiser with its attention, in the order of execution."""
         unet = self._part("denoiser")
         for block in unet.down_blocks:
             yield from _pairs(block)
@@ -90,7 +92,7 @@ class StableFamily(FolderFamily):
     def _scheduler_config(
         self, files: FolderFiles, schedule: Schedule, trained_form: Parameterization
     ) -> Mapping[str, Any]:
-        """See FolderFamily: made true where training says otherwise."""
+        """See FolderFamily: corrected where training changed it."""
         return scheduler_file.corrected(
             files.scheduler,
             prediction=trained_form.prediction,
@@ -107,28 +109,28 @@ class StableFamily(FolderFamily):
         fault_injection.reach("export.begin")
         components = [files.component(part) for part in files.parts]
         layout = known_layouts.require_for(components, file, files.settings.path)
-        replaced = {files.component(part): self._replaced(files, part, weights) for part in parts}
+        replaced = {files.component(part): self._replacement(files, part, weights) for part in parts}
         writing.write_components(file, layout, replaced, dtype)
         fault_injection.reach("export.renamed")
 
-    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        return [self._words.in_text(caption) for caption in captions] if self._words else list(captions)
+    def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:
+        return [self._words.expand_caption(caption) for caption in captions] if self._words else list(captions)
 
 
-def _require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Tensor]) -> None:
-    """Raises WeightsError E1472 where a word's rows are for other text encoders than these. known: token tables by
+def _require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], tables: Mapping[str, Tensor]) -> None:
+    """Raises WeightsError E1472 if a word's embeddings are for other text encoders. tables: embedding tables by
     encoder."""
-    if shapes.keys() != known.keys() or any(shapes[part][1] != table.shape[1] for part, table in known.items()):
+    if shapes.keys() != tables.keys() or any(shapes[part][1] != table.shape[1] for part, table in tables.items()):
         of_file = ", ".join(f"{part} of width {shape[1]}" for part, shape in shapes.items())
-        of_model = ", ".join(f"{part} of width {table.shape[1]}" for part, table in known.items())
+        of_model = ", ".join(f"{part} of width {table.shape[1]}" for part, table in tables.items())
         raise WeightsError(
-            f"model.tokens.files: {word} was learned for {of_file}, and this model has {of_model}; it belongs to "
-            "another kind of model",
+            f"model.tokens.files: {word} was learned for {of_file}, but this model has {of_model}; use it with a "
+            "model of its kind",
             code="E1472",
         )
 
 
 def _pairs(block: Any) -> Iterator[tuple[nn.Module, ...]]:
-    """A block's residual blocks, each with the attention that follows it, where there is any."""
+    """A block's residual blocks, each with the attention that follows it, if any."""
     attentions = getattr(block, "attentions", None)
     yield from zip(block.resnets, attentions, strict=True) if attentions else ((resnet,) for resnet in block.resnets)

@@ -1,5 +1,5 @@
-"""The files of a model of Stable Diffusion's kind (UNet, AutoencoderKL, CLIP text encoders): a folder in diffusers'
-layout, or one file with all weights and a folder of configurations that fits."""
+"""The files of a Stable Diffusion model (UNet, AutoencoderKL, CLIP text encoders): a folder in diffusers' layout, or a
+single-file checkpoint with all weights and a matching folder of configurations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.folder_files import Configs, FolderFiles, configs_in
+from mezzotint.families.shared.folder_files import Configs, FolderFiles, read_configs
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
@@ -32,17 +32,17 @@ _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 
 @dataclass(frozen=True)
 class StableFiles(FolderFiles):
-    """single: the file that holds all weights, when there is one; the folder then has the configurations only.
-    whole_depth: transformer layers by level in the files, where `model.depth` takes fewer. overlay: files whose tensors
-    take the place of the model's own."""
+    """single: the file with all weights, if there is one; the folder then has only the configurations. whole_depth:
+    transformer layers per level in the files, if `model.depth` uses fewer. overlay: files whose tensors replace the
+    model's own."""
 
     layout: ClassVar[KeyMap]
-    """Of the family's single files."""
+    """The layout of the family's single-file checkpoints."""
     original: ClassVar[Mapping[str, FilePart]] = {"vae": FilePart(base.VAE, keeps_start=True)}
     fewest_layers: ClassVar[int] = 1
-    """Of a text encoder, those that must stay beside the ones that `model.clip_skip` leaves out."""
+    """Layers of a text encoder that `model.clip_skip` must leave."""
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """What makes the configurations of the shipped tiny model still smaller, by part."""
+    """Values that make the configurations of the shipped tiny model even smaller, by part."""
 
     single: SingleFile | None = None
     whole_depth: tuple[int, ...] = ()
@@ -68,7 +68,7 @@ class StableFiles(FolderFiles):
         return replace(files, configs=configs)
 
     def component(self, part: str) -> str:
-        """The folder of a part, by name."""
+        """The folder name of a part."""
         return self.spec.folders[part]
 
     def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
@@ -76,13 +76,13 @@ class StableFiles(FolderFiles):
         return {entry.ours[0]: entry.foreign for entry in base.unet(list(names))} if part == "denoiser" else {}
 
     def stored_in_file(self, part: str) -> Stored | None:
-        """See FolderFiles: in files laid over the model, or in the file that holds it."""
+        """See FolderFiles: parts in the overlay or in the single-file checkpoint."""
         if self.overlay is not None and self.overlay.touches(self.component(part)):
             return self.overlay.component(self.component(part))
         return None if self.single is None else self.single.component(self.component(part))
 
     def left_out(self, part: str) -> list[str]:
-        """See FolderFiles: the transformer layers that `model.depth` leaves out."""
+        """See FolderFiles: the transformer layers that `model.depth` removes."""
         if part != "denoiser" or not self.whole_depth:
             return []
         config, where = self.configs["denoiser"], self.where("denoiser")
@@ -91,8 +91,8 @@ class StableFiles(FolderFiles):
         return [name for name in components.shapes("unet", whole, where=where) if name not in kept]
 
     def write_extras(self, folder: Path) -> None:
-        """See FolderFiles: what the single file holds besides the model. A folder's averaged copy is dropped, since it
-        would be another model's."""
+        """See FolderFiles: what the single file holds besides the model. A folder's averaged copy is dropped, because
+        it belongs to another model."""
         if self.single is not None and self.settings.weights == "files":
             extras_of(self.single).write(folder)
         else:
@@ -104,7 +104,7 @@ class StableFiles(FolderFiles):
         return fingerprint.of_values({"alpha_bar": table.hex(), "prediction": self.prediction})
 
     def weights_digest(self, part: str) -> Mapping[str, Any]:
-        """See FolderFiles, with the files laid over the model."""
+        """See FolderFiles, with the overlay's files."""
         if part in self.standalone:
             return super().weights_digest(part)
         name = self.component(part)
@@ -131,11 +131,11 @@ class StableFiles(FolderFiles):
 
     @property
     def scaling(self) -> tuple[float, float]:
-        """Factor and shift between the VAE's latents and the model's."""
+        """Scaling factor and shift from the VAE's latents to the model's."""
         vae, where = self.configs["vae"], self.where("vae")
         scale = components.number_of(vae, "scaling_factor", self.spec.latent_scale, where=where)
         if scale <= 0:
-            raise WeightsError(f"{where}: scaling_factor must be above 0, got {scale}; take another copy", code="E1409")
+            raise WeightsError(f"{where}: scaling_factor must be above 0, got {scale}; use another copy", code="E1409")
         return scale, components.number_of(vae, "shift_factor", 0.0, where=where)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
@@ -143,9 +143,9 @@ class StableFiles(FolderFiles):
         if self.overlay is not None:
             yield from self.overlay.notes()
         layers = {match[0] for name in self.left_out("denoiser") if (match := _LAYER.match(name))}
-        if layers:  # a depth may also be that of the files
+        if layers:  # the depth may equal that of the files
             listed = ", ".join(sorted(layers, key=_numbers_last))
-            yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {listed}"
+            yield f"denoiser: model.depth removes {len(layers)} transformer layers: {listed}"
         if self.single is not None and self.settings.weights == "files":
             yield from self.single.notes()
         yield from super().notes(parts)
@@ -171,7 +171,7 @@ class StableFiles(FolderFiles):
 
     @classmethod
     def _in_folder(cls, settings: ModelSettings, seed: int) -> Self:
-        """Opens a folder and checks, from its small files, that it is a model of the family."""
+        """Opens a folder and checks by its small files that it is a model of the family."""
         root = settings.described_by
         kinds.refuse_adapter(root)
         guess = kinds.of_path(root) if root.exists() else None
@@ -182,11 +182,12 @@ class StableFiles(FolderFiles):
                 f"{cls.spec.trains}",
                 code="E1406",
             )
-        return cls._opened(open_folder(root), settings, seed)
+        return cls._open(open_folder(root), settings, seed)
 
     @classmethod
     def _in_one_file(cls, settings: ModelSettings, seed: int) -> Self:
-        """Opens a model in one file: its weights from there, configurations and tokenizer from a folder that fits."""
+        """Opens a single-file checkpoint: weights from the file, configurations and tokenizer from a matching
+        folder."""
         single = open_single(
             settings.path,
             cls.layout,
@@ -194,17 +195,17 @@ class StableFiles(FolderFiles):
             averaged=settings.ema_weights == "use",
             prediction=settings.prediction,
         )
-        files = cls._opened(single.folder, settings, seed)
+        files = cls._open(single.folder, settings, seed)
         if single.layout.networks.keys() != {files.component(part) for part in files.parts}:
             raise WeightsError(
-                f"{settings.path}: holds {', '.join(sorted(single.layout.networks))}, and the configurations in "
-                f"{single.folder.root} are of another model; write model.config=FOLDER with its own",
+                f"{settings.path}: holds {', '.join(sorted(single.layout.networks))}, but the configurations in "
+                f"{single.folder.root} are for another model; write model.config=FOLDER with matching ones",
                 code="E1414",
             )
         return replace(files, single=single, scheduler=single.scheduler(files.scheduler))
 
     @classmethod
-    def _opened(cls, folder: ModelFolder, settings: ModelSettings, seed: int) -> Self:
+    def _open(cls, folder: ModelFolder, settings: ModelSettings, seed: int) -> Self:
         root, spec = folder.root, cls.spec
         unet = folder.config("unet") if (root / "unet" / "config.json").is_file() else {}
         other = kinds.of_index(folder.index, unet, spec.name)
@@ -213,20 +214,20 @@ class StableFiles(FolderFiles):
             better = None if better == spec.name else better
             what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
             raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
-        configs = configs_in(folder, spec, cls.absent(folder))
+        configs = read_configs(folder, spec, cls.absent(folder))
         cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 
     def _with_depth(self, depth: tuple[int, ...]) -> Self:
-        """A denoiser of fewer transformer layers. Raises WeightsError E1079 for another number of levels, or more
-        layers than there are."""
+        """A denoiser with fewer transformer layers. Raises WeightsError E1079 for a wrong number of levels, or more
+        layers than the model has."""
         config = self.configs["denoiser"]
         levels = len(config["block_out_channels"])
         layers = config.get("transformer_layers_per_block", 1)
         whole = (layers,) * levels if isinstance(layers, int) else tuple(layers)
         if len(depth) != levels or any(few > all_ for few, all_ in zip(depth, whole, strict=False)) or 0 in depth:
             raise WeightsError(
-                f"model.depth: {list(depth)} does not fit a denoiser of {list(whole)} transformer layers a level; "
+                f"model.depth: {list(depth)} does not fit a denoiser with {list(whole)} transformer layers per level; "
                 f"write {levels} numbers from 1 up to these",
                 code="E1079",
             )
@@ -235,19 +236,21 @@ class StableFiles(FolderFiles):
 
 
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
-    """Raises WeightsError E1409 when `model.clip_skip` leaves less than `fewest` layers of a text encoder."""
+    """Raises WeightsError E1409 if `model.clip_skip` leaves fewer than `fewest` layers of a text encoder."""
     for config in encoders.values():
         layers = config.get("num_hidden_layers", 12)
         if not isinstance(layers, int):
-            raise WeightsError(f"num_hidden_layers of a text encoder is {layers!r:.40}, no whole number", code="E1409")
+            raise WeightsError(
+                f"num_hidden_layers of a text encoder must be an integer, got {layers!r:.40}", code="E1409"
+            )
         if clip_skip > layers - fewest:
             raise WeightsError(
-                f"model.clip_skip: {clip_skip} leaves nothing of a text encoder of {layers} layers; "
+                f"model.clip_skip: {clip_skip} is too high for a text encoder with {layers} layers; "
                 f"write at most {layers - fewest}",
                 code="E1409",
             )
 
 
 def _numbers_last(name: str) -> list[str]:
-    """A key that sorts numbers in a name by their value."""
+    """Sort key that orders numbers in a name by value."""
     return [part.zfill(6) for part in re.split(r"(\d+)", name)]

@@ -1,4 +1,4 @@
-"""What runtimes share: what the launcher says, processes over torch.distributed, and blocks kept on the host.
+"""Shared by runtimes: the launcher's environment, processes over torch.distributed, block offload.
 
-From outside: `launch`, which needs no torch; `offload`; `processes` for runtimes alone.
+From outside: `launch`, which needs no torch; `offload`; `processes` only for runtimes.
 """

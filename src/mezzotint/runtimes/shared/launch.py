@@ -1,5 +1,5 @@
-"""What the launch says about processes and precision: the one place that reads the launcher's environment. It needs no
-torch, so that a foreign command line is translated, and refused, at once."""
+"""The launcher's environment: the only place that reads it. It needs no torch, so commands of other trainers are
+translated, and rejected, quickly."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mezzotint.errors import RecipeError
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the launcher (torchrun, accelerate, mpirun, nothing) says: this process's place and the precision it hands
-    over. meeting: where processes meet, for a launcher that leaves that open; "" for torchrun's variables. attempt: how
-    often torchrun has started all of them again (`--max-restarts`)."""
+    """Settings from the launcher (torchrun, accelerate, mpirun, none): this process's rank, and the precision. meeting:
+    the rendezvous address, for a launcher that sets none; "" for torchrun's variables. attempt: how often torchrun has
+    restarted all processes (`--max-restarts`)."""
 
     rank: int = 0
     local_rank: int = 0
@@ -28,12 +28,12 @@ class Launch:
 
     @staticmethod
     def read(environ: Mapping[str, str] | None = None) -> Launch:
-        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION; Open
-        MPI's variables where those are not set. Raises RecipeError E1083 for several servers without MASTER_ADDR."""
+        """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION;
+        otherwise Open MPI's variables. Raises RecipeError E1083 for several servers without MASTER_ADDR."""
         variables = os.environ if environ is None else environ
         precision = variables.get("ACCELERATE_MIXED_PRECISION")
         if "RANK" not in variables or "WORLD_SIZE" not in variables:
-            return _of_mpi(variables) or Launch(mixed_precision=precision)
+            return _read_mpi(variables) or Launch(mixed_precision=precision)
         launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in variables) else "torchrun"
         return Launch(
             rank=int(variables["RANK"]),
@@ -47,21 +47,21 @@ class Launch:
 
 
 def take_place(rank: int, processes: int, port: int) -> None:
-    """Makes this process one of several on this machine, by the variables that torchrun sets. port: where they meet."""
+    """Makes this process one of several on this machine by setting torchrun's variables. port: of the rendezvous."""
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
     os.environ.update({name: str(value) for name, value in place.items()})
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at now."""
+    """A port of this machine that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _of_mpi(variables: Mapping[str, str]) -> Launch | None:
-    """The place that Open MPI's mpirun gives a process, None where it has started none."""
+def _read_mpi(variables: Mapping[str, str]) -> Launch | None:
+    """The launch of a process started by Open MPI's mpirun, otherwise None."""
     name = "OMPI_COMM_WORLD_"
     if f"{name}RANK" not in variables or f"{name}SIZE" not in variables:
         return None
@@ -70,7 +70,7 @@ def _of_mpi(variables: Mapping[str, str]) -> Launch | None:
     address = variables.get("MASTER_ADDR", "127.0.0.1" if local == size else "")
     if not address:
         raise RecipeError(
-            f"mpirun has started {size} processes on several servers, and MASTER_ADDR is not set: give mpirun "
+            f"mpirun started {size} processes on several servers, but MASTER_ADDR is not set; pass mpirun "
             "-x MASTER_ADDR=ADDRESS of the first server, or start torchrun on each",
             code="E1083",
         )

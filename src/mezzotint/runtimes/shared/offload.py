@@ -1,12 +1,12 @@
-"""Blocks whose weights lie in the host's memory, and on the device for as long as they compute: `run.offload`.
+"""Block offload, `run.offload`: weights stay in host memory, and are on the device only while their block computes.
 
-A few neighbouring blocks are on the device at once: the one that computes, and those that come next, which are sent
-ahead on a stream of their own; in the backward pass the other way round. What the device had of a block keeps its place
-and loses its memory, so that whatever autograd has saved of a weight is whole again when the block comes back.
+A few neighbouring blocks are on the device at once: the current one, and the next ones, which are copied ahead on a
+separate stream; in reverse order in the backward pass. The device tensors of an offloaded block stay alive with an
+empty storage, so tensors that autograd saved are valid again when the block is loaded.
 
-Of an adapter the frozen weights travel, and what is trained stays on the device. Where the weights themselves are
-trained, masters, gradients and the optimizer's states are the host's, and the update is computed there: each gradient
-goes there as soon as it is whole.
+When an adapter is trained, frozen weights are offloaded and trained ones stay on the device. When the weights are
+trained, master weights, gradients and optimizer state are on the host, and the update is computed there: each gradient
+is copied to the host as soon as it is complete.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from torch.utils._pytree import tree_leaves
 
 from mezzotint.errors import OutOfMemory
 
-_ALIGNED = 64
-"""Bytes of which each tensor's place in page-locked memory is a multiple."""
+_ALIGNMENT = 64
+"""Alignment of each tensor in page-locked memory, in bytes."""
 
 
 @dataclass(slots=True)
 class Held:
-    """A tensor of a block. home: on the host. here: on the device, of the same values while it has memory."""
+    """A tensor of a block. home: on the host. here: on the device, with the same values while its storage is
+    allocated."""
 
     home: Tensor
     here: Tensor
@@ -39,8 +40,8 @@ class Held:
 
 @dataclass(slots=True)
 class Unit:
-    """What travels together. is_here: whether it has memory on the device. is_stale: whether the host's values have
-    moved since."""
+    """Tensors that are copied together. is_here: whether they are on the device. is_stale: whether the host's values
+    have changed since."""
 
     held: list[Held] = field(default_factory=list)
     is_here: bool = False
@@ -49,12 +50,12 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """On the device."""
-        return sum(one.here.nbytes for one in self.held)
+        """Bytes on the device."""
+        return sum(tensor.here.nbytes for tensor in self.held)
 
 
 class Offload:
-    """device: where blocks compute. at_once: how many of them are there at most."""
+    """device: where blocks compute. at_once: the maximum number of blocks on it."""
 
     def __init__(self, device: torch.device, at_once: int) -> None:
         self._device, self._at_once = device, at_once
@@ -63,7 +64,7 @@ class Offload:
         self._homes: list[tuple[nn.Parameter, Tensor]] = []
         self._when_arrived: dict[int, list[Callable[[nn.Parameter], None]]] = {}
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._place: tuple[int, bool] | None = None
+        self._position: tuple[int, bool] | None = None
 
     def take(
         self,
@@ -72,24 +73,25 @@ class Offload:
         trained: Mapping[str, nn.Parameter],
         weights: torch.dtype | None = None,
     ) -> None:
-        """Takes the blocks' weights to the host, where all weights are by now. trained: what is trained. weights: where
-        those are the parts' own, the type in which the passes want them; None where they are an adapter's.
+        """Sets up offload of the blocks' weights; all weights must be on the host. trained: the trained parameters.
+        weights: their dtype in the forward pass if they are the parts' weights; None if they belong to an adapter.
 
-        The parameters of `trained` are then the host's, and others in their place in the networks. `settle` ends it.
+        The parameters in `trained` then stay on the host, and the networks get other parameters. Call `settle`
+        afterwards.
         """
         moves = {id(p) for p in trained.values()} if weights is not None else set()
         stays = set() if weights is not None else {id(p) for p in trained.values()}
         counts: dict[int, int] = {}
         for block in blocks:
-            for one in {id(t): t for t in _tensors(block)}.values():
-                counts[id(one)] = counts.get(id(one), 0) + 1
+            for tensor in {id(t): t for t in _tensors(block)}.values():
+                counts[id(tensor)] = counts.get(id(tensor), 0) + 1
         stays |= {key for key, count in counts.items() if count > 1}  # shared by blocks
         for number, block in enumerate(blocks):
             unit = Unit()
             self._units.append(unit)
             self._hold(unit, block, stays, moves, weights)
             for module in block:
-                module.forward = self._gated(module.forward, number, trains=weights is not None)
+                module.forward = self._wrap_forward(module.forward, number, trains=weights is not None)
         if weights is not None:
             others = {id(t) for t in _tensors(parts.values())} - moves
             self._hold(self._rest, parts.values(), others, moves, weights)
@@ -100,16 +102,16 @@ class Offload:
         self, unit: Unit, modules: Iterable[nn.Module], stays: set[int], moves: set[int], weights: torch.dtype | None
     ) -> None:
         seen: dict[int, Tensor] = {}
-        places = [(holder, name, t) for holder, name, t in _places(modules) if id(t) not in stays]
-        homes = self._laid([tensor for _, _, tensor in places], weights)
-        for holder, name, tensor in places:
+        named = [(holder, name, t) for holder, name, t in _named_tensors(modules) if id(t) not in stays]
+        homes = self._copy_to_host([tensor for _, _, tensor in named], weights)
+        for holder, name, tensor in named:
             if id(tensor) not in seen:
-                seen[id(tensor)] = self._sent(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
+                seen[id(tensor)] = self._replace(unit, tensor, homes[id(tensor)], moves=id(tensor) in moves)
             table: dict[str, Any] = holder._parameters if isinstance(tensor, nn.Parameter) else holder._buffers
             table[name] = seen[id(tensor)]
 
-    def _sent(self, unit: Unit, tensor: Tensor, home: Tensor, *, moves: bool) -> Tensor:
-        """What takes a tensor's place in its network."""
+    def _replace(self, unit: Unit, tensor: Tensor, home: Tensor, *, moves: bool) -> Tensor:
+        """Creates the tensor that replaces another one in its network."""
         here = torch.empty_strided(home.size(), home.stride(), dtype=home.dtype, device=self._device)
         placed: Tensor = here
         if moves:
@@ -122,128 +124,131 @@ class Offload:
         elif isinstance(tensor, nn.Parameter):
             tensor.data, placed = here, tensor
         here.untyped_storage().resize_(0)
-        unit.held.append(Held(home, placed.data))  # which counts its versions apart from what computes
+        # `.data` has a version counter separate from the computation's
+        unit.held.append(Held(home, placed.data))
         return placed
 
-    def _laid(self, tensors: Sequence[Tensor], weights: torch.dtype | None) -> dict[int, Tensor]:
-        """The values of tensors on the host, by their ids; for a GPU one after the other in page-locked memory, from
-        where they can be sent while it computes. weights: type of all that is floating."""
+    def _copy_to_host(self, tensors: Sequence[Tensor], weights: torch.dtype | None) -> dict[int, Tensor]:
+        """Host copies of tensors, by their ids; for a GPU in one page-locked buffer, which can be copied during
+        computation. weights: dtype of floating-point tensors."""
         every = {id(t): t.data for t in tensors}
         types = {key: weights if weights and t.is_floating_point() else t.dtype for key, t in every.items()}
         if self._stream is None:
             return {key: t.to(types[key]) for key, t in every.items()}
-        sizes = [-(-_extent(t) * types[key].itemsize // _ALIGNED) * _ALIGNED for key, t in every.items()]
-        flat = self._locked(sum(sizes))
-        laid = {}
+        sizes = [-(-_extent(t) * types[key].itemsize // _ALIGNMENT) * _ALIGNMENT for key, t in every.items()]
+        flat = self._allocate_locked(sum(sizes))
+        copies = {}
         for (key, t), end, size in zip(every.items(), accumulate(sizes), sizes, strict=True):
-            laid[key] = flat[end - size : end].view(types[key]).as_strided(t.size(), t.stride())
-            laid[key].copy_(t)
-        return laid
+            copies[key] = flat[end - size : end].view(types[key]).as_strided(t.size(), t.stride())
+            copies[key].copy_(t)
+        return copies
 
-    def _locked(self, size: int) -> Tensor:
-        """Page-locked memory, of no more bytes than asked for; torch's own is rounded up to a power of two. It is
-        locked for as long as this object is there. Raises OutOfMemory E1753."""
+    def _allocate_locked(self, size: int) -> Tensor:
+        """Page-locked memory of exactly this size in bytes; torch would round it up to a power of two. It stays locked
+        for the lifetime of this object. Raises OutOfMemory E1753."""
         flat = torch.empty(size, dtype=torch.uint8)
         if size:
             runtime: Any = torch.cuda.cudart()
             if int(runtime.cudaHostRegister(flat.data_ptr(), size, 0)):
                 raise OutOfMemory(
-                    f"run.offload.blocks needs {size:,} bytes of host memory that stay where they are (locked memory), "
-                    "and the system refuses them; free memory on the host, raise the limit of locked memory (`ulimit "
-                    "-l`), or leave run.offload.blocks out",
+                    f"run.offload.blocks needs {size:,} bytes of page-locked host memory, which the system refused; "
+                    "free memory on the host, raise the limit of locked memory (`ulimit -l`), or remove "
+                    "run.offload.blocks",
                     code="E1753",
                 )
             weakref.finalize(self, runtime.cudaHostUnregister, flat.data_ptr()).atexit = False
         return flat
 
     def settle(self) -> None:
-        """The trained parameters lie in the type in which they travel from now on; their masters have been taken."""
+        """Stores the trained parameters in the dtype of the forward pass from now on; master weights have been
+        created."""
         for parameter, home in self._homes:
             parameter.data = home
         self._refresh()
 
     def when_arrived(self, parameter: nn.Parameter, hook: Callable[[nn.Parameter], None]) -> None:
-        """Calls a function when a trained parameter's gradient has come to the host."""
+        """Registers a function that is called when a trained parameter's gradient has arrived on the host."""
         self._when_arrived.setdefault(id(parameter), []).append(hook)
 
     def written(self) -> None:
-        """See Runtime: the host's values were written."""
+        """See Runtime: the host's values were changed."""
         for unit in (*self._units, self._rest):
             unit.is_stale = True
 
     def bytes_here(self) -> int:
-        """Of blocks, on the device."""
-        return sum(one.here.untyped_storage().nbytes() for unit in self._units for one in unit.held)
+        """Bytes of blocks on the device."""
+        return sum(held.here.untyped_storage().nbytes() for unit in self._units for held in unit.held)
 
     def _arrive(self, unit: Unit, home: nn.Parameter, parameter: nn.Parameter) -> None:
         grad, parameter.grad = parameter.grad, None
         assert grad is not None
-        sent = grad.to(home.device, home.grad_dtype or home.dtype)
-        home.grad = sent if home.grad is None else home.grad.add_(sent)
+        on_host = grad.to(home.device, home.grad_dtype or home.dtype)
+        home.grad = on_host if home.grad is None else home.grad.add_(on_host)
         unit.is_stale = True
         for hook in self._when_arrived.get(id(home), ()):
             hook(home)
 
-    def _gated(self, forward: Callable[..., Any], number: int, *, trains: bool) -> Callable[..., Any]:
+    def _wrap_forward(self, forward: Callable[..., Any], number: int, *, trains: bool) -> Callable[..., Any]:
         def run(*inputs: Any, **named: Any) -> Any:
             self._enter(number, forward=True)
             with self._no_cache() if trains else nullcontext():
                 result = forward(*inputs, **named)
             if torch.is_grad_enabled():
-                shown = {id(one) for one in tree_leaves((inputs, named))}  # what is handed through is of another block
-                for one in tree_leaves(result):
-                    if isinstance(one, Tensor) and one.requires_grad and id(one) not in shown:
-                        one.register_hook(lambda _: self._enter(number, forward=False))
+                input_ids = {id(leaf) for leaf in tree_leaves((inputs, named))}  # passed through from other blocks
+                for leaf in tree_leaves(result):
+                    if isinstance(leaf, Tensor) and leaf.requires_grad and id(leaf) not in input_ids:
+                        leaf.register_hook(lambda _: self._enter(number, forward=False))
             return result
 
         return run
 
     def _no_cache(self) -> AbstractContextManager[Any]:
-        """Autocast would keep its copy of each trained weight to the end of the pass."""
+        """Context without autocast's cache, which would keep a copy of each trained weight until the end of the
+        pass."""
         kind = self._device.type
         if not torch.is_autocast_enabled(kind):
             return nullcontext()
         return torch.autocast(kind, torch.get_autocast_dtype(kind), cache_enabled=False)
 
     def _enter(self, number: int, *, forward: bool) -> None:
-        """A block is to compute: it is brought, its neighbours are sent ahead, others are let go."""
-        if self._place == (number, forward):
+        """Called before a block computes: loads it, copies its neighbours ahead, frees the others."""
+        if self._position == (number, forward):
             return
-        self._place = (number, forward)
-        most = min(self._at_once, len(self._units))
-        first = min(number, len(self._units) - most) if forward else max(number + 1 - most, 0)
-        window = range(first, first + most)
-        for place, unit in enumerate(self._units):
-            if unit.is_here and place not in window:
-                _let_go(unit)
-        for place in sorted(window, key=lambda one: abs(one - number)):
-            unit = self._units[place]
+        self._position = (number, forward)
+        count = min(self._at_once, len(self._units))
+        first = min(number, len(self._units) - count) if forward else max(number + 1 - count, 0)
+        window = range(first, first + count)
+        for index, unit in enumerate(self._units):
+            if unit.is_here and index not in window:
+                _free(unit)
+        for index in sorted(window, key=lambda other: abs(other - number)):
+            unit = self._units[index]
             if not unit.is_here or (unit.is_stale and forward):
-                self._bring(unit)
+                self._load(unit)
         arrived = self._units[number].arrived
         if arrived is not None:
             torch.cuda.current_stream(self._device).wait_event(arrived)
 
     def _refresh(self) -> None:
-        """What stays on the device takes over the host's values."""
-        self._place = None
+        """Updates the tensors that stay on the device with the host's values."""
+        self._position = None
         if self._rest.held and (self._rest.is_stale or not self._rest.is_here):
-            self._bring(self._rest)
+            self._load(self._rest)
             if self._rest.arrived is not None:
                 torch.cuda.current_stream(self._device).wait_event(self._rest.arrived)
 
-    def _bring(self, unit: Unit) -> None:
-        if self._stream is not None:  # of what was let go, and of what is written over, nothing is read any more
+    def _load(self, unit: Unit) -> None:
+        if self._stream is not None:  # all reads of freed or overwritten memory must be finished
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             try:
-                for one in unit.held:
-                    storage = one.here.untyped_storage()
+                for held in unit.held:
+                    storage = held.here.untyped_storage()
                     if not storage.nbytes():
-                        storage.resize_(one.here.element_size() * _extent(one.here))
-                    one.here.copy_(one.home, non_blocking=True)
+                        storage.resize_(held.here.element_size() * _extent(held.here))
+                    held.here.copy_(held.home, non_blocking=True)
             except BaseException:
-                _let_go(unit)
+                _free(unit)
                 raise
             unit.is_here, unit.is_stale = True, False
             if self._stream is not None:
@@ -251,23 +256,23 @@ class Offload:
                 unit.arrived.record(self._stream)
 
 
-def _let_go(unit: Unit) -> None:
+def _free(unit: Unit) -> None:
     unit.is_here = False
-    for one in unit.held:
-        one.here.untyped_storage().resize_(0)
+    for held in unit.held:
+        held.here.untyped_storage().resize_(0)
 
 
 def _extent(tensor: Tensor) -> int:
-    """How many numbers a tensor spans in memory."""
+    """The number of elements that a tensor spans in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.size(), tensor.stride(), strict=True))
 
 
 def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    return (tensor for _, _, tensor in _places(modules))
+    return (tensor for _, _, tensor in _named_tensors(modules))
 
 
-def _places(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str, Tensor]]:
-    """Parameters and buffers with the module that has them and their name there."""
+def _named_tensors(modules: Iterable[nn.Module]) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    """Parameters and buffers with their module and their name in it."""
     for module in modules:
         for holder in module.modules():
             for table in (holder._parameters, holder._buffers):

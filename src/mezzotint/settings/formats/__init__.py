@@ -1,4 +1,4 @@
-"""What the recipe has to know of a dataset format, a file for each that has something to say.
+"""Facts about data set formats that a recipe needs, without torch, one file each.
 
 From outside: `base`; the others are found by listing.
 """

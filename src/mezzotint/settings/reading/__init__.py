@@ -1,4 +1,4 @@
-"""From a file, a name and `key=value` words to a recipe, or to everything that is wrong with them.
+"""From a file, a name and `key=value` arguments to a recipe, or to all problems in them.
 
 From outside: every file without an underscore.
 """

@@ -1,4 +1,4 @@
-"""The command `doctor`: what is odd about a data set, and about this machine, each with what to do.
+"""The command `doctor`: problems of a data set or of this machine, with remedies.
 
 From outside: nothing but the command, `doctor.run`.
 """

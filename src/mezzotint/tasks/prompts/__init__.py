@@ -1,4 +1,4 @@
-"""Prompts and captions: what previews draw, what is cleaned, what is too long for its encoder.
+"""Prompts and captions: prompts of previews, cleaning, token limits.
 
 From outside: every file.
 """

@@ -1,4 +1,4 @@
-"""What a run was made of, and whether it can be had again: the commands `verify`, `diff`, `prove`, and the manifest.
+"""Inputs of a run and whether they are unchanged: the commands `verify`, `diff`, `prove`, and the manifest.
 
 From outside: the commands, `commit` and `manifest`.
 """

@@ -1,4 +1,4 @@
-"""What commands share before anything is opened: words of the line, foreign lines, runs to go on with.
+"""Shared by commands before anything is opened: arguments, commands of other trainers, runs to resume.
 
 From outside: every file without an underscore.
 """

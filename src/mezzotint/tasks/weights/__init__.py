@@ -1,4 +1,4 @@
-"""Models and adapters in another form, or made of others: the commands `convert`, `merge`, `extract`, `resize`.
+"""Converting and combining models and adapters: the commands `convert`, `merge`, `extract`, `resize`.
 
 From outside: nothing but the commands, and `convert.single_file_of`.
 """

@@ -1,4 +1,4 @@
-"""What watches a run: it looks at each step and asks; the trainer acts. To add one: a file here.
+"""Callbacks: each looks at every step and returns an action, which the trainer performs. To add one: a file here.
 
 From outside: every file without an underscore.
 """

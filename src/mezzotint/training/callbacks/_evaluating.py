@@ -1,4 +1,4 @@
-"""How callbacks use the networks without leaving a trace: no gradient, evaluation mode, raw or averaged weights."""
+"""Evaluation of the networks by callbacks without side effects: no gradient, eval mode, raw or averaged weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mezzotint.training.update import Update
 Weights = Literal["raw", "ema"]
 
 WRITTEN: Mapping[Weights, str] = {"raw": "raw", "ema": "shadow"}
-"""What files, pictures and curves call them, as they have from the first on."""
+"""The names of the two kinds of weights in file names, image metadata and curves."""
 
 
 @contextmanager
 def evaluating(parts: Mapping[str, nn.Module]) -> Iterator[None]:
-    """Within, networks are in evaluation mode and no gradient is recorded; afterwards every module is in the mode it
-    was in."""
+    """Context manager: the networks are in evaluation mode and no gradient is recorded; on exit every module returns to
+    its previous mode."""
     switched = [module for part in parts.values() for module in part.modules() if module.training]
     for module in switched:
         module.training = False
@@ -35,7 +35,7 @@ def evaluating(parts: Mapping[str, nn.Module]) -> Iterator[None]:
 
 @contextmanager
 def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
-    """Within, the networks compute with the trained weights (raw) or with their average (ema)."""
+    """Context manager: the networks compute with the trained weights (raw) or with their average (ema)."""
     if which == "raw":
         yield
     else:
@@ -45,17 +45,17 @@ def weights_in_use(update: Update, which: Weights) -> Iterator[None]:
 
 @contextmanager
 def skipped_when_out_of_memory(what: str, warn: Callable[[str], None]) -> Iterator[None]:
-    """Within, a device or host that runs out of memory costs what was to be shown, never the run: it is said, and
-    memory is given back."""
+    """Context manager: if the device or the host runs out of memory, `what` is skipped with a warning, the memory is
+    freed and the run continues."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
-            raise  # torch has a class of its own for a device's memory alone
-        warn(f"{what}: left out, the memory does not suffice; training goes on")
+            raise  # torch's own class covers device memory only
+        warn(f"{what}: skipped, not enough memory; training continues")
     else:
         return
-    # outside the handler: a living exception would hold the frames, and with them the tensors
+    # outside the handler: a live exception would keep the frames and their tensors alive
     gc.collect()
     if torch.accelerator.is_available():
         torch.accelerator.empty_cache()

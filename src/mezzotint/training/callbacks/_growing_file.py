@@ -1,4 +1,4 @@
-"""A file that grows while a run goes, and what is said when the disk refuses it."""
+"""A file to which a run appends records, and the error when the disk rejects a write."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mezzotint.errors import CheckpointError, StorageError
 
 
 class GrowingFile(ABC):
-    """Grows by one whole record at a time, handed to the system at once; opened at the first, and anew after a failure.
+    """Appends one complete record at a time, unbuffered; opened at the first record, and again after a failure.
 
-    A disk that refuses is an error once (StorageError E1705); later records are tried in silence. place: the file, or
-    the folder that it comes to lie in. what: what cannot be written there, for that error.
+    The first write that fails raises StorageError E1705; later failures are silent. place: the file, or the folder in
+    which it is created. what: what cannot be written, for the error message.
     """
 
     what = ""
@@ -31,21 +31,21 @@ class GrowingFile(ABC):
         """Opens the file, unbuffered, at its end."""
 
     def head(self) -> list[bytes]:
-        """Records that a file begins with when it has been opened."""
+        """Records to write first after the file has been opened."""
         return []
 
     def write(self, record: bytes) -> None:
-        """Adds a record. Raises StorageError E1705 at the first failure."""
+        """Appends a record. Raises StorageError E1705 at the first failure."""
         try:
             records = [record]
             if self._file is None:
                 self._file = self.open()
                 records = [*self.head(), record]
-            for one in records:
-                if self._file.write(one) != len(one):
-                    raise OSError("it could only be written in part")
-        except CheckpointError:  # no plain file lies there
-            if not self._has_failed:  # from the beginning: a run folder that is not to be written
+            for item in records:
+                if self._file.write(item) != len(item):
+                    raise OSError("only a part was written")
+        except CheckpointError:  # not a regular file
+            if not self._has_failed:  # at the first record: the run folder cannot be used
                 raise
         except OSError as error:
             self.close()
@@ -54,7 +54,7 @@ class GrowingFile(ABC):
                 raise refused(self.place, self.what, error) from error
 
     def sync(self) -> None:
-        """Makes what is written durable, and once the file's name, as far as the disk allows."""
+        """Syncs the content to disk, and once the file's name, as far as the disk allows."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
@@ -63,7 +63,7 @@ class GrowingFile(ABC):
                     self._is_named = True
 
     def close(self) -> None:
-        """Lets the file go; the next record opens one again."""
+        """Closes the file; the next record opens it again."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
@@ -71,6 +71,6 @@ class GrowingFile(ABC):
 
 
 def refused(place: Path, what: str, error: OSError) -> StorageError:
-    """The error for what a run writes for people alone, and goes on without."""
-    words = f"{what} cannot be written".strip()
-    return StorageError(f"{place}: {words} ({error.strerror or error}); make room there", code="E1705")
+    """The error for output that a run can continue without."""
+    problem = f"{what} cannot be written".strip()
+    return StorageError(f"{place}: {problem} ({error.strerror or error}); free space on this disk", code="E1705")

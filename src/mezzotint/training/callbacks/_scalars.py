@@ -1,4 +1,4 @@
-"""What is drawn as curves, by tag: the numbers of a step's report, and means that go on over a resume."""
+"""Scalars for curves, by tag: the numbers of a step's report, and running means that continue after a resume."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mezzotint.training.progress import Progress
 
 TAGS: Mapping[str, str] = {
     "loss/step": "Loss of the step: weighted mean over its samples, on all processes.",
-    "loss/avg": "Exponential mean of loss/step, about the last fifty steps; goes on over a resume.",
+    "loss/avg": "Exponential mean of loss/step, about the last fifty steps; continues after a resume.",
     "loss/by_timestep/0..9": "Mean unweighted loss of the first process's samples since the last point whose timestep "
-    "lies in this tenth of the schedule (0: least noise). Tenths without a sample have no point.",
+    "is in this tenth of the schedule (0: least noise). Tenths without a sample have no point.",
     "val/loss": "Held-out loss, trained weights: mean squared error at fixed timesteps and noise, unweighted.",
     "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
     "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
@@ -23,65 +23,65 @@ TAGS: Mapping[str, str] = {
     "noise); of every other number at T as well.",
     "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
     "val/NAME_shadow_at/T.",
-    "val/train": "The same for a share of the trained pictures (run.validation.training_fraction), with "
+    "val/train": "The same for a share of the training images (run.validation.training_fraction), with "
     "val/train_shadow, val/train_at/T and val/train_shadow_at/T.",
-    "val/all": "Mean over the sets that are not trained, each counting the same; only of several. With averaged "
+    "val/all": "Mean over the sets that are not trained, with equal weight; only with several sets. With averaged "
     "weights also val/all_shadow.",
     "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",
-    "grad/norm": "Norm of the gradient before clipping, all trained parts together.",
+    "grad/norm": "Norm of the gradient before clipping, over all trained parts.",
     "perf/images_per_s": "Samples per second of the step, on all processes.",
     "perf/data_wait": "Share of the step's time spent waiting for data, 0 to 1.",
-    "memory/peak_gib": "Most device memory held so far, in GiB; not on the CPU.",
+    "memory/peak_gib": "Peak of allocated device memory so far, in GiB; not on the CPU.",
     "scaler/scale": "The loss scale; only in fp16.",
-    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0, several guidance scales counted one by one), "
+    "preview/PROMPT/raw": "Preview of a prompt (its number, from 0; each guidance scale counts as a prompt), "
     "trained weights.",
     "preview/PROMPT/shadow": "The same with the averaged weights.",
 }
-"""Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""
+"""Every tag with its meaning. Steps count completed steps: the first is 1; 0 is before training. Part of the docs."""
 
 BINS = 10
 QUARTILES = 4
 
 
 class BinMeans:
-    """Means by part of the schedule: `count` equal parts of [0, num_timesteps), the first has least noise."""
+    """Means by timestep bin: `count` equal parts of [0, num_timesteps); the first has the least noise."""
 
     def __init__(self, count: int, num_timesteps: int) -> None:
         self._count, self._num_timesteps = count, num_timesteps
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._sums, self._counts = [0.0] * self._count, [0] * self._count
 
     def take(self, timesteps: Iterable[float], values: Iterable[float]) -> None:
-        """Takes values, each at its timestep."""
+        """Adds values, each at its timestep."""
         for timestep, value in zip(timesteps, values, strict=True):
-            place = min(self._count - 1, max(0, int(timestep * self._count / self._num_timesteps)))
-            self._sums[place] += value
-            self._counts[place] += 1
+            index = min(self._count - 1, max(0, int(timestep * self._count / self._num_timesteps)))
+            self._sums[index] += value
+            self._counts[index] += 1
 
     def drain(self) -> dict[int, float]:
-        """The mean of each part that has a value; then they begin anew."""
+        """Returns the mean of each bin that has a value, and resets all bins."""
         both = enumerate(zip(self._sums, self._counts, strict=True))
-        means = {place: total / count for place, (total, count) in both if count}
-        self._begin()
+        means = {index: total / count for index, (total, count) in both if count}
+        self._reset()
         return means
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as JSON."""
+        """The state as JSON."""
         return {"sums": list(self._sums), "counts": list(self._counts)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an empty one begins anew."""
-        self._begin()
+        """Restores a result of `state`; an empty one resets."""
+        self._reset()
         self._sums, self._counts = list(state.get("sums", self._sums)), list(state.get("counts", self._counts))
 
 
 class RunningMean:
-    """The smoothed loss that people read: m ← β m + (1 − β) x, divided by 1 − βⁿ after n values, as Adam's moments
-    (Kingma and Ba 2015, arXiv:1412.6980).
+    """The smoothed loss that is shown: m ← β m + (1 − β) x, divided by 1 − βⁿ after n values, as Adam's moments (Kingma
+    and Ba 2015, arXiv:1412.6980).
 
-    beta: 0.98 remembers about the last fifty values. Values that are not finite are left out.
+    beta: 0.98 averages about the last fifty values. Non-finite values are skipped.
     """
 
     def __init__(self, beta: float = 0.98) -> None:
@@ -90,7 +90,7 @@ class RunningMean:
         self._count = 0
 
     def take(self, value: float) -> None:
-        """Takes one value."""
+        """Adds one value."""
         if math.isfinite(value):
             self._mean = self._beta * self._mean + (1 - self._beta) * value
             self._count += 1
@@ -101,18 +101,18 @@ class RunningMean:
         return self._mean / (1 - self._beta**self._count) if self._count else None
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as JSON."""
+        """The state as JSON."""
         return {"mean": self._mean, "count": self._count}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an empty one starts anew."""
+        """Restores a result of `state`; an empty one resets."""
         self._mean = float(state.get("mean", 0.0))
         self._count = int(state.get("count", 0))
 
 
 class ScalarLog(Callback):
-    """Takes every report and hands the scalars of every `every`-th step, the first and the last, to its own `numbers`.
-    num_timesteps: of the schedule."""
+    """Passes the scalars of every `every`-th step, of the first and of the last to its method `numbers`. num_timesteps:
+    of the schedule."""
 
     follows = True
 
@@ -122,7 +122,7 @@ class ScalarLog(Callback):
         self._bins = BinMeans(BINS, num_timesteps)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Takes a report into the means, and writes those that are due. Raises StorageError E1705, once."""
+        """Adds a report to the means, and writes the scalars if they are due. Raises StorageError E1705, once."""
         if report is not None:
             self.take(report)
             if is_written(report.step, self._every_steps, progress):
@@ -130,17 +130,17 @@ class ScalarLog(Callback):
         return Action.NOTHING
 
     def take(self, report: StepReport) -> None:
-        """Takes a report into the means."""
+        """Adds a report to the means."""
         self._running_mean.take(report.loss)
         self._bins.take(report.timesteps, report.losses)
 
     def scalars(self, report: StepReport) -> dict[str, float]:
-        """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
+        """The numbers of the last report, by tag; resets the means by timestep."""
         values = {"loss/step": report.loss, "grad/norm": report.norm}
         values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
         if self._running_mean.value is not None:
             values["loss/avg"] = self._running_mean.value
-        values |= {f"loss/by_timestep/{place}": mean for place, mean in self._bins.drain().items()}
+        values |= {f"loss/by_timestep/{index}": mean for index, mean in self._bins.drain().items()}
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
         values["perf/images_per_s"] = report.images_per_s
         values["perf/data_wait"] = report.data_wait
@@ -159,5 +159,5 @@ class ScalarLog(Callback):
 
 
 def is_written(step: int, every: int, progress: Progress) -> bool:
-    """Whether the logs take a step (counted from 0): the first, every `every`-th, and the last."""
+    """Whether a step (counted from 0) is logged: the first, every `every`-th, and the last."""
     return step == 0 or (step + 1) % every == 0 or step + 1 >= progress.last_step

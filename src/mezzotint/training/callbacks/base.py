@@ -1,7 +1,7 @@
-"""What watches a run. Callbacks look and ask for actions; the trainer acts. To add one: a class here, its settings in
-`settings/sections/run.py`.
+"""The callback interface. Callbacks request actions; the trainer acts. To add one: a class in this folder, its settings
+in `settings/sections/run.py`.
 
-A callback that fails because the disk does never ends the training: the trainer says so once and goes on.
+A callback that fails because of the disk never ends the training: the trainer warns once and continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mezzotint.training.progress import Progress
 
 
 class Action(Flag):
-    """What a callback may ask of the trainer."""
+    """What a callback may request from the trainer."""
 
     NOTHING = 0
     SAVE = auto()
@@ -42,12 +42,11 @@ class Action(Flag):
 class Callback(ABC):
     """Called between two steps.
 
-    every: when it is due, at every step unless said otherwise; None is never. intervals: the same where there may be
-    several. A callback that is due sees the report of the step just taken, which the trainer waits for; with `follows`
-    it gets every report one step late instead, without waiting, and what it asks for is ignored. at_start, at_end:
-    also before the first step, without a report, and at the end. on_all_ranks: whether it is called in every process,
-    for collective work, or in the first only. An error that it raises ends the run, except StorageError, of which the
-    run warns.
+    every: interval at which it is due, by default every step; None for never. intervals: several intervals instead. A
+    callback that is due gets the report of the last step, which the trainer waits for; with `follows` it gets every
+    report one step late instead, without waiting, and its requests are ignored. at_start, at_end: also due before the
+    first step, without a report, and at the end. on_all_ranks: whether it is called in every process, for collective
+    work, or in the first only. An error that it raises ends the run, except StorageError, which becomes a warning.
     """
 
     every: Every | None = Every(1, "steps")
@@ -57,12 +56,12 @@ class Callback(ABC):
     at_end: bool = False
     on_all_ranks: bool = False
     draws_when_asked: bool = False
-    """Whether it also looks when pictures are asked for (`training.requests`)."""
+    """Whether it is also called when previews are requested (`training.requests`)."""
     place: int = 0
-    """Of several that are due at a step, those with a higher place come later."""
+    """Order of the callbacks that are due at the same step: lower values first."""
 
     def due(self, progress: Progress) -> bool:
-        """Whether it wants to look after the step just made. Intervals in minutes are the trainer's business."""
+        """Whether it is due after the last step. The trainer handles intervals in minutes."""
         if progress.step == progress.first_step:
             return self.at_start
         if progress.is_done and self.at_end:
@@ -72,35 +71,37 @@ class Callback(ABC):
     @property
     def minutes(self) -> float:
         """The shortest of its intervals in minutes; infinite without one."""
-        every = [one.count for one in self.intervals or (self.every,) if one is not None and one.unit == "minutes"]
-        return min(every, default=math.inf)
+        minutes = [
+            every.count for every in self.intervals or (self.every,) if every is not None and every.unit == "minutes"
+        ]
+        return min(minutes, default=math.inf)
 
     @abstractmethod
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Looks at a step's report (None before the first step)."""
+        """Called with a step's report, or None before the first step. Returns the requested action."""
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, as JSON, for the checkpoint."""
+        """The state for the checkpoint, as JSON."""
         return {}
 
-    def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most remember nothing
-        """Takes back what `state` gave."""
+    def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027  most have no state
+        """Restores a result of `state`."""
 
-    def numbers(self, step: int, values: Mapping[str, float]) -> None:  # noqa: B027  most take none
-        """Takes what another callback has measured after `step` steps."""
+    def numbers(self, step: int, values: Mapping[str, float]) -> None:  # noqa: B027  most ignore them
+        """Receives numbers that another callback measured after `step` steps."""
 
-    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most take none
-        """Takes a picture, uint8 (H, W, 3), that another callback has drawn."""
+    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most ignore them
+        """Receives an image, uint8 (H, W, 3), that another callback generated."""
 
     def replaced(self, run: RunSettings, sample: SampleSettings) -> None:  # noqa: B027  most have no live settings
-        """Settings were replaced while the run goes (`run.live`)."""
+        """Called when settings were changed during the run (`run.live`)."""
 
     def close(self) -> None:  # noqa: B027  most hold nothing open
-        """The run has ended, one way or another."""
+        """Called when the run has ended, successfully or not."""
 
 
 def is_due(every: Every | None, progress: Progress) -> bool:
-    """Whether an interval of steps or epochs ends with the step just made. Minutes are the trainer's business."""
+    """Whether an interval of steps or epochs ends with the last step. The trainer handles minutes."""
     if every is None or progress.step == progress.first_step:
         return False
     if every.unit == "epochs":
@@ -109,23 +110,22 @@ def is_due(every: Every | None, progress: Progress) -> bool:
 
 
 class PreviewSource(Protocol):
-    """Says what previews are drawn from, and when. every: None for never; at_start: whether before the first step,
-    too."""
+    """Prompts and interval of previews. every: None for never. at_start: whether also before the first step."""
 
     every: Every | None
     at_start: bool
 
     def renew(self, step: int) -> None:
-        """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
+        """Reloads the prompts before the previews of a step, on all processes together; may change `every`."""
 
     def of_step(self, step: int) -> PreviewRequests:
-        """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
+        """The requests for the previews of a step; called in the first process only, after `renew`."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewRequests:
-    """Pictures of a step. requests: one for each prompt and guidance scale; with text embeddings where the family's
-    text encoder is not loaded. settings: what requests leave open."""
+    """The previews of a step. requests: one for each prompt and guidance scale; with text embeddings if the family's
+    text encoder is not loaded. settings: for everything that the requests do not set."""
 
     requests: Sequence[Request]
     settings: SampleSettings
@@ -133,9 +133,9 @@ class PreviewRequests:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What callbacks are made of. recipe: as plain values. line: the live line. start_step: where the run goes on.
-    measures: whether pictures are held out; held_out: they, by the name of their set. previews, decode: what is drawn,
-    and how latents become pixels. every_callback: filled when all of them are made."""
+    """What callbacks are created from. recipe: as plain values. line: the live line. start_step: the step at which the
+    run resumes, or 0. measures: whether samples are held out. held_out: gives them, by the name of their set. previews:
+    gives the prompts. decode: latents to pixels. every_callback: filled when all callbacks have been created."""
 
     run: RunSettings
     recipe: Mapping[str, Any]
@@ -158,18 +158,18 @@ class Setup:
         return self.runtime.is_first or bool(self.runtime.shares)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands numbers to all callbacks. Raises StorageError when one of them does, after the others."""
-        self._hand_to_all(lambda one: one.numbers(step, values))
+        """Passes numbers to all callbacks. If one raises StorageError, it is raised after the others were called."""
+        self._call_all(lambda callback: callback.numbers(step, values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
-        """Hands a picture to all callbacks. Raises StorageError when one of them does, after the others."""
-        self._hand_to_all(lambda one: one.picture(step, name, pixels))
+        """Passes an image to all callbacks. If one raises StorageError, it is raised after the others were called."""
+        self._call_all(lambda callback: callback.picture(step, name, pixels))
 
-    def _hand_to_all(self, hand: Callable[[Callback], None]) -> None:
+    def _call_all(self, call: Callable[[Callback], None]) -> None:
         failed: StorageError | None = None
         for callback in self.every_callback if self.runtime.is_first else ():
             try:
-                hand(callback)
+                call(callback)
             except StorageError as error:
                 failed = error
         if failed is not None:
@@ -177,13 +177,13 @@ class Setup:
 
 
 def open_callbacks(setup: Setup, more: Sequence[Callback] = ()) -> list[Callback]:
-    """Every callback that the settings ask for, and `more`, in the same order on every process. Those of other packages
-    are asked for by `run.callbacks`."""
+    """Creates every callback that the settings enable, adds `more`, and sorts them in the same order on every process.
+    `run.callbacks` enables those of other packages."""
     named = {name.replace("_", "-") for name in setup.run.callbacks}
     names = sorted({*registry.names("training/callbacks", skip_unimported=True), *named})
     modules = [registry.find("training/callbacks", name) for name in names]
     callbacks: list[Callback] = [callback for module in modules for callback in module.opened(setup)]
     callbacks += more
-    callbacks.sort(key=lambda one: one.place)
+    callbacks.sort(key=lambda callback: callback.place)
     setup.every_callback.extend(callbacks)
     return callbacks

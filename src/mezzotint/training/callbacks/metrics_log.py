@@ -4,9 +4,9 @@
                                 {"step": 100, "val/loss": …, "val/loss_shadow": …, …}
     logs/samples.rank0.jsonl    {"step": 1, "keys": […], "timesteps": […], "losses": […]}
 
-`step` counts the steps done, so the first is 1; `epoch` counts from 0. Numbers are written with all their digits and
-read back to the last bit; what is not finite is the text "nan", "inf" or "-inf", which `float()` reads, because JSON
-has no such number.
+`step` counts completed steps: the first is 1; `epoch` counts from 0. Numbers are written with all digits and read back
+bit-exact; non-finite ones are the strings "nan", "inf" or "-inf", which `float()` reads, because JSON has no such
+number.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from mezzotint.training.callbacks._scalars import BINS, QUARTILES, BinMeans, Run
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
-_NOTHING_SINCE = {"steps": 0, "samples": 0, "seconds": 0.0}
+_ZEROS = {"steps": 0, "samples": 0, "seconds": 0.0}
 
 
 class Lines(GrowingFile):
     """A file of JSON lines."""
 
     def add(self, value: Mapping[str, Any]) -> None:
-        """Adds a line. Raises StorageError E1705 at the first failure."""
+        """Appends a line. Raises StorageError E1705 at the first failure."""
         self.write((json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
 
     def open(self) -> IO[bytes]:
-        """A torn line of a killed process stays alone."""
+        """Opens the file at its end; a truncated line of a killed process is closed with a newline."""
         file = durable.open_own(self.place, "ab+", buffering=0)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
@@ -50,14 +50,14 @@ class Lines(GrowingFile):
 class MetricsLog(Callback):
     """Writes a line of metrics.jsonl for every `every`-th step, the first and the last.
 
-    What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
-    steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
-    all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as the live line shows it; a run that
-    began before lines told it goes on without. loss/by_timestep/N: mean unweighted loss of the first process's samples
-    since the line before whose timestep lies in this tenth of the schedule; loss_at/quartile_Q: in this quarter.
-    loss/instance, loss/class: of runs with class pictures, see `StepReport.group_losses`. samples_digest: which samples
-    the first process had. images_per_s, data_wait (share of the time, 0 to 1) and seconds_since depend on the machine;
-    everything else of a resumed run equals the undisturbed run's.
+    The values of a line belong to its step only, except steps_since, samples_since and seconds_since: these sum over
+    all steps since the previous line, including its own, so their totals over the file are those of the run. samples:
+    of the step, on all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as in the live line.
+    loss/by_timestep/N: mean unweighted loss of the first process's samples since the previous line whose timestep is in
+    this tenth of the schedule; loss_at/quartile_Q: in this quarter. loss/instance, loss/class: of runs with class
+    images, see `StepReport.group_losses`. samples_digest: identifies the samples of the first process. images_per_s,
+    data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else is the same in a
+    resumed run and in an uninterrupted one.
     """
 
     follows = True
@@ -66,7 +66,7 @@ class MetricsLog(Callback):
         self._lines = Lines(folder.metrics)
         self._tenths, self._quartiles = BinMeans(BINS, num_timesteps), BinMeans(QUARTILES, num_timesteps)
         self._every_steps = every
-        self._since = dict(_NOTHING_SINCE)
+        self._since = dict(_ZEROS)
         self._running_mean = RunningMean()
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
@@ -81,26 +81,26 @@ class MetricsLog(Callback):
         if is_written(report.step, self._every_steps, progress):
             line = _line(report, self._running_mean.value)
             line |= {f"{name}_since": value for name, value in self._since.items()}
-            line |= {f"loss/by_timestep/{place}": loss for place, loss in self._tenths.drain().items()}
-            line |= {f"loss_at/quartile_{place}": loss for place, loss in self._quartiles.drain().items()}
-            self._since = dict(_NOTHING_SINCE)
+            line |= {f"loss/by_timestep/{index}": loss for index, loss in self._tenths.drain().items()}
+            line |= {f"loss_at/quartile_{index}": loss for index, loss in self._quartiles.drain().items()}
+            self._since = dict(_ZEROS)
             self._lines.add(line)
         return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes what another callback has measured after `step` steps. Raises StorageError E1705, once."""
+        """Writes numbers that another callback measured after `step` steps. Raises StorageError E1705, once."""
         self._lines.add({"step": step, **values})
 
     def state(self) -> dict[str, Any]:
-        """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
-        has."""
+        """Sums since the last line, and the smoothed loss. Syncs the file first: a checkpoint never counts lines that
+        are not on disk."""
         self._lines.sync()
         means = {"by_timestep": self._tenths.state(), "quartiles": self._quartiles.state()}
         return self._since | {"smoothed": self._running_mean.state()} | means
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an empty one begins anew."""
-        self._since = {name: state.get(name, nothing) for name, nothing in _NOTHING_SINCE.items()}
+        """Restores a result of `state`; an empty one resets."""
+        self._since = {name: state.get(name, zero) for name, zero in _ZEROS.items()}
         self._tenths.load(state.get("by_timestep", {}))
         self._quartiles.load(state.get("quartiles", {}))
         self._running_mean.load(state.get("smoothed", {}))
@@ -110,7 +110,7 @@ class MetricsLog(Callback):
 
 
 class SampleLog(Callback):
-    """Writes which samples, timesteps and losses (before weighting) made each step on this process."""
+    """Writes the samples, timesteps and unweighted losses of each step on this process."""
 
     follows = True
     on_all_ranks = True
@@ -126,7 +126,7 @@ class SampleLog(Callback):
         return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
-        """Nothing to remember; the lines are on the disk before the checkpoint is."""
+        """No state; syncs the lines to disk before the checkpoint is written."""
         self._lines.sync()
         return {}
 
@@ -135,8 +135,8 @@ class SampleLog(Callback):
 
 
 class SpikeLog(Callback):
-    """Writes which samples, timesteps and losses this process had in a step whose loss or norm lies far above those
-    before it. factor: above so many times their median."""
+    """Writes the samples, timesteps and losses of this process for a step whose loss or gradient norm is far above
+    those of the steps before. factor: threshold as a multiple of their median."""
 
     follows = True
     on_all_ranks = True
@@ -150,7 +150,7 @@ class SpikeLog(Callback):
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a spike. Raises StorageError E1705, once."""
         if report is None or not (math.isfinite(report.loss) and math.isfinite(report.norm)):
-            return Action.NOTHING  # bad_steps.jsonl has it
+            return Action.NOTHING  # it is in bad_steps.jsonl
         numbers = {"loss": report.loss, "norm": report.norm}
         usual = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
         self._before = {name: [*b, numbers[name]][-self.LAST :] for name, b in self._before.items()}
@@ -161,12 +161,12 @@ class SpikeLog(Callback):
         return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
-        """The numbers of the last steps; the lines are on the disk before the checkpoint is."""
+        """The numbers of the last steps. Syncs the lines to disk before the checkpoint is written."""
         self._lines.sync()
         return {name: list(before) for name, before in self._before.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an empty one begins anew."""
+        """Restores a result of `state`; an empty one resets."""
         self._before = {name: list(state.get(name, ())) for name in self._before}
 
     def close(self) -> None:
@@ -174,11 +174,12 @@ class SpikeLog(Callback):
 
 
 def truncate(folder: RunFolder, step: int) -> int:
-    """Takes back every line that a checkpoint of `step` does not know, so that a killed and resumed run has each step
-    once; 0 empties the logs, because the run then says its step 0 again. Returns how many lines went.
+    """Removes every line after `step`, the step of the checkpoint to resume from; each step then appears once in a
+    resumed run. 0 empties the logs, because the run writes its step 0 again. Returns the number of lines removed.
 
-    Concerns metrics.jsonl, bad_steps.jsonl and the logs of samples and spikes of all processes. Each file is replaced
-    as a whole; torn lines go, too. Call it in the first process, before any callback writes. Raises StorageError.
+    Applies to metrics.jsonl, bad_steps.jsonl and the sample and spike logs of all processes. Each file is replaced as a
+    whole; truncated lines are removed, too. Call it in the first process, before any callback writes. Raises
+    StorageError.
     """
     logs = [folder.metrics, folder.bad_steps]
     logs += [path for name in ("samples", "spikes") for path in sorted(folder.logs.glob(f"{name}.rank*.jsonl"))]
@@ -187,15 +188,15 @@ def truncate(folder: RunFolder, step: int) -> int:
 
 def _truncate(path: Path, step: int) -> int:
     with open(path, "rb") as old:
-        gone = sum(not _is_known(line, step) for line in old)
-    if gone:
+        num_removed = sum(not _is_kept(line, step) for line in old)
+    if num_removed:
         replacing = durable.replacing(path, needed=path.stat().st_size)
-        with replacing as aside, open(path, "rb") as old, open(aside, "wb") as new:
-            new.writelines(line for line in old if _is_known(line, step))
-    return gone
+        with replacing as temporary, open(path, "rb") as old, open(temporary, "wb") as new:
+            new.writelines(line for line in old if _is_kept(line, step))
+    return num_removed
 
 
-def _is_known(line: bytes, step: int) -> bool:
+def _is_kept(line: bytes, step: int) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
@@ -227,7 +228,7 @@ def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
 
 
 def keys_digest(keys: Sequence[str]) -> str:
-    """Sixteen hexadecimal digits that stand for which samples made a step, in their order."""
+    """Sixteen hexadecimal digits: a hash of the keys of a step's samples, in their order."""
     return f"{draws.text_key(chr(0).join(keys)):016x}"
 
 
@@ -242,7 +243,7 @@ def _plain(value: Any) -> Any:
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """The lines of every run, those of samples with `run.log_samples`, and those of spikes."""
+    """The metrics log; with `run.log_samples` the sample log, with `run.spike_factor` the spike log."""
     yield MetricsLog(setup.folder, setup.run.log_every, setup.model.objective.schedule.num_timesteps)
     if setup.run.log_samples:
         yield SampleLog(setup.folder, setup.runtime.rank)

@@ -1,11 +1,11 @@
-"""Pictures drawn while a model learns, from the same prompts and noise each time, so that one sees it learn; from
-those of a file as it then is, where a run has one.
+"""Previews: images generated during training from the same prompts and noise each time. If the run has a prompt file,
+it is read again before each preview.
 
-samples/step-00000500/00-raw.png     the picture of prompt 0 by the trained weights; its settings are in the PNG
+samples/step-00000500/00-raw.png     the image of prompt 0 by the trained weights; its settings are in the PNG
 samples/step-00000500/00-shadow.png  the same by the averaged weights
 samples/grid.png                     all of them: prompts down, steps across
 
-A clip is an .mp4, and the .png beside it a strip of its frames.
+A clip is an .mp4; the .png next to it is a strip of its frames.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
 PictureSink = Callable[[int, str, NDArray[np.uint8]], None]
-"""Where pictures go besides the folder: (steps done, "PROMPT NUMBER/raw|shadow", (H, W, 3) pixels)."""
+"""Also receives each image: (completed steps, "PROMPT NUMBER/raw|shadow", (H, W, 3) pixels)."""
 
 Pictures = dict[Weights, list[NDArray[np.uint8]]]
 
-_MOST_COLUMNS = 12
+_MAX_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(eq=False)
 class Previews(Callback):
-    """Draws before the first step, every so often, and at the end. Only the first process draws, and those that share
-    the weights with it; all hear what it has read.
+    """Generates previews before the first step, at intervals, and at the end. Only the first process generates, and the
+    processes that share the weights with it; all receive the prompts that it has read.
 
-    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, …) → pixels
-    (B, 3, …) in [−1, 1]: the family's own, or that of a VAE loaded apart. sink: gets each picture as well. draws:
-    whether this process computes pictures; keeps: whether it writes them.
+    weights: which weights to sample from; without an average only raw ones. decode: scaled latents (B, C, …) → pixels
+    (B, 3, …) in [−1, 1], by the family's VAE or a separately loaded one. sink: also receives each image. draws: whether
+    this process generates images. keeps: whether it writes them.
     """
 
     folder: RunFolder
@@ -77,7 +77,7 @@ class Previews(Callback):
     on_all_ranks = True
     draws_when_asked = True
     place = 2
-    _guidance_rescale: float | None = None  # in the place of what the prompts come with
+    _guidance_rescale: float | None = None  # overrides that of the prompts
 
     def __post_init__(self) -> None:
         self.every, self.at_start = self.prompts.every, self.prompts.at_start
@@ -88,11 +88,11 @@ class Previews(Callback):
         self._guidance_rescale = sample.guidance_rescale
 
     def due(self, progress: Progress) -> bool:
-        """As other callbacks; never without an interval."""
+        """As for other callbacks; never without an interval."""
         return self.every is not None and super().due(progress)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Hears what is to be drawn, draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
+        """Reloads the prompts, generates, writes, and rewrites the grid. Raises StorageError if a write fails."""
         step = progress.step
         if self.draws:
             fault_injection.reach("preview.begin")
@@ -101,9 +101,9 @@ class Previews(Callback):
         if self.draws:
             with skipped_when_out_of_memory(f"previews of step {step}", self.warn):
                 requests = self._requests(step)
-                drawn = self._draw_all(step, requests)
+                images = self._generate_all(step, requests)
                 if self.keeps:
-                    self._keep(step, requests, drawn)
+                    self._write(step, requests, images)
         return Action.NOTHING
 
     def _requests(self, step: int) -> PreviewRequests:
@@ -113,68 +113,68 @@ class Previews(Callback):
         settings = with_values(requests.settings, {"guidance_rescale": self._guidance_rescale})
         return replace(requests, settings=settings)
 
-    def _draw_all(self, step: int, requests: PreviewRequests) -> Pictures:
-        drawn: Pictures = {}
+    def _generate_all(self, step: int, requests: PreviewRequests) -> Pictures:
+        images: Pictures = {}
         for which in self._used:
-            if step == 0 and drawn:
-                drawn[which] = next(iter(drawn.values()))  # the average begins as a copy of the weights
+            if step == 0 and images:
+                images[which] = next(iter(images.values()))  # the average starts as a copy of the weights
             else:
-                drawn[which] = list(self._draw(which, requests))
-        return drawn
+                images[which] = list(self._generate(which, requests))
+        return images
 
-    def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
+    def _generate(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
         settings, objective = requests.settings, self.model.objective
-        how = Sampling(objective.schedule, objective.parameterization, self.device, settings)
+        sampling = Sampling(objective.schedule, objective.parameterization, self.device, settings)
         with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
             for group in batch_requests(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
-                    latents = sample_latents(self.model.family, group, how)
+                    latents = sample_latents(self.model.family, group, sampling)
                 for request, pixels in zip(group, self.decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
-    def _keep(self, step: int, requests: PreviewRequests, drawn_by: Pictures) -> None:
+    def _write(self, step: int, requests: PreviewRequests, images: Pictures) -> None:
         folder = self.folder.samples / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for which, drawn in drawn_by.items():
-                for index, (request, pixels) in enumerate(zip(requests.requests, drawn, strict=True)):
-                    facts = pictures.facts(request, requests.settings) | _of_model(step, which)
+            for which, of_weights in images.items():
+                for index, (request, pixels) in enumerate(zip(requests.requests, of_weights, strict=True)):
+                    facts = pictures.facts(request, requests.settings) | _model_facts(step, which)
                     name = _name(index, which)
                     durable.write_file(folder / name, pictures.png(pictures.strip(pixels), facts))
                     if request.size.frames > 1:
                         clip = pictures.file(pixels, facts, requests.settings.clip)
                         durable.write_file((folder / name).with_suffix(".mp4"), clip)
-            self._renew_grid(step, requests)
+            self._write_grid(step, requests)
         except OSError as error:
             raise refused(folder, "previews", error) from error
         finally:
-            for which, drawn in drawn_by.items():
-                for index, pixels in enumerate(drawn):
+            for which, of_weights in images.items():
+                for index, pixels in enumerate(of_weights):
                     self.sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
-    def _renew_grid(self, step: int, requests: PreviewRequests) -> None:
-        """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
-        now; an earlier picture that was of others says so itself."""
+    def _write_grid(self, step: int, requests: PreviewRequests) -> None:
+        """All steps so far; if there are many, an even selection with the first and the last. A row is labelled with
+        its current caption and guidance; an earlier image with other ones has its own label."""
         names = filter(None, (_STEP.fullmatch(path.name) for path in self.folder.samples.iterdir()))
         steps = sorted(n for n in (int(name[1]) for name in names) if n <= step)
-        shown = [steps[i] for i in grids.spread(len(steps), _MOST_COLUMNS)]
+        columns = [steps[i] for i in grids.spread(len(steps), _MAX_COLUMNS)]
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
         notes: list[list[str]] = []
         for index, request in enumerate(requests.requests):
             now = _caption(pictures.facts(request, requests.settings))
             for which in self._used:
-                images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in shown]
+                images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in columns]
                 cells.append([pixels for pixels, _ in images])
                 notes.append([caption if caption != now else "" for _, caption in images])
                 rows.append(now if len(self._used) == 1 else f"[{WRITTEN[which]}] {now}")
-        image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
+        image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in columns], notes=notes)
         grids.save(image, self.folder.samples / "grid.png")
 
 
-def _of_model(step: int, which: Weights) -> dict[str, str]:
-    """What a picture says of its model, named as an export of that step is; nothing of the run's own name, so that
-    equal runs draw equal files."""
+def _model_facts(step: int, which: Weights) -> dict[str, str]:
+    """Model metadata of an image, named like an export of that step. Without the run's name: equal runs write equal
+    files."""
     name = f"step-{step:08d}{'-ema' if which == 'ema' else ''}"
     return {"model_name": name, "training_step": f"{step}", "weights": WRITTEN[which]}
 
@@ -188,7 +188,7 @@ def _caption(facts: Mapping[str, str]) -> str:
 
 
 def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
-    """A picture drawn earlier with its caption; None and "" when it is gone, unreadable, or was never drawn."""
+    """An earlier preview with its caption; None and "" if the file is missing or unreadable."""
     try:
         with outside.open_plain(path, within=path.parent.parent) as file, Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
@@ -198,7 +198,7 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """With `run.preview.every`."""
+    """Enabled by `run.preview.every`."""
     if setup.run.preview.every is not None:
         yield Previews(
             setup.folder,

@@ -1,8 +1,8 @@
-"""What a run says while it goes: one live line on a terminal, plain lines elsewhere, and all of it in run.log.
+"""Console output of a run: one live line on a terminal, plain lines elsewhere, and everything in run.log.
 
     step 120/1000  loss 0.1234  2 min 31 s left  12.3 images/s  data wait 3 %  3.44 GB
 
-Nothing here can end a run: a closed pipe, a narrow terminal or a full disk only make it quieter.
+Output never ends a run: after a closed pipe or a full disk it stops.
 """
 
 from __future__ import annotations
@@ -35,62 +35,63 @@ _WINDOW_STEPS = 20
 _WAIT_SHARE = 0.1
 
 
-class Voice:
-    """Says lines to a stream and a log file; on a terminal it keeps one changing line below them.
+class ConsoleLog:
+    """Prints lines to a stream and a log file; on a terminal it keeps one live line below them.
 
-    plain: lines only; None asks the stream whether it is a terminal; in a notebook the line is rewritten in place. log:
-    run.log, or None; its lines carry the time (UTC). When the stream or the log is gone, the other goes on.
+    plain: lines only; None checks whether the stream is a terminal; in a notebook the line is rewritten in place. log:
+    run.log, or None; its lines have a time stamp (UTC). If the stream or the log fails, the other continues.
     """
 
     def __init__(self, stream: TextIO, log: Path | None, *, plain: bool | None = None) -> None:
-        stream = stream.stream if isinstance(stream, VisibleStream) else stream  # the live line steers the terminal
+        stream = (
+            stream.stream if isinstance(stream, VisibleStream) else stream
+        )  # the live line writes control sequences
         self._stream = stream
         self._log_path = log
-        self._log_at: tuple[int, int] | None = None
+        self._log_id: tuple[int, int] | None = None
         self._mute = False
         self._console: Console | None = None
         self._live: Live | None = None
         self._updates_in_place = plain is None and is_notebook()
-        self._shown = 0  # characters of the line that a notebook shows now
+        self._shown = 0  # number of characters of the current line in a notebook
         if plain is False or (plain is None and _is_terminal(stream)):
             console = _Terminal(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
             self._console = None if console.is_dumb_terminal and plain is None else console
 
     @property
     def is_plain(self) -> bool:
-        """Whether there are lines only, without a live one."""
+        """Whether there is no live line."""
         return self._console is None and not self._updates_in_place
 
     def say(self, text: str) -> None:
-        """Adds text of one or more lines to the stream, above the live line, and to the log."""
+        """Prints text of one or more lines to the stream, above the live line, and to the log."""
         self.log(text)
         self._to_stream(lambda: self._print(text))
 
     def show(self, fields: Sequence[str]) -> None:
-        """Replaces the live line with as many fields, from the left, as the terminal is wide. Nothing when plain."""
-        self._to_stream(lambda: self._draw(fields))
+        """Replaces the live line with as many fields, from the left, as fit. Does nothing when plain."""
+        self._to_stream(lambda: self._update_line(fields))
 
     def log(self, text: str) -> None:
-        """Adds text to the log alone."""
+        """Writes text to the log only."""
         if self._log_path is None:
             return
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
-            if self._log_at is not None and _place(self._log_path) != self._log_at:
-                raise FileNotFoundError(
-                    errno.ENOENT, "it has gone, or another file lies there"
-                )  # not ours to make anew
+            if self._log_id is not None and _file_id(self._log_path) != self._log_id:
+                # do not create another file in its place
+                raise FileNotFoundError(errno.ENOENT, "it was removed or replaced by another file")
             with durable.open_own(self._log_path, "ab") as file:
-                self._log_at = _place(self._log_path)
+                self._log_id = _file_id(self._log_path)
                 lines = (f"{stamp} {line}\n" for line in escape_controls(text).splitlines())
                 file.write("".join(lines).encode("utf-8", "replace"))
         except OSError as error:
             path, self._log_path = self._log_path, None
             reason = error.strerror or error
-            self._to_stream(lambda: self._print(f"{path}: cannot be written ({reason}); the run goes on without it"))
+            self._to_stream(lambda: self._print(f"{path}: cannot be written ({reason}); the run continues without it"))
 
     def close(self) -> None:
-        """Leaves the live line as it stands."""
+        """Ends the live line, which keeps its last content."""
         if self._shown:
             self._shown = 0
             self._to_stream(lambda: self._write("\n"))
@@ -107,17 +108,17 @@ class Voice:
         else:
             self._write(_encodable(text, self._stream) + "\n")
 
-    def _draw(self, fields: Sequence[str]) -> None:
+    def _update_line(self, fields: Sequence[str]) -> None:
         if self._updates_in_place:
             line = _encodable("  ".join(fields), self._stream)
             self._write("\r" + line.ljust(self._shown))
             self._shown = len(line)
         if self._console is None:
             return
-        text = Text(_encodable(_fitted(fields, self._console.width - 1), self._stream), no_wrap=True, overflow="crop")
+        text = Text(_encodable(_fit(fields, self._console.width - 1), self._stream), no_wrap=True, overflow="crop")
         if self._live is None:
             self._live = Live(text, console=self._console, auto_refresh=False)
-            self._live.start()  # what others print goes through it from here on
+            self._live.start()  # from now on it also captures what other code prints
             sys.stdout, sys.stderr = (cast(TextIO, VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
         self._live.update(text, refresh=True)
 
@@ -136,18 +137,18 @@ class Voice:
 
 class _Terminal(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError  # rich would end the program
+        raise BrokenPipeError  # rich would exit
 
     def show_cursor(self, show: bool = True) -> bool:
-        return False  # a killed run would leave the terminal without one
+        return False  # a killed run would leave the terminal without a cursor
 
 
 class LiveLine(Callback):
-    """Shows step, smoothed loss, time left, images per second, share of waiting for data, memory.
+    """Shows step, smoothed loss, time left, images per second, share of time spent waiting for data, memory.
 
-    On a terminal the line changes with the steps. Elsewhere, and in the log, there is a line for the first step, then
-    one every `every_seconds`, and one for the last. The first step's time is announced; so is, once, when more than a
-    tenth of twenty steps went by waiting for data. clock: seconds, for showing alone.
+    On a terminal the line is updated with the steps. Elsewhere, and in the log, there is a line for the first step, one
+    every `every_seconds`, and one for the last. Also prints the time of the first step, and warns once if more than a
+    tenth of the time of twenty steps was spent waiting for data. clock: seconds, only for display.
     """
 
     follows = True
@@ -161,15 +162,15 @@ class LiveLine(Callback):
         plain: bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._voice = Voice(stream, log, plain=plain)
+        self._console_log = ConsoleLog(stream, log, plain=plain)
         self._every_seconds = every_seconds
         self._clock = clock
         self._running_mean = RunningMean()
         self._recent: deque[StepReport] = deque(maxlen=_WINDOW_STEPS)
         self._steps = 0
-        self._said_at = 0.0
-        self._drawn_at = 0.0
-        self._unsaid: list[str] = []
+        self._printed_at = 0.0
+        self._updated_at = 0.0
+        self._unprinted: list[str] = []
         self._warned = False
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
@@ -178,31 +179,31 @@ class LiveLine(Callback):
         self._steps += 1
         self._running_mean.take(report.loss)
         if self._steps == 2:
-            self._recent.clear()  # the first step warms up: it says nothing of the others' time
+            self._recent.clear()  # the first step is a warm-up and takes longer
         self._recent.append(report)
         if self._steps == 1:
-            self._voice.say(f"the first step took {report.seconds:.1f} s")
+            self._console_log.say(f"the first step took {report.seconds:.1f} s")
         self._warn_of_waiting()
-        now, self._unsaid = self._clock(), self._fields(report, progress)
+        now, self._unprinted = self._clock(), self._fields(report, progress)
         is_edge = self._steps == 1 or report.step + 1 >= progress.last_step
-        if is_edge or now - self._drawn_at >= _REDRAW_SECONDS:
-            self._drawn_at = now
-            self._voice.show(self._unsaid)
-        if is_edge or now - self._said_at >= self._every_seconds:
-            self._said_at = now
-            self._say(self._unsaid)
+        if is_edge or now - self._updated_at >= _REDRAW_SECONDS:
+            self._updated_at = now
+            self._console_log.show(self._unprinted)
+        if is_edge or now - self._printed_at >= self._every_seconds:
+            self._printed_at = now
+            self._print_fields(self._unprinted)
         return Action.NOTHING
 
     def report(self, text: str, is_due: bool) -> None:
-        """Shows progress of what comes before the run on the live line; where there are lines only, and in the log,
-        adds it where it is due."""
-        self._voice.show([text])
+        """Shows progress of the preparation on the live line; prints it as a line, without a live line, and in the log
+        if is_due."""
+        self._console_log.show([text])
         if is_due:
-            self._say([text])
+            self._print_fields([text])
 
     def say(self, text: str) -> None:
-        """Says a line above the live one, and in the log: for warnings, and before and after the run."""
-        self._voice.say(text)
+        """Prints a line above the live line, and in the log: for warnings, and before and after the run."""
+        self._console_log.say(text)
 
     def state(self) -> dict[str, Any]:
         return {"smoothed": self._running_mean.state()}
@@ -211,19 +212,19 @@ class LiveLine(Callback):
         self._running_mean.load(state.get("smoothed", {}))
 
     def close(self) -> None:
-        """Says where the run stands, if that is not said yet, and leaves the line."""
-        if self._unsaid:
-            self._voice.show(self._unsaid)
-            self._say(self._unsaid)
-        self._voice.close()
+        """Prints the last state if it was not printed yet, and ends the live line."""
+        if self._unprinted:
+            self._console_log.show(self._unprinted)
+            self._print_fields(self._unprinted)
+        self._console_log.close()
 
-    def _say(self, fields: list[str]) -> None:
-        self._unsaid = []
-        add = self._voice.say if self._voice.is_plain else self._voice.log
+    def _print_fields(self, fields: list[str]) -> None:
+        self._unprinted = []
+        add = self._console_log.say if self._console_log.is_plain else self._console_log.log
         add("  ".join(fields))
 
     def _fields(self, report: StepReport, progress: Progress) -> list[str]:
-        """The line's parts, the most important first: a narrow terminal drops the last ones."""
+        """The parts of the line, most important first: a narrow terminal drops the last ones."""
         seconds = max(sum(r.seconds for r in self._recent), 1e-9)
         done = report.step + 1
         loss = self._running_mean.value
@@ -242,13 +243,13 @@ class LiveLine(Callback):
         share = sum(r.wait_seconds for r in self._recent) / max(sum(r.seconds for r in self._recent), 1e-9)
         if share > _WAIT_SHARE:
             self._warned = True
-            self._voice.say(
-                f"{100 * share:.0f} % of the last {_WINDOW_STEPS} steps went by waiting for data; "
+            self._console_log.say(
+                f"{100 * share:.0f} % of the time of the last {_WINDOW_STEPS} steps was spent waiting for data; "
                 "raise data.workers, or cache latents with data.cache.latents=true"
             )
 
 
-def _fitted(fields: Sequence[str], width: int) -> str:
+def _fit(fields: Sequence[str], width: int) -> str:
     line = fields[0] if fields else ""
     for field in fields[1:]:
         if cell_len(f"{line}  {field}") > width:
@@ -258,7 +259,7 @@ def _fitted(fields: Sequence[str], width: int) -> str:
 
 
 def is_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Whether this process is a notebook kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"
 
@@ -270,13 +271,13 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def _place(path: Path) -> tuple[int, int] | None:
-    """Which file has a name just now."""
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """Identifies the file that currently has this path; None if there is none."""
     try:
-        look = os.stat(path, follow_symlinks=False)
+        status = os.stat(path, follow_symlinks=False)
     except OSError:
         return None
-    return look.st_dev, look.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _encodable(text: str, stream: TextIO) -> str:
@@ -285,5 +286,5 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """The line that speaks since the run began to be prepared."""
+    """The live line that was created when the preparation of the run started."""
     yield setup.line

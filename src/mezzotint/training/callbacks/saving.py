@@ -13,7 +13,7 @@ from mezzotint.training.progress import Progress
 
 
 class Saver(Callback):
-    """Wishes for checkpoints."""
+    """Requests checkpoints."""
 
     at_end = True
     place = 3
@@ -30,8 +30,8 @@ class Saver(Callback):
 
 
 class Exporter(Callback):
-    """Wishes for exports during the run; the one at the end is the task's. from_epoch: intervals in epochs begin after
-    so many of them."""
+    """Requests exports during the run; the task writes the one at the end. from_epoch: intervals in epochs start after
+    this many epochs."""
 
     place = 3
 
@@ -42,7 +42,7 @@ class Exporter(Callback):
         self.from_epoch = from_epoch
 
     def due(self, progress: Progress) -> bool:
-        """As other callbacks; not yet by epochs before `from_epoch`."""
+        """As for other callbacks, but intervals in epochs are ignored before `from_epoch`."""
         early = progress.epoch + 1 < self.from_epoch
         return any(is_due(every, progress) for every in self.intervals if not (early and every.unit == "epochs"))
 
@@ -54,6 +54,6 @@ class Exporter(Callback):
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """Both, always: whether there are intervals may change while a run goes."""
+    """Always both: intervals can be added during the run."""
     yield Exporter(setup.run.export.every, setup.run.export.from_epoch)
     yield Saver(setup.run.save.every)

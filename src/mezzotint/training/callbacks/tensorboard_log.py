@@ -1,7 +1,7 @@
-"""The run's curves and previews for TensorBoard: one events file an attempt in `logs/`.
+"""The run's curves and previews for TensorBoard: one events file for each attempt in `logs/`.
 
-The files are written here, with TensorBoard's own records and messages, and not through its writer: that one brings
-TensorFlow in where it is installed, and a thread whose disk errors nobody sees.
+The files are written directly, with TensorBoard's records and messages, not through its writer, which imports
+TensorFlow if it is installed, and writes in a thread whose disk errors are lost.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from mezzotint.training.callbacks.base import Callback, Setup
 
 
 class TensorBoardLog(ScalarLog):
-    """Writes scalars for every `every`-th step, the first and the last; and the numbers and pictures of others.
+    """Writes scalars of every `every`-th step, the first and the last; and the numbers and images of other callbacks.
 
-    num_timesteps: of the schedule. start_step: steps that a resumed run has done; what earlier attempts wrote beyond
-    it is hidden by TensorBoard.
+    num_timesteps: of the schedule. start_step: completed steps of a resumed run; TensorBoard hides what earlier
+    attempts wrote after it.
     """
 
     def __init__(self, folder: RunFolder, every: int, *, num_timesteps: int = 1000, start_step: int = 0) -> None:
@@ -40,11 +40,11 @@ class TensorBoardLog(ScalarLog):
         self._events = EventFile(folder.logs, purge_step=start_step + 1 if start_step else 0)
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Writes scalars, its own or those that another callback has measured. Raises StorageError E1705, once."""
+        """Writes scalars of a step or of another callback. Raises StorageError E1705, once."""
         self._events.add(step, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
-        """Writes a picture, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
+        """Writes an image, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "PNG")
         height, width, _ = pixels.shape
@@ -65,15 +65,15 @@ class EventFile(GrowingFile):
         self._purge_step: int | None = purge_step
 
     def add(self, step: int, values: list[Summary.Value]) -> None:
-        """Adds one event. Raises StorageError E1705 at the first failure; later ones are silent."""
+        """Appends one event. Raises StorageError E1705 at the first failure; later ones are silent."""
         self.write(_record(Event(step=step, wall_time=time.time(), summary=Summary(value=values))))
 
     def open(self) -> IO[bytes]:
-        """A new file, which takes over when the disk has refused an earlier one."""
+        """Opens a new file, also after a write to an earlier one has failed."""
         return open(self.place / _file_name(self.place), "xb", buffering=0)
 
     def head(self) -> list[bytes]:
-        """The version, and in the first file what is hidden."""
+        """The version, and in the first file the purge step."""
         events = [Event(wall_time=time.time(), file_version="brain.Event:2")]
         if self._purge_step is not None:
             start = SessionLog(status=SessionLog.START)
@@ -89,14 +89,14 @@ def _record(event: Event) -> bytes:
 
 
 def _file_name(folder: Path) -> str:
-    """A name that sorts behind those of all earlier attempts: readers take the files in that order."""
+    """A name that sorts after those of all earlier attempts: readers use that order."""
     name = (re.match(r"events\.out\.tfevents\.(\d{10})\.", path.name) for path in folder.iterdir())
     latest = max((int(match[1]) for match in name if match), default=0)
     return f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}.{os.getpid()}"
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """With `run.tensorboard`."""
+    """Enabled by `run.tensorboard`."""
     if setup.run.tensorboard:
         timesteps = setup.model.objective.schedule.num_timesteps
         yield TensorBoardLog(setup.folder, setup.run.log_every, num_timesteps=timesteps, start_step=setup.start_step)

@@ -1,8 +1,7 @@
-"""The loss on held-out samples at fixed timesteps and noise, so that its curve can be read and compared; and on others
-in the same way.
+"""The loss on held-out samples, and on other sets, at fixed timesteps and noise, which makes its curve comparable.
 
-Every measurement of a sample has the same noise, addressed by (seed, "validation", the sample's key, timestep): it
-depends on nothing that training does, and two runs of one seed and one held-out set measure the same thing.
+Every measurement of a sample has the same noise, addressed by (seed, "validation", the sample's key, timestep): it does
+not depend on training, and two runs with the same seed and held-out set measure the same thing.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
-ENOUGH = 11
-LATELY = 5
+MIN_MEASUREMENTS = 11
+RECENT = 5
 
 NumberSink = Callable[[int, Mapping[str, float]], None]
-"""Where measured numbers go, by tag: (steps done, numbers)."""
+"""Receives measured numbers by tag: (completed steps, numbers)."""
 
 
 @dataclass(eq=False)
 class Validation(Callback):
-    """Measures before the first step, every so often, and at the end. The first process looks alone.
+    """Measures before the first step, at intervals, and at the end, in the first process only.
 
-    sets: samples by name, made once and kept in the host's memory (pixels, moments or latents; text, or captions to be
-    encoded); "loss" are those held out of the data set, "train" are trained as well, others come from elsewhere.
-    timesteps: how many, evenly spread over the schedule.
-    The loss is the mean squared error of the prediction, unweighted but for masks, whatever the objective weighs;
-    noise offset and pyramid noise count as the objective's. sink: gets `val/NAME`, `val/NAME_at/T` and, with an
-    average, `val/NAME_shadow`, `val/NAME_shadow_at/T`; `…_at/quartile_Q`, means over the timesteps of a quarter of the
-    schedule; and `val/all`, the mean over sets that are not trained, of several. say: gets a line for each measurement;
-    warn: when one of the trained weights' curves rises again. keeps_best: asks for a checkpoint where the held-out loss
-    is lower than ever since the first step (`run.save.best`).
+    sets: samples by name, prepared once and kept in host memory (pixels, moments or latents; text embeddings or
+    captions); "loss" are those held out of the data set, "train" a share of the training samples, others are separate
+    sets. timesteps: their number, evenly spread over the schedule.
+    The loss is the mean squared error of the prediction, unweighted except for masks, for any weighting of the
+    objective; noise offset and pyramid noise are those of the objective. sink: gets `val/NAME`, `val/NAME_at/T` and,
+    with an average, `val/NAME_shadow`, `val/NAME_shadow_at/T`; `…_at/quartile_Q`, means over the timesteps of a quarter
+    of the schedule; and with several sets that are not trained `val/all`, their mean. say: gets a line for each
+    measurement. warn: called when a curve of the trained weights rises again. keeps_best: requests a checkpoint when
+    the held-out loss is the lowest since the first step (`run.save.best`).
     """
 
     sets: Mapping[str, Sequence[Batch]]
@@ -81,22 +80,22 @@ class Validation(Callback):
         self._timesteps = spread(self.timesteps, schedule.num_timesteps, span)
         self._overfit = OverfitWarning()
         self.measured: dict[int, float] = {}
-        """The held-out loss that a checkpoint is judged by, after so many steps: of several sets their mean, of the
-        average where there is one."""
+        """By step, the held-out loss by which checkpoints are compared: the mean of several sets; of the averaged
+        weights if there are any."""
 
     def due(self, progress: Progress) -> bool:
         """As other callbacks; never without an interval."""
         return self.every is not None and super().due(progress)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Measures and hands the numbers on."""
+        """Measures and passes the numbers to `sink`."""
         action = Action.NOTHING
         if not self._sets:
             return action
         with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
             losses = self.measure()
-            words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
-            self.say(f"measured at step {progress.step:,}  {words}")
+            numbers = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
+            self.say(f"measured at step {progress.step:,}  {numbers}")
             for sentence in self._overfit.take(
                 progress.step, {f"val/{name}": losses[f"val/{name}"] for name in self._sets}
             ):
@@ -107,7 +106,7 @@ class Validation(Callback):
         return action
 
     def _is_lowest(self, step: int, losses: Mapping[str, float]) -> bool:
-        """Notes the loss that a checkpoint of the step is judged by. Whether it is lower than all before."""
+        """Stores the loss by which a checkpoint of the step is judged. Returns whether it is lower than all before."""
         untrained = [name for name in self._sets if name != "train"]
         ending = "" if self.model.update.ema is None else f"_{WRITTEN['ema']}"
         loss = losses.get(f"val/{'all' if len(untrained) > 1 else (untrained or ['loss'])[0]}{ending}", math.nan)
@@ -122,7 +121,7 @@ class Validation(Callback):
             at = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
             bins = BinMeans(QUARTILES, self.model.objective.schedule.num_timesteps)
             bins.take(at.keys(), at.values())
-            means |= {f"{tag}_at/quartile_{place}": mean for place, mean in bins.drain().items()}
+            means |= {f"{tag}_at/quartile_{index}": mean for index, mean in bins.drain().items()}
         return means
 
     def state(self) -> dict[str, Any]:
@@ -133,7 +132,7 @@ class Validation(Callback):
         self.measured = {int(step): float(loss) for step, loss in state.get("measured", ())}
 
     def measure(self) -> dict[str, float]:
-        """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
+        """Returns the numbers by tag. Leaves gradients, module modes and random state unchanged."""
         losses: dict[str, float] = {}
         kinds: tuple[Weights, ...] = ("raw",) if self.model.update.ema is None else ("raw", "ema")
         with evaluating(self.model.family.parts()):
@@ -154,14 +153,14 @@ class Validation(Callback):
         """The mean over all samples of a set, for each timestep."""
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
-            if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
+            if batch.latents is None:  # encode once: the VAE is not trained; the pixels are freed
                 latents = self._latents(batch).to("cpu")
                 batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, stills=None)
             x_0 = self._latents(batch)
             with self.model.precision.autocast(self.device):
                 condition = self.model.family.condition(self._text(batch), batch)
-                for place, timestep in enumerate(self._timesteps):
-                    sums[place] += self._errors(x_0, condition, batch, timestep).double().sum()
+                for index, timestep in enumerate(self._timesteps):
+                    sums[index] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
 
@@ -173,7 +172,7 @@ class Validation(Callback):
         drawn = self._draws(batch.keys, timestep)
         at = torch.full((batch.size,), timestep, dtype=torch.int64, device=self.device)
         noised = self.model.objective.noise_at(x_0, drawn, at)
-        # a learnt variance is not measured
+        # a learned variance is not measured
         predicted = self.model.family.predict(noised, condition)[:, : x_0.shape[1]]
         with torch.autocast(self.device.type, enabled=False):
             squares = (predicted.float() - self.model.objective.target(noised)).square()
@@ -201,58 +200,58 @@ class Validation(Callback):
 
 
 def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:
-    """The middles of `count` equal parts of [0, num_timesteps), or every timestep when there are no more. span: the
-    share of them that is measured, from its beginning to its end."""
+    """The centres of `count` equal parts of [0, num_timesteps), or every timestep if there are no more than `count`.
+    span: start and end of the part of the schedule to measure, as fractions."""
     low, high = (round(end * num_timesteps) for end in span)
     count = min(count, high - low)
-    return tuple(low + (2 * place + 1) * (high - low) // (2 * count) for place in range(count))
+    return tuple(low + (2 * index + 1) * (high - low) // (2 * count) for index in range(count))
 
 
 class OverfitWarning:
-    """Follows measured losses by name, and says when one has turned: when more than `ENOUGH` measurements are there,
-    the last `LATELY` of them rise on average, and the lowest lies before those. It is said once, and again only after a
-    new lowest measurement. What it remembers goes into the checkpoint, so that a run that goes on says the same."""
+    """Tracks measured losses by name and reports when one starts to rise: after more than `MIN_MEASUREMENTS`
+    measurements, when the last `RECENT` rise on average and the lowest is before them. Each rise is reported once, and
+    again only after a new minimum. Its state is saved in the checkpoint."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, float]]] = {}
-        self._said: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
 
     def take(self, step: int, losses: Mapping[str, float]) -> list[str]:
-        """Adds a measurement of each curve, in the order of steps. Returns a sentence for each that has just turned."""
+        """Adds a measurement of each curve, in step order. Returns a sentence for each curve that starts to rise."""
         sentences = []
         for name, loss in losses.items():
             seen = self._seen.setdefault(name, [])
             seen.append((step, loss))
-            best, lowest = min(seen, key=lambda one: one[1])
-            if self._said.get(name) != lowest and _has_turned(seen, best):
-                self._said[name] = lowest
+            best, lowest = min(seen, key=lambda measurement: measurement[1])
+            if self._reported.get(name) != lowest and _is_rising(seen, best):
+                self._reported[name] = lowest
                 sentences.append(
-                    f"{name} rises: {seen[-LATELY][1]:.4f} at step {seen[-LATELY][0]:,}, {loss:.4f} now; it was lowest "
-                    f"at step {best:,}, with {lowest:.4f}: from there on the model may be learning its pictures by "
-                    "heart, and an export of about then may draw better"
+                    f"{name} rises: {seen[-RECENT][1]:.4f} at step {seen[-RECENT][0]:,}, {loss:.4f} now; it was lowest "
+                    f"at step {best:,}, with {lowest:.4f}. The model may be overfitting; an export of about that step "
+                    "may be better"
                 )
         return sentences
 
     def state(self) -> dict[str, Any]:
-        """As JSON; empty before the first measurement."""
-        return {"seen": self._seen, "told": self._said} if self._seen else {}
+        """The state as JSON; empty before the first measurement."""
+        return {"seen": self._seen, "told": self._reported} if self._seen else {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restores a result of `state`."""
         seen = state.get("seen", {})
         self._seen = {name: [(int(step), float(loss)) for step, loss in curve] for name, curve in seen.items()}
-        self._said = {name: float(loss) for name, loss in state.get("told", {}).items()}
+        self._reported = {name: float(loss) for name, loss in state.get("told", {}).items()}
 
 
-def _has_turned(seen: list[tuple[int, float]], best: int) -> bool:
-    """best: the step of the lowest. The mean of successive differences is that of the ends."""
-    if len(seen) <= ENOUGH:
+def _is_rising(seen: list[tuple[int, float]], best: int) -> bool:
+    """best: the step of the lowest loss. The mean of successive differences depends on the ends only."""
+    if len(seen) <= MIN_MEASUREMENTS:
         return False
-    return seen[-1][1] > seen[-LATELY][1] and best < seen[-LATELY][0]
+    return seen[-1][1] > seen[-RECENT][1] and best < seen[-RECENT][0]
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """With `run.validation.every`, where something is held out."""
+    """Enabled by `run.validation.every` if there are held-out samples."""
     if setup.measures:
         yield Validation(
             setup.held_out() if setup.computes else {},

@@ -1,6 +1,6 @@
 """The run's curves and previews for Weights & Biases, under the same tags as TensorBoard's. Needs the extra `wandb`.
 
-One run there for one run folder, over all its attempts. What fails there is said once and never ends the training.
+One W&B run for one run folder, over all its attempts. A failure is reported once and never ends the training.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mezzotint.training.callbacks.base import Callback, Setup
 
 
 class WandbLog(ScalarLog):
-    """Sends scalars of every `every`-th step, the first and the last; and the numbers and pictures of others.
+    """Sends scalars of every `every`-th step, the first and the last; and the numbers and images of other callbacks.
 
-    settings: `run.wandb`, its mode online or offline. recipe: as plain values. Raises RecipeError E1063 when
-    the package is not there. Where it sends to and whether it may is the package's business (`wandb login`).
+    settings: `run.wandb`, its mode online or offline. recipe: as plain values. Raises RecipeError E1063 if the package
+    is not installed. The package handles server and login (`wandb login`).
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class WandbLog(ScalarLog):
         self._has_failed = False
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Sends scalars, its own or those that another callback has measured. Raises StorageError E1705, once."""
+        """Sends scalars of a step or of another callback. Raises StorageError E1705, once."""
         self._send(step, dict(values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
-        """Sends a picture, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
+        """Sends an image, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
         self._send(step, {f"preview/{name}": self._wandb.Image(pixels)})
 
     def state(self) -> dict[str, Any]:
@@ -73,13 +73,13 @@ class WandbLog(ScalarLog):
         try:
             if self._run is None:
                 self._open()
-            # a step of its own: what an earlier attempt has sent beyond a checkpoint may come again
+            # a separate step value: steps after a checkpoint may be sent again by a later attempt
             self._run.log({"step": step, **values})
-        except Exception as error:  # the package raises what it likes; none of it may end a training
+        except Exception as error:  # the package may raise anything; no error of it may end the training
             self._has_failed = True
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise StorageError(
-                f"Weights & Biases takes nothing ({reason}); `wandb login`, or run.wandb.mode=offline", code="E1705"
+                f"Weights & Biases rejected the data ({reason}); `wandb login`, or run.wandb.mode=offline", code="E1705"
             ) from error
 
     def _open(self) -> None:
@@ -100,19 +100,19 @@ class WandbLog(ScalarLog):
 
 
 def package(settings: WandbSettings) -> Any:
-    """The library, which takes a second to import and is not asked for by others. Raises RecipeError E1063."""
+    """Imports the library, which takes a second. Raises RecipeError E1063."""
     try:
         return importlib.import_module("wandb")
     except ImportError as error:
         raise RecipeError(
-            f"run.wandb.mode is {settings.mode}, and the package wandb is not installed; "
-            "pip install 'mezzotint[wandb]', or write run.wandb.mode=off",
+            f"run.wandb.mode is {settings.mode}, but the package wandb is not installed; "
+            "pip install 'mezzotint[wandb]', or set run.wandb.mode=off",
             code="E1063",
         ) from error
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """With `run.wandb.mode`."""
+    """Enabled by `run.wandb.mode`."""
     run = setup.run
     if run.wandb.mode != "off":
         timesteps = setup.model.objective.schedule.num_timesteps

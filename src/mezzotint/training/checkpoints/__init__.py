@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, how they are written behind the steps, and rows of shared weights.
+"""Checkpoints: contents, writing in the background, sharded weights.
 
 From outside: every file.
 """

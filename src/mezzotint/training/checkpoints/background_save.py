@@ -1,7 +1,7 @@
-"""Checkpoints written by a thread while training goes on: the tensors as they are at one moment, the thread that writes
-them, and what becomes of it. At most one is under way.
+"""Checkpoints written by a thread while training continues: a snapshot of the tensors, the thread that writes it, and
+its outcome. At most one is in progress.
 
-The bytes on disk are those of a checkpoint written at once, and so is the transaction (`state.Transaction`).
+The bytes on disk and the transaction (`state.Transaction`) are the same as those of a synchronous checkpoint.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from mezzotint.training.update import Update
 
 _BLOCK = 1 << 28
 ROOM = 1.25
-"""How much more memory than a copy takes has to be free for it."""
+"""Free memory required for a copy, as a multiple of its size."""
 
 BEST = "best"
-"""The second name of the checkpoint whose held-out loss is lowest (`run.save.best`)."""
+"""Name of the link to the checkpoint with the lowest held-out loss (`run.save.best`)."""
 
 Result = TypeVar("Result")
 
 
 def is_behind(run: RunSettings) -> bool:
-    """Whether training goes on while checkpoints are written. Another program's optimizer file is made of the weights
-    that the checkpoint has, when that is complete."""
+    """Whether training continues while checkpoints are written. Not if another program's optimizer file is written,
+    which needs the weights of the complete checkpoint."""
     return run.save.asynchronous and run.export.optimizer_file is None
 
 
 class PinnedCopies:
-    """Page-locked memory for copies of a device's tensors: made once, and kept for the next save."""
+    """Page-locked memory for copies of a device's tensors; allocated once, and reused for later saves."""
 
     def __init__(self) -> None:
         self._blocks: list[Tensor] = []
@@ -51,22 +51,23 @@ class PinnedCopies:
         self._stream: torch.cuda.Stream | None = None
 
     def reserve(self, nbytes: int) -> None:
-        """Lets a thread make so much of it, which takes a while, before the first save."""
-        self._reserving = in_thread(lambda: self._blocks.extend(_pinned(_BLOCK) for _ in range(nbytes // _BLOCK + 1)))
+        """Allocates this much in a thread, before the first save, because it takes long."""
+        count = nbytes // _BLOCK + 1
+        self._reserving = in_thread(lambda: self._blocks.extend(_allocate_pinned(_BLOCK) for _ in range(count)))
 
-    def is_to_be_had(self) -> bool:
-        """Whether what was reserved is there, which is waited for."""
+    def is_available(self) -> bool:
+        """Waits for the reservation and returns whether it succeeded."""
         return self._reserving is None or self._reserving.exception() is None
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are there already."""
+        """The bytes allocated so far."""
         return sum(block.nbytes for block in self._blocks)
 
     def take(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
-        """Sends the tensors off as they are at this place of the device's queue, on a stream of its own, so that what
-        is queued later does not wait. Returns their copies, and what tells that they have arrived."""
-        copies = self._places(tensors)
+        """Starts copying the tensors as they are at this point of the device's queue, on a separate stream; later work
+        does not wait. Returns the copies and an event that signals their completion."""
+        copies = self._allocate(tensors)
         device = next(iter(tensors.values())).device
         if device.type != "cuda":
             for name, tensor in tensors.items():
@@ -81,29 +82,29 @@ class PinnedCopies:
             arrived.record(self._stream)
         return copies, arrived
 
-    def _places(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A place for each tensor, in the order of its own memory, so that it travels as it lies. torch makes
+    def _allocate(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Memory for each tensor with the tensor's strides, so it is copied without reordering. torch allocates
         page-locked memory in powers of two, hence few large blocks."""
-        places: dict[str, Tensor] = {}
+        copies: dict[str, Tensor] = {}
         block, used = 0, 0
         for name, tensor in tensors.items():
             size = -(-tensor.nbytes // 64) * 64
             while block < len(self._blocks) and used + size > len(self._blocks[block]):
                 block, used = block + 1, 0
             if block == len(self._blocks):
-                self._blocks.append(_pinned(max(size, _BLOCK)))
+                self._blocks.append(_allocate_pinned(max(size, _BLOCK)))
             view = self._blocks[block][used : used + tensor.nbytes].view(tensor.dtype)
-            places[name] = view.as_strided(tensor.shape, torch.empty_like(tensor, device="meta").stride())
+            copies[name] = view.as_strided(tensor.shape, torch.empty_like(tensor, device="meta").stride())
             used += size
-        return places
+        return copies
 
 
-def _pinned(nbytes: int) -> Tensor:
+def _allocate_pinned(nbytes: int) -> Tensor:
     return torch.empty(nbytes, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
 
 
 def in_thread(work: Callable[[], Result]) -> Future[Result]:
-    """Does the work in a thread of its own, which ends with it."""
+    """Runs the work in a new thread, which ends with it."""
     threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="save")
     future = threads.submit(work)
     threads.shutdown(wait=False)
@@ -111,24 +112,24 @@ def in_thread(work: Callable[[], Result]) -> Future[Result]:
 
 
 class Snapshot:
-    """Tensors as they are now, for one thread that reads each of them once, in their order, while their owner goes on.
+    """Snapshot of tensors for one thread that reads each of them once, in order, while training continues.
 
-    Those on the CPU are read where they lie; `hold`, which the owner calls before they change, copies what has not been
-    read by then. Those on a device are sent to page-locked memory at once. apart: takes that second way wherever they
-    lie (tests).
+    Tensors on the CPU are read in place; `hold`, which must be called before they change, copies those that have not
+    been read yet. Tensors on a GPU are copied to page-locked memory at once. apart: uses the second way on any device
+    (tests).
     """
 
     def __init__(self, tensors: Mapping[str, Tensor], pinned: PinnedCopies, *, apart: bool = False) -> None:
-        elsewhere = {name: tensor for name, tensor in tensors.items() if apart or tensor.device.type == "cuda"}
-        self._sent, self._arrived = pinned.take(elsewhere) if elsewhere else ({}, None)
-        self._unread = {name: tensor for name, tensor in tensors.items() if name not in elsewhere}
+        on_device = {name: tensor for name, tensor in tensors.items() if apart or tensor.device.type == "cuda"}
+        self._sent, self._arrived = pinned.take(on_device) if on_device else ({}, None)
+        self._unread = {name: tensor for name, tensor in tensors.items() if name not in on_device}
         self._copies: dict[str, Tensor] = {}
         self._bounce = np.empty(PIECE, np.uint8)
         self._lock = threading.Lock()
         self._is_held = False
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """The bytes of a tensor as they were, uint8 on the CPU, PIECE at a time; each piece is good until the next."""
+        """Yields the bytes of a tensor, uint8 on the CPU, PIECE at a time; each piece is valid until the next."""
         if name in self._sent:
             if self._arrived is not None:
                 self._arrived.synchronize()
@@ -136,7 +137,7 @@ class Snapshot:
             return
         tensor = self._unread[name]
         for start in range(0, tensor.nbytes, PIECE):
-            with self._lock:  # what is read where it lies must not change meanwhile
+            with self._lock:  # a tensor that is read in place must not change meanwhile
                 if not tensor.is_contiguous() and name not in self._copies:
                     self._copies[name] = _flat(tensor)
                 copy = self._copies.get(name)
@@ -149,7 +150,7 @@ class Snapshot:
             self._copies.pop(name, None)
 
     def hold(self) -> None:
-        """Returns when the tensors may change. The last ones are copied first, which the thread comes to last."""
+        """Returns when the tensors may change. Copies the last ones first, because the thread reads them last."""
         if self._is_held:
             return
         with self._lock:
@@ -171,50 +172,50 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def best_of(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
-    """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
-    step; others have none."""
+    """The valid checkpoint with the lowest loss; of equal ones the earliest. losses: by step; checkpoints of other
+    steps are ignored."""
     steps = {state.step_of(path): path for path in state.listed(folder)}
     judged = sorted((losses[step], step) for step in steps if step in losses)
     return next((steps[step] for _, step in judged if verified.reason_against(steps[step]) is None), None)
 
 
 def name_best(folder: Path, path: Path | None) -> None:
-    """Gives a checkpoint the second name `best`, a link beside it; None takes the link away. Raises OSError, also where
-    something else has that name."""
+    """Makes `best` a link to a checkpoint; None removes the link. Raises OSError, also if something else has that
+    name."""
     link = folder / BEST
     if link.exists() and not link.is_symlink():
-        raise FileExistsError(errno.EEXIST, "is there and is no link of ours", str(link))
+        raise FileExistsError(errno.EEXIST, "exists and is not a link", str(link))
     if path is None:
         link.unlink(missing_ok=True)
     elif not link.is_symlink() or link.readlink() != Path(path.name):
-        aside = durable.aside_of(link)
-        aside.symlink_to(path.name)
-        aside.replace(link)
-        durable.sync_folder(folder)  # before what it led to goes
+        temporary = durable.aside_of(link)
+        temporary.symlink_to(path.name)
+        temporary.replace(link)
+        durable.sync_folder(folder)  # before the previous target is removed
         fault_injection.reach("checkpoint.best")
 
 
-def named_best(folder: Path) -> Path | None:
-    """The checkpoint that has the second name, which may be one of before where it could not be given."""
+def read_best_link(folder: Path) -> Path | None:
+    """The checkpoint to which `best` links; an earlier one if the link could not be replaced."""
     link = folder / BEST
     return folder / link.readlink() if link.is_symlink() else None
 
 
 class Saves:
-    """The checkpoints of a run's folder as this process writes them.
+    """Writes the checkpoints of a run's folder in this process.
 
-    warn: says what failed and ends nothing. Where `is_of_all`, all processes call `begin` and `end` together; otherwise
-    the first alone.
+    warn: called for failures that do not end the run. If `is_of_all`, all processes call `begin` and `end` together;
+    otherwise only the first.
     """
 
     def __init__(self, folder: Path, runtime: Runtime, settings: RunSettings, warn: Callable[[str], None]) -> None:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
-        self._is_behind, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
+        self._is_async, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
         self._parts = settings.save.sharded and runtime.world_size > 1
         self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
-        self._said: list[str] = []
+        self._warnings: list[str] = []
         self._has_warned_of_room = False
         self._transaction: Transaction | None = None
         self._snapshot: Snapshot | None = None
@@ -222,21 +223,21 @@ class Saves:
 
     @cached_property
     def is_of_all(self) -> bool:
-        """Whether every process writes its part: of weights that they share, or, with `run.save.sharded`, of what all
-        hold, where all see the run folder. All ask together, the first time."""
+        """Whether every process writes its part: of sharded weights, or, with `run.save.sharded`, of replicated ones if
+        all processes see the run folder. The first access must be on all processes together."""
         if self._runtime.shares or not self._parts:
             return bool(self._runtime.shares)
-        is_seen = not self._runtime.agree(not self._folder.parent.is_dir())
-        if not is_seen:
+        is_visible = not self._runtime.agree(not self._folder.parent.is_dir())
+        if not is_visible:
             self._warn(
-                f"other processes do not see {self._folder.parent}: the first writes checkpoints alone, as with "
-                "run.save.sharded=false; to go on from them, all have to see it"
+                f"other processes do not see {self._folder.parent}: only the first process writes checkpoints, as with "
+                "run.save.sharded=false; to resume from them, all processes must see the folder"
             )
-        return is_seen
+        return is_visible
 
     def reserve(self, update: Update) -> None:
-        """Makes ready for copies of what the update keeps on a GPU."""
-        if not self._is_behind or update.device.type != "cuda":
+        """Reserves memory for copies of the update's tensors on a GPU."""
+        if not self._is_async or update.device.type != "cuda":
             return
         ema = update.ema
         on_host = sum(t.nbytes for t in ema.weights.values()) if ema is not None and ema.device.type == "cpu" else 0
@@ -248,56 +249,56 @@ class Saves:
 
     @property
     def is_writing(self) -> bool:
-        """Whether this process still writes its part of the checkpoint under way."""
+        """Whether this process is still writing its part of the checkpoint in progress."""
         return self._work is not None and not self._work.done()
 
     def begin(
         self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool,
         losses: Mapping[int, float] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Begins a checkpoint of the tensors as they are now; with at_once, where training waits or memory is short it
-        is complete on return. losses: held-out, by step, which say what checkpoint is best. Raises as
-        `Transaction.complete`, also of the one that was under way."""
+        """Starts a checkpoint of the current tensors. It is complete on return if at_once, if saving is synchronous, or
+        if memory is short. losses: held-out losses by step, which decide the best checkpoint. Raises as
+        `Transaction.complete`, also for the previous checkpoint."""
         self.end()
         self._losses = dict(losses)
         shared = self._runtime if self.is_of_all else None
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
-        mine = transaction.tensors
-        waits = at_once or not self._is_behind or self._is_short_of_memory(mine)
-        snapshot = None if waits else self._snapshot_of(mine)
+        own = transaction.tensors
+        waits = at_once or not self._is_async or self._is_short_of_memory(own)
+        snapshot = None if waits else self._take_snapshot(own)
         if snapshot is None:
-            outcome = transaction.write(lambda name: pieces_of(mine[name]))
+            outcome = transaction.write(lambda name: pieces_of(own[name]))
             if not waits and self._runtime.shares:  # the others complete it later
                 self._transaction, self._work = transaction, in_thread(lambda: outcome)
                 return
             self._complete(transaction, outcome)
-            self._say()
+            self._emit_warnings()
             return
         self._transaction, self._snapshot = transaction, snapshot
         self._work = in_thread(lambda: self._write(transaction, snapshot))
 
-    def _snapshot_of(self, tensors: Mapping[str, Tensor]) -> Snapshot | None:
-        """None where the copy finds no memory after all: then it is written piece by piece, and training waits."""
+    def _take_snapshot(self, tensors: Mapping[str, Tensor]) -> Snapshot | None:
+        """None if there is no memory for the copy; training then waits while it is written."""
         try:
             return Snapshot(tensors, self._pinned)
         except (RuntimeError, MemoryError) as error:
             if not isinstance(error, MemoryError) and "memory" not in str(error):
                 raise
             self._warn(
-                f"a copy for the checkpoint found no memory ({str(error).splitlines()[0]}): it is written piece by "
+                f"not enough memory to copy the checkpoint ({str(error).splitlines()[0]}): it is written piece by "
                 "piece, and training waits"
             )
             return None
 
     def hold(self) -> None:
-        """The tensors are about to change."""
+        """Called before the tensors change."""
         if self._snapshot is not None:
             self._snapshot.hold()
 
     def end(self) -> None:
-        """Waits for the checkpoint under way, if any, and completes it. Raises as `Transaction.complete`."""
+        """Waits for the checkpoint in progress, if any, and completes it. Raises as `Transaction.complete`."""
         if self._work is None:
             return
         work, self._work = self._work, None
@@ -306,18 +307,18 @@ class Saves:
         if self.is_of_all:
             assert transaction is not None
             self._complete(transaction, outcome)
-        self._say()
+        self._emit_warnings()
 
     def give_up(self) -> None:
-        """The run has failed: what is under way is written to its end where that needs no other process."""
+        """Called when the run has failed: completes the checkpoint in progress if that needs no other process."""
         if self._work is not None:
             wait([self._work])
             failure, self._work = self._work.exception(), None
             if failure is not None:
-                self._warn(f"the checkpoint that was being written is not complete: {failure}")
+                self._warn(f"the checkpoint in progress is not complete: {failure}")
 
     def _write(self, transaction: Transaction, snapshot: Snapshot) -> str:
-        """The thread's work. What all processes write they complete together, between two steps."""
+        """Runs in the thread. A checkpoint of all processes is completed by all together, between two steps."""
         outcome = transaction.write(snapshot.pieces)
         if not self.is_of_all:
             self._complete(transaction, outcome)
@@ -330,45 +331,45 @@ class Saves:
         self.verified.add(path)
         best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified, spared=(best, named_best(self._folder)))
-        except OSError as error:  # what is written stays written
-            self._said.append(f"an old checkpoint could not be removed ({error}); training goes on")
+            state.prune(self._folder, self._keep, self.verified, spared=(best, read_best_link(self._folder)))
+        except OSError as error:  # the new checkpoint is complete nevertheless
+            self._warnings.append(f"an old checkpoint could not be removed ({error}); training continues")
 
     def choose_best(self, losses: Mapping[int, float]) -> Path | None:
-        """With `run.save.best`: the best of the checkpoints that are there, which has that name now."""
+        """With `run.save.best`: links `best` to the best checkpoint and returns that."""
         if not self._keeps_best:
             return None
         best = best_of(self._folder, losses, self.verified)
         try:
             name_best(self._folder, best)
         except OSError as error:
-            self._said.append(f"{BEST} could not be made a link to the best checkpoint ({error}); it is kept")
+            self._warnings.append(f"the link {BEST} to the best checkpoint could not be created ({error}); it is kept")
         return best
 
-    def _say(self) -> None:
-        for sentence in self._said:
+    def _emit_warnings(self) -> None:
+        for sentence in self._warnings:
             self._warn(sentence)
-        self._said = []
+        self._warnings = []
 
     def _is_short_of_memory(self, tensors: Mapping[str, Tensor]) -> bool:
-        """Whether a copy of the tensors does not fit into the host's memory beside what lies there, on any process."""
+        """Whether a copy of the tensors does not fit into free host memory, on any process."""
         pinned = sum(tensor.nbytes for tensor in tensors.values() if tensor.device.type == "cuda")
         needed = sum(tensor.nbytes for tensor in tensors.values()) - min(pinned, self._pinned.nbytes)
         reason = (
-            "" if self._pinned.is_to_be_had() else "page-locked memory for a copy of the checkpoint is not to be had"
+            "" if self._pinned.is_available() else "page-locked memory for a copy of the checkpoint is not available"
         )
         if not self._has_room(needed):
-            reason = f"{free_memory() or 0:,} bytes of memory are free and a copy for the checkpoint takes {needed:,}"
+            reason = f"{free_memory() or 0:,} bytes of memory are free, but a copy of the checkpoint takes {needed:,}"
         is_short = bool(self._runtime.agree(bool(reason)) if self.is_of_all else reason)
         if is_short and not self._has_warned_of_room:
             self._has_warned_of_room = True
             self._warn(
-                f"{reason or 'another process has no room for a copy of its part of the checkpoint'}: training waits "
+                f"{reason or 'another process has no memory to copy its part of the checkpoint'}: training waits "
                 "while it is written, as with run.save.asynchronous=false"
             )
         return is_short
 
     def _has_room(self, nbytes: int) -> bool:
-        """Whether so much is free, of each process on this machine that writes a part."""
+        """Whether this much memory is free, for each process on this machine that writes a part."""
         free = free_memory()
         return free is None or free >= ROOM * nbytes * (self._runtime.local_size if self.is_of_all else 1)

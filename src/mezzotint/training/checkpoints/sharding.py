@@ -1,9 +1,9 @@
-"""What each of several processes writes of a checkpoint: the rows of tensors that they share, or its part of tensors
-that all hold; and how it fits together.
+"""Which part of a checkpoint each process writes: its rows of sharded tensors, or its share of replicated tensors; and
+how the parts are joined.
 
-In the manifest a tensor has its whole `shape` and `rows`, the files it lies in:
-`[{"file": "weights-00001-of-00002.safetensors", "start": 0, "stop": 160}, …]`, of the first dimension, in order and
-without gaps. A tensor that is not shared has one entry.
+In the manifest a tensor has its full `shape` and `rows`, the files that contain it:
+`[{"file": "weights-00001-of-00002.safetensors", "start": 0, "stop": 160}, …]`, along the first dimension, in order and
+without gaps. A tensor that is not sharded has one entry.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from torch import Tensor
 from mezzotint.runtimes.base import Runtime
 from mezzotint.runtimes.base import Share as Share
 
-OTHER_TENSORS = "manifest.json tells of other tensors than its files hold"
+OTHER_TENSORS = "manifest.json lists other tensors than the files contain"
 
 
 def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
-    """What this process holds of a tensor, by its flat name: of `opt.mean/PART/PARAMETER` the rows that it holds of
-    PART/PARAMETER. None for a tensor that is not shared."""
+    """The rows of a tensor that this process holds, by its flat name: of `opt.mean/PART/PARAMETER` those of
+    PART/PARAMETER. None for a tensor that is not sharded."""
     return shares.get(name.partition("/")[2])
 
 
 def whole_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
-    """The shape of the whole tensor of which `held` is what this process holds."""
+    """The full shape of a tensor. held: the rows that this process holds."""
     share = share_of(name, shares)
     return tuple(held.shape) if share is None else share.shape
 
 
 def cut(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
-    """Of whole tensors by parameter name the rows that this process holds."""
+    """Selects the rows that this process holds. tensors: full tensors by parameter name."""
     return {name: shares[name].of(tensor) if name in shares else tensor for name, tensor in tensors.items()}
 
 
 def take(
     tensors: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
 ) -> None:
-    """Puts the rows of a file where they belong in `tensors`. held: rows from `start` on of a tensor of `shape`. share:
-    which rows are wanted; None is all."""
+    """Copies rows of a file into `tensors`. held: rows of a tensor of `shape`, from `start`. share: the rows to load;
+    None for all."""
     if share is None and tuple(held.shape) == shape:
         tensors[name] = held
         return
@@ -55,7 +55,7 @@ def take(
 
 
 def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any]:
-    """What one process tells of a tensor that it has written."""
+    """The manifest entry of a tensor that one process has written."""
     shape = list(tensor.shape) if share is None else list(share.shape)
     start, stop = (0, shape[0] if shape else 1) if share is None else (share.start, share.stop)
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -63,30 +63,31 @@ def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any
 
 
 def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
-    """The names of what this process writes of the tensors that it holds. What is shared, the process that has rows of
-    it, where no other writes the same, and the rest the first; where all hold everything, each its part by bytes."""
+    """The names of the tensors that this process writes. Sharded tensors are written by every process that has rows of
+    them, without duplicates, and the others by the first; if all are replicated, each process writes a share by bytes.
+    """
     if not runtime.shares:
-        return parts({name: tensor.nbytes for name, tensor in tensors.items()}, runtime.world_size)[runtime.rank]
+        return divide({name: tensor.nbytes for name, tensor in tensors.items()}, runtime.world_size)[runtime.rank]
     shares = {name: share_of(name, runtime.shares) for name in tensors}
     rows = {name: share.stop - share.start for name, share in shares.items() if share and 0 not in share.shape}
-    mine = {name for name, count in rows.items() if count and runtime.is_writer}
-    return mine | ({name for name in tensors if name not in rows} if runtime.is_first else set())
+    own = {name for name, count in rows.items() if count and runtime.is_writer}
+    return own | ({name for name in tensors if name not in rows} if runtime.is_first else set())
 
 
-def parts(sizes: Mapping[str, int], count: int) -> list[set[str]]:
-    """Tensors divided among processes so that each has about as many bytes: from the largest on, each to the one that
-    has least. sizes: bytes by name; every process works out the same."""
-    divided: list[set[str]] = [set() for _ in range(count)]
+def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:
+    """Divides tensors among processes evenly by bytes: starting with the largest, each goes to the process with the
+    fewest bytes. sizes: bytes by name. The result is the same on every process."""
+    parts: list[set[str]] = [set() for _ in range(count)]
     loads = [(0, number) for number in range(count)]
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
         load, number = heapq.heappop(loads)
-        divided[number].add(name)
+        parts[number].add(name)
         heapq.heappush(loads, (load + sizes[name], number))
-    return divided
+    return parts
 
 
 def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
-    """The manifest's table, of what all processes have written."""
+    """Joins the manifest tables of all processes."""
     whole: dict[str, Any] = {}
     for name, entry in (item for table in tables for item in table.items()):
         if name in whole:
@@ -97,7 +98,7 @@ def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why a manifest's table is not what its files hold, or has gaps; None when all is well. shapes: shape and type by
+    """Why a manifest's table does not match its files, or has gaps; None if it is valid. shapes: shape and dtype by
     file and name."""
     spare = {(file, name) for file, tensors in shapes.items() for name in tensors}
     try:
@@ -108,10 +109,10 @@ def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
                 spare.discard((piece["file"], name))
                 rows = [piece["stop"] - piece["start"], *entry["shape"][1:]] if entry["shape"] else []
                 if piece["start"] != at or held != {"shape": rows, "dtype": entry["dtype"]}:
-                    return f"the rows of {name} in {piece['file']} are not those that manifest.json tells of"
+                    return f"the rows of {name} in {piece['file']} are not those that manifest.json lists"
                 at = piece["stop"]
             if at != (entry["shape"][0] if entry["shape"] else 1):
-                return f"{name} is not whole: manifest.json tells of {at} of its {entry['shape'][0]} rows"
+                return f"{name} is incomplete: manifest.json lists {at} of its {entry['shape'][0]} rows"
     except (AttributeError, KeyError, TypeError, IndexError):
         return OTHER_TENSORS
     return OTHER_TENSORS if spare else None

@@ -1,21 +1,21 @@
-"""A checkpoint is a transaction: written aside, hashed, synced, renamed. Whatever moment the power goes, the newest
-complete one loads.
+"""A checkpoint is a transaction: written to a temporary folder, hashed, synced, renamed. After a power loss at any
+moment the newest complete one loads.
 
     checkpoints/step-00000500/
         weights.safetensors     w/PART/PARAMETER, float32
         shadow.safetensors      ema/PART/PARAMETER, float32 (with optim.ema)
         optimizer.safetensors   opt.STATE/PART/PARAMETER, counts and the loss scale
-        state.json              progress, callbacks, the recipe and what it was resolved to
+        state.json              progress, callbacks, the recipe and its resolved values
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 
-The manifest says which rows of a tensor lie where. Where several processes write it, each has files of its own
-(weights-00001-of-00004.safetensors) with the rows that it holds, or, where all hold everything, with its part of the
-tensors. It is one transaction all the same: the first process
-names the place aside, hears what each has written, and adds state and manifest; when one of them fails, nothing gets a
-name and all hear why. Any number of processes reads either.
+The manifest lists which file contains which rows of a tensor. If several processes write a checkpoint, each writes its
+own files (weights-00001-of-00004.safetensors) with the rows that it holds, or, if the tensors are replicated, with its
+share of them. It is still one transaction: the first process chooses the temporary folder, collects what each has
+written, and adds state and manifest; if one of them fails, the folder is not renamed and all processes get the error.
+Any number of processes can read either kind.
 
-Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for other readers.
+Nothing in it is pickled. docs/reference/checkpoint-format.md specifies the format.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from mezzotint.training.checkpoints.sharding import OTHER_TENSORS
 from mezzotint.weights.files import tensor_files
 
 PIECE = 1 << 20
-"""Bytes of a tensor that are checked, hashed and written at once, while they are near the processor."""
-_SUMMED = 32_000
+"""Bytes of a tensor that are checked, hashed and written at once, while they are in the processor's cache."""
+_SUM_SIZE = 32_000
 _NAME = re.compile(r"step-(\d{8,})")
 _TORCH_NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
@@ -56,24 +56,23 @@ _TORCH_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest checkpoint that verifies, or None; and those passed over, with the reason."""
+    """The newest valid checkpoint, or None; and those that were skipped, with the reason."""
 
     path: Path | None
     passed_over: tuple[tuple[Path, str], ...] = ()
 
 
 class DamagedCheckpoint(CheckpointError):
-    """A checkpoint that is not what its manifest says, and why."""
+    """A checkpoint that does not match its manifest, and why."""
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"{path}: {reason}; take another checkpoint", code="E1501")
+        super().__init__(f"{path}: {reason}; use another checkpoint", code="E1501")
         self.path, self.reason = path, reason
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a checkpoint holds: tensors by flat name on the CPU, the shape that each has as a whole, and the JSON beside
-    them."""
+    """Content of a checkpoint: tensors by flat name on the CPU, the full shape of each, the values of state.json."""
 
     path: Path
     step: int
@@ -83,7 +82,7 @@ class Restored:
 
 
 def name_of(step: int) -> str:
-    """The folder's name of a step's checkpoint."""
+    """The folder name of a step's checkpoint."""
     return f"step-{step:08d}"
 
 
@@ -96,20 +95,20 @@ def write(
     recipe_digest: str,
     runtime: Runtime | None = None,
 ) -> Path:
-    """Writes a checkpoint into `folder` while the caller waits, and returns its path. See Transaction."""
-    one = Transaction(
+    """Writes a checkpoint into `folder` synchronously and returns its path. See Transaction."""
+    transaction = Transaction(
         folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=runtime
     )  # fmt: skip
-    return one.complete(one.write(lambda name: pieces_of(tensors[name])))
+    return transaction.complete(transaction.write(lambda name: pieces_of(tensors[name])))
 
 
 class Transaction:
-    """A checkpoint that is being written into `folder`: begun, written, completed. Either it is complete under its name
-    in the end, or nothing of that name is there.
+    """A checkpoint that is being written into `folder`: created, written, completed. In the end it is either complete
+    under its name, or nothing with that name exists.
 
-    runtime: of processes that write it together, which all begin and complete this, each with the tensors that it
-    holds; None for one that holds and writes everything. values: written as they are now. `write` speaks to no other
-    process, so that a thread may do it.
+    runtime: if several processes write it together, all of which create and complete it, each with the tensors that it
+    holds; None for one process that holds and writes everything. values: serialized at once. `write` does not
+    communicate with other processes, so a thread may call it.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Transaction:
         self._runtime, self._is_first = runtime, runtime is None or runtime.is_first
         self._share: Callable[[str], str] = runtime.share if runtime else str
         self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
-        self._aside = Path(self._share(str(durable.aside_of(self.path))))
+        self._temporary = Path(self._share(str(durable.aside_of(self.path))))
         self._manifest = {"schema": CHECKPOINT_SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
@@ -143,24 +142,24 @@ class Transaction:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """What this process writes, by flat name, in the order in which `write` asks for it."""
+        """The tensors that this process writes, by flat name, in the order in which `write` reads them."""
         return {name: self._tensors[name] for header in self._headers.values() for name in header}
 
     def write(self, pieces: Callable[[str], Iterable[Tensor]]) -> str:
-        """Writes this process's tensors aside, hashed as they are written. pieces: the bytes of a tensor by its flat
-        name, uint8 on the CPU. Returns what `complete` takes: what was written, or what went wrong."""
+        """Writes this process's tensors to the temporary folder, hashed as they are written. pieces: yields the bytes
+        of a tensor by its flat name, uint8 on the CPU. Returns the argument of `complete`: what was written, or the
+        error."""
         with self._removed_on_failure():
-            return _attempt(lambda: self._write_mine(pieces))
+            return _attempt(lambda: self._write_own_files(pieces))
 
     def complete(self, outcome: str) -> Path:
-        """Adds state and manifest, and gives the checkpoint its name. Raises, on each process, what any has met:
-        Diverged E1603 when a weight is not finite, StorageError when the disk refuses (older checkpoints are
-        untouched)."""
+        """Adds state and manifest, and renames the checkpoint. Raises the error of any process on every process:
+        Diverged E1603 if a weight is not finite, StorageError if a write fails (older checkpoints are not changed)."""
         with self._removed_on_failure():
-            answers = [json.loads(one) for one in self._gather(outcome)]
+            answers = [json.loads(text) for text in self._gather(outcome)]
             failed = [answer for answer in answers if "error" in answer]
             if not failed:
-                last = _attempt(lambda: self._name(answers)) if self._is_first else ""
+                last = _attempt(lambda: self._finalize(answers)) if self._is_first else ""
                 failed = [answer for answer in [json.loads(self._share(last))] if "error" in answer]
             if failed:
                 kind = Diverged if failed[0]["kind"] == "Diverged" else StorageError
@@ -172,34 +171,34 @@ class Transaction:
         try:
             yield
         except BaseException:
-            if self._is_first and self._aside.exists():
-                with suppress(OSError):  # the next start sweeps it
-                    durable.remove_tree(self._aside)
+            if self._is_first and self._temporary.exists():
+                with suppress(OSError):  # the next start removes it
+                    durable.remove_tree(self._temporary)
             raise
 
-    def _write_mine(self, pieces: Callable[[str], Iterable[Tensor]]) -> dict[str, Any]:
-        """Returns size and hash of this process's files, and its part of the manifest's table."""
+    def _write_own_files(self, pieces: Callable[[str], Iterable[Tensor]]) -> dict[str, Any]:
+        """Returns size and hash of this process's files, and its part of the manifest."""
         files: dict[str, Any] = {}
         table: dict[str, dict[str, Any]] = {}
         not_finite: dict[str, int] = {}
         with durable.storage_errors(self.path, needed=sum(t.nbytes for t in self._tensors.values())):
-            self._aside.parent.mkdir(exist_ok=True)
-            self._aside.mkdir(exist_ok=True)  # never what lies above: a run folder that has gone is not made again
+            self._temporary.parent.mkdir(exist_ok=True)
+            self._temporary.mkdir(exist_ok=True)  # not its parents: a removed run folder is not created again
             for file, header in self._headers.items():
                 digest = hashlib.sha256()
-                content = self._counted(header, pieces, not_finite)
-                size = tensor_files.write_pieces(self._aside / file, header, content, digest=digest)
+                content = self._check_pieces(header, pieces, not_finite)
+                size = tensor_files.write_pieces(self._temporary / file, header, content, digest=digest)
                 files[file] = {"bytes": size, "sha256": digest.hexdigest()}
                 for name in header:
                     table[name] = sharding.table_entry(self._tensors[name], file, self._shares[name])
                 fault_injection.reach("checkpoint.file")
-        self._refuse(not_finite)
+        self._raise_if_any(not_finite)
         return {"files": files, "tensors": table}
 
-    def _counted(
+    def _check_pieces(
         self, names: Iterable[str], pieces: Callable[[str], Iterable[Tensor]], not_finite: dict[str, int]
     ) -> Iterator[Tensor]:
-        """The pieces, looked at on their way. not_finite: gets how many numbers of a tensor are not finite."""
+        """Yields the pieces and counts non-finite values. not_finite: receives their number by tensor."""
         for name in names:
             tensor = self._tensors[name]
             for piece in pieces(name):
@@ -207,49 +206,48 @@ class Transaction:
                     not_finite[name] = not_finite.get(name, 0) + count
                 yield piece
 
-    def _refuse(self, not_finite: Mapping[str, int]) -> None:
-        """Raises Diverged E1603 for weights, or their average, that are not finite, and WeightsError E1403 for
-        others."""
+    def _raise_if_any(self, not_finite: Mapping[str, int]) -> None:
+        """Raises Diverged E1603 for non-finite weights, or their average, and WeightsError E1403 for other tensors."""
         weights = [name for name in self._tensors if name in not_finite and name.startswith(("w/", "ema/"))]
         if weights:
             raise Diverged(
-                f"{weights[0]} and {len(weights) - 1} more tensors hold values that are not finite; "
-                "nothing was saved, the newest checkpoint is whole",
+                f"{weights[0]} and {len(weights) - 1} more tensors contain values that are not finite; "
+                "nothing was saved, the newest checkpoint is intact",
                 code="E1603",
             )
         for name, count in not_finite.items():
             raise tensor_files.not_finite(self.path, name, count, self._tensors[name].numel())
 
-    def _name(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
-        """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name. answers: what
-        each process has written."""
+    def _finalize(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Adds `state.json` and the manifest to the temporary folder and renames it. answers: what each process has
+        written."""
         with durable.storage_errors(self.path):
-            durable.write_file(self._aside / "state.json", self._state)
+            durable.write_file(self._temporary / "state.json", self._state)
             content = self._state.encode()
             files = {name: file for answer in answers for name, file in answer["files"].items()}
             self._require_all(files)
             files["state.json"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             tensors = sharding.joined([answer["tensors"] for answer in answers])
-            durable.write_json(self._aside / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
+            durable.write_json(self._temporary / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
             fault_injection.reach("checkpoint.manifest")
-            durable.take_place(self._aside, self.path)
+            durable.take_place(self._temporary, self.path)
             fault_injection.reach("checkpoint.renamed")
         return {}
 
     def _require_all(self, files: Mapping[str, Mapping[str, Any]]) -> None:
-        """Raises StorageError E1846 where another process has written where this one does not look."""
+        """Raises StorageError E1846 if a file of another process is missing in this process's view of the folder."""
         for name, file in files.items():
-            path = self._aside / name
+            path = self._temporary / name
             if not path.is_file() or path.stat().st_size != file["bytes"]:
                 raise StorageError(
-                    f"{self.path}: {name} was written by another process, and is not here: the run folder is not on "
-                    "storage that all machines see; put it there, or write run.save.sharded=false",
+                    f"{self.path}: {name} was written by another process but is missing: the run folder is not on "
+                    "storage that all machines share; move it there, or set run.save.sharded=false",
                     code="E1846",
                 )
 
 
 def _attempt(work: Callable[[], dict[str, Any]]) -> str:
-    """What the work gives, or what it met, as JSON that other processes hear."""
+    """Runs the work. Returns its result or its error as JSON, to be sent to other processes."""
     try:
         return json.dumps(work())
     except MezzotintError as error:
@@ -257,29 +255,29 @@ def _attempt(work: Callable[[], dict[str, Any]]) -> str:
 
 
 def pieces_of(tensor: Tensor) -> Iterator[Tensor]:
-    """The bytes of a tensor, uint8 on the CPU, PIECE at a time: views of it where it lies there in one row."""
+    """Yields the bytes of a tensor, uint8 on the CPU, PIECE at a time; views if it is contiguous on the CPU."""
     yield from tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).split(PIECE)
 
 
 def _not_finite(numbers: Tensor) -> int:
-    """How many of the numbers are not finite. A sum that is finite has summands that are."""
+    """Number of non-finite values. If the sum is finite, so are all values."""
     if numbers.dtype in (torch.float32, torch.float64):
         with np.errstate(all="ignore"):
-            is_sound = math.isfinite(np.add.reduce(numbers.numpy()))  # in one thread: training needs the others
-    else:  # in parts for which torch takes no further threads
-        is_sound = all(math.isfinite(part.sum(dtype=torch.float32)) for part in numbers.split(_SUMMED))
-    return 0 if is_sound else int((~torch.isfinite(numbers)).sum())
+            is_finite = math.isfinite(np.add.reduce(numbers.numpy()))  # single-threaded: training needs the other cores
+    else:  # in parts so small that torch uses one thread
+        is_finite = all(math.isfinite(part.sum(dtype=torch.float32)) for part in numbers.split(_SUM_SIZE))
+    return 0 if is_finite else int((~torch.isfinite(numbers)).sum())
 
 
 def file_of(name: str, ending: str = "") -> str:
-    """The file that a tensor belongs to."""
+    """The file that contains a tensor."""
     kind = {"w": "weights", "ema": "shadow"}.get(name.partition("/")[0], "optimizer")
     return f"{kind}{ending}.safetensors"
 
 
 def damage(path: Path, *, hashes: bool = True) -> str | None:
-    """Why a checkpoint cannot be trusted, naming the file; None when every file is what its manifest says. hashes:
-    whether files of tensors are read for that; without, their sizes and headers are looked at."""
+    """Why a checkpoint is not valid, with the file; None if every file matches the manifest. hashes: whether tensor
+    files are read and hashed; otherwise only their sizes and headers are checked."""
     manifest_path = path / "manifest.json"
     try:
         manifest = outside.read_json(manifest_path, limit=outside.LISTED)
@@ -292,40 +290,40 @@ def damage(path: Path, *, hashes: bool = True) -> str | None:
     if manifest.get("schema") != CHECKPOINT_SCHEMA:
         return f"another version wrote it (format {manifest.get('schema')}, this version reads {CHECKPOINT_SCHEMA})"
     if step_of(path) >= 0 and manifest.get("step") != step_of(path):
-        return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
+        return f"manifest.json is of step {manifest.get('step')}, but the folder is {path.name}"
     if "state.json" not in manifest["files"]:
         return "manifest.json does not list state.json"
     try:
         reasons = (_file_damage(path, name, expected, hashes) for name, expected in manifest["files"].items())
         reason = next(filter(None, reasons), None) or _table_damage(path, manifest)
-        # of a header that is wrong, the hash tells which file is damaged
+        # if a header is wrong, the hash shows which file is damaged
         return damage(path) or reason if reason and not hashes else reason
     except WeightsError:
         return damage(path) if not hashes else OTHER_TENSORS
     except OSError as error:
-        return f"{error.filename or 'a file of it'} cannot be read ({error.strerror or error})"
+        return f"{error.filename or 'one of its files'} cannot be read ({error.strerror or error})"
 
 
 def _file_damage(path: Path, name: str, expected: Any, hashes: bool) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+\.(safetensors|json)", name) or not isinstance(expected, dict):
-        return f"manifest.json lists {name!r}, which no checkpoint has"
+        return f"manifest.json lists {name!r}, which is not a checkpoint file"
     file = path / name
     if not file.is_file():
         return f"{name} is missing"
     if file.stat().st_size != expected.get("bytes"):
-        return f"{name} has {file.stat().st_size:,} bytes, its manifest says {expected.get('bytes')}"
+        return f"{name} has {file.stat().st_size:,} bytes, but {expected.get('bytes')} according to manifest.json"
     is_read = hashes or file.suffix == ".json"
     if "sha256" not in expected or (is_read and durable.sha256(file) != expected["sha256"]):
-        return _other_hash(name)
+        return _hash_mismatch(name)
     return None
 
 
-def _other_hash(name: str) -> str:
-    return f"{name} is damaged: its SHA-256 is not the manifest's"
+def _hash_mismatch(name: str) -> str:
+    return f"{name} is damaged: its SHA-256 differs from manifest.json"
 
 
 def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
-    """The manifest itself has no hash: what it says of the tensors must be what the files' headers say."""
+    """Compares the manifest, which has no hash itself, with the headers of the tensor files."""
     shapes = {
         file: {
             name: {"shape": list(info.shape), "dtype": _TORCH_NAMES.get(info.dtype, info.dtype)}
@@ -338,13 +336,13 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
 
 
 def step_of(path: Path) -> int:
-    """The step that a checkpoint's name says; -1 for another name."""
+    """The step in a checkpoint's name; -1 for another name."""
     name = _NAME.fullmatch(path.name)
     return int(name[1]) if name else -1
 
 
 def listed(folder: Path) -> list[Path]:
-    """All folders with a checkpoint's name, newest step first; complete or not."""
+    """All folders with a checkpoint's name, complete or not, newest step first."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted((path for path in paths if step_of(path) >= 0 and path.is_dir()), key=step_of, reverse=True)
 
@@ -353,22 +351,22 @@ def newest(
     folder: Path, *, hashes: bool = True, damaged: Mapping[Path, str] = MappingProxyType({}),
     unfit: Callable[[Path], str | None] = lambda path: None,
 ) -> Newest:  # fmt: skip
-    """The newest checkpoint that verifies (see `damage`). Order is by step, never by file time. damaged: checkpoints
-    that are known to be, with the reason. unfit: why one whose files are whole cannot be gone on with, if so. Raises
-    CheckpointError E1521 for a checkpoint of an older version."""
-    passed: list[tuple[Path, str]] = []
+    """The newest valid checkpoint (see `damage`), by step, never by file time. damaged: checkpoints already known to be
+    damaged, with the reason. unfit: returns why a run cannot resume from a checkpoint with intact files, or None.
+    Raises CheckpointError E1521 for a checkpoint of an older version."""
+    skipped: list[tuple[Path, str]] = []
     for path in listed(folder):
         refuse_older_checkpoint(path)
         reason = damaged.get(path) or damage(path, hashes=hashes) or unfit(path)
         if reason is None:
-            return Newest(path, tuple(passed))
-        passed.append((path, reason))
-    return Newest(None, tuple(passed))
+            return Newest(path, tuple(skipped))
+        skipped.append((path, reason))
+    return Newest(None, tuple(skipped))
 
 
 def read(path: Path, *, tensors: bool = True) -> Restored:
-    """Reads a checkpoint and verifies what it reads. tensors: whether those are read as well, each as a whole. Raises
-    DamagedCheckpoint E1501 naming the file that is wrong, CheckpointError E1521 for one of an older version."""
+    """Reads a checkpoint and verifies what it reads. tensors: whether to read full tensors, too. Raises
+    DamagedCheckpoint E1501 with the file that is wrong, CheckpointError E1521 for one of an older version."""
     refuse_older_checkpoint(path)
     reason = damage(path, hashes=False)
     if reason is not None:
@@ -382,12 +380,11 @@ def read(path: Path, *, tensors: bool = True) -> Restored:
 def tensors_of(
     path: Path, shares: Mapping[str, sharding.Share] = MappingProxyType({}), *, hashes: bool = True
 ) -> dict[str, Tensor]:
-    """The tensors of a checkpoint whose manifest and headers are known to be sound, by flat name. shares: by parameter,
-    the rows that this process holds; of the parameters that are not named, and of numbers that belong to none,
-    everything. hashes: whether files are hashed as they are read; where another process does that, values are looked at
-    alone.
+    """The tensors of a checkpoint whose manifest and headers have been verified, by flat name. shares: by parameter,
+    the rows to load; other tensors are loaded in full. hashes: whether files are hashed as they are read; if another
+    process does that, only the values are checked.
 
-    One file is in memory at a time, besides what is returned. Raises DamagedCheckpoint E1501, WeightsError E1403.
+    Holds one file in memory at a time, in addition to the result. Raises DamagedCheckpoint E1501, WeightsError E1403.
     """
     manifest = _manifest(path)
     tensors: dict[str, Tensor] = {}
@@ -401,7 +398,7 @@ def tensors_of(
 
 
 def _read_file(path: Path, file: str, expected: Mapping[str, Any] | None) -> dict[str, Tensor]:
-    """expected: what the manifest says of the file, where it is to be verified."""
+    """expected: the file's entry in the manifest, to verify it; None for no verification."""
     if expected is None:
         return tensor_files.read(path / file)
     try:
@@ -409,7 +406,7 @@ def _read_file(path: Path, file: str, expected: Mapping[str, Any] | None) -> dic
     except (OSError, EOFError, WeightsError) as error:
         raise DamagedCheckpoint(path, f"{file} cannot be read ({error})") from error
     if digest != expected["sha256"]:
-        raise DamagedCheckpoint(path, _other_hash(file))
+        raise DamagedCheckpoint(path, _hash_mismatch(file))
     tensor_files.require_finite(path / file, tensors)
     return tensors
 
@@ -420,18 +417,18 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 class Verified:
-    """Checkpoints that this process has written, or read to the bit: they are not hashed again while the files are the
-    same by name, place, size and time."""
+    """Checkpoints that this process has written or hashed: they are not hashed again while name, inode, size and time
+    of the files are the same."""
 
     def __init__(self) -> None:
         self._stamps: dict[Path, list[tuple[str, int, int, int]]] = {}
 
     def add(self, path: Path) -> None:
-        """Takes a checkpoint in, as its files are now."""
+        """Adds a checkpoint with its current files."""
         self._stamps[path] = _stamps(path)
 
     def reason_against(self, path: Path) -> str | None:
-        """As `damage`, of what is not known yet. What proves whole is taken in."""
+        """As `damage`, for checkpoints not verified yet. Adds a valid one."""
         if path in self._stamps and self._stamps[path] == _stamps(path):
             return None
         reason = damage(path)
@@ -442,52 +439,52 @@ class Verified:
 
 def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
     with suppress(OSError):
-        looks = [(file.name, file.stat()) for file in path.iterdir()]
-        return sorted((name, look.st_ino, look.st_size, look.st_mtime_ns) for name, look in looks)
+        files = [(file.name, file.stat()) for file in path.iterdir()]
+        return sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns) for name, stat in files)
     return []
 
 
 def prune(
     folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Collection[Path | None] = ()
 ) -> list[Path]:  # fmt: skip
-    """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
-    all. spared: those that stay besides.
+    """Removes all but the newest `keep` valid checkpoints; returns the removed ones. None keeps all. spared: others
+    that are kept as well.
 
-    What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
+    A damaged checkpoint does not count: it is neither kept in place of a valid one nor a reason to remove one.
     """
-    if keep is None or len(listed(folder)) <= keep:  # nothing to take, so nothing has to be read and hashed again
+    if keep is None or len(listed(folder)) <= keep:  # nothing to remove: nothing needs to be read and hashed
         return []
     verified = verified or Verified()
-    whole: list[Path] = []
-    gone = []
+    valid: list[Path] = []
+    removed = []
     for path in listed(folder):
-        if len(whole) < keep:
+        if len(valid) < keep:
             if verified.reason_against(path) is None:
-                whole.append(path)
-        elif whole and path not in spared:
+                valid.append(path)
+        elif valid and path not in spared:
             fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
-            gone.append(path)
-    return gone
+            removed.append(path)
+    return removed
 
 
 def fits(
     restored: Restored, expected: Mapping[str, Tensor], shares: Mapping[str, sharding.Share] = MappingProxyType({})
 ) -> None:
-    """Checks names and shapes of a checkpoint's tensors against the run's own. shares: what this process holds of each
-    parameter, where it does not hold all. Raises CheckpointError E1502 with counts and first names."""
+    """Compares names and shapes of a checkpoint's tensors with those of the run. shares: the rows of each parameter
+    that this process holds, if not all. Raises CheckpointError E1502 with counts and first names."""
     shapes = {name: sharding.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
     missing = [name for name in shapes if name not in restored.shapes and not name.startswith("scaler/")]
     wrong = [name for name, shape in shapes.items() if restored.shapes.get(name, shape) != shape]
     spare = [name for name in restored.shapes if name not in shapes and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
-            f"{len(names)} {word} ({counting.listed(names, 3)})"
-            for names, word in ((missing, "missing"), (wrong, "of another shape"), (spare, "not in this run"))
+            f"{len(names)} {problem} ({counting.listed(names, 3)})"
+            for names, problem in ((missing, "missing"), (wrong, "with another shape"), (spare, "not in this run"))
             if names
         ]
         raise CheckpointError(
-            f"{restored.path}: its tensors are not this run's: {'; '.join(parts)}; "
+            f"{restored.path}: its tensors do not match this run: {'; '.join(parts)}; "
             "the recipe trains other parts or another model than the checkpoint",
             code="E1502",
         )

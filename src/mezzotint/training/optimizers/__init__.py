@@ -1,4 +1,4 @@
-"""How a gradient becomes a step, a file for each optimizer of `settings/optimizers/`, and which parameters are decayed.
+"""Optimizer steps, one file for each optimizer of `settings/optimizers/`, and which parameters are decayed.
 
 From outside: every file without an underscore, by `registry.find`; `base`, `weight_decay`.
 """

@@ -1,4 +1,4 @@
-"""The step of `adafactor`: torch's, to the bit, without reading anything back to the host."""
+"""The step of `adafactor`: bitwise identical to torch's, without host synchronization."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mezzotint.training.optimizers.base import OptimizerStep, StepInputs
 
 
 class AdafactorStep(OptimizerStep):
-    """Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) as `torch.optim.Adafactor` computes it, which reads two
-    norms of each tensor back to the host. Here norms, counts and rates stay on the device.
+    """Adafactor (Shazeer and Stern 2018, arXiv:1804.04235) as in `torch.optim.Adafactor`, which reads two norms of each
+    tensor back to the host; in this class norms, counts and rates stay on the device.
 
-    The state of a parameter comes with its first gradient, as the library's does. Where found_inf is 1, gradients count
-    as 0 and move nothing.
+    The state of a parameter is created with its first gradient, as in torch. If found_inf is 1, gradients count as 0
+    and nothing changes.
     """
 
     def __init__(self, settings: Adafactor) -> None:
@@ -26,7 +26,7 @@ class AdafactorStep(OptimizerStep):
         self._settings = settings
 
     def working_bytes(self, sizes: Sequence[int]) -> int:
-        return 4 * max(sizes)  # the update of one tensor after the other
+        return 4 * max(sizes)  # tensors are updated one at a time
 
     def step(self, inputs: StepInputs) -> None:
         moved = 1.0 - inputs.found_inf.to(torch.float64)
@@ -36,7 +36,7 @@ class AdafactorStep(OptimizerStep):
 
     def _move(self, name: str, master: Tensor, grad: Tensor, lr: float, decay: Tensor | None, moved: Tensor) -> None:
         settings, root = self._settings, math.sqrt(master.numel())
-        step = self._begun(name, master).add_(moved)
+        step = self._step_count(name, master).add_(moved)
         count = step.to(torch.float64).clamp_min_(1.0)  # 0 after a first step that was not finite
         rate = count.rsqrt().clamp_max_(lr) * moved
         scale = (torch.linalg.vector_norm(master).to(torch.float64) / root).clamp_min_(settings.eps)
@@ -48,7 +48,7 @@ class AdafactorStep(OptimizerStep):
         _add(master, update, -scale * rate / (size / (root * settings.clip_update)).clamp_min_(1.0))
 
     def _second_moment(self, name: str, grad: Tensor, weight: Tensor) -> Tensor:
-        """The estimate after this gradient, a new tensor. weight: () how much of the gradient's square goes in."""
+        """The estimate after this gradient, a new tensor. weight: () weight of the squared gradient."""
         if grad.ndim < 2:
             variance = self.state["variance"][name]
             _lerp(variance, grad * grad, weight)
@@ -59,8 +59,8 @@ class AdafactorStep(OptimizerStep):
         mean = row.mean(dim=-2, keepdim=True).clamp_min_(torch.finfo(grad.dtype).eps)
         return (row @ col).div_(mean)
 
-    def _begun(self, name: str, master: Tensor) -> Tensor:
-        """The count of a parameter's steps; its state begins with the first."""
+    def _step_count(self, name: str, master: Tensor) -> Tensor:
+        """The number of a parameter's steps; creates its state at the first one."""
         if name not in self.state["step"]:
             for kind, shape in _shapes(master).items():
                 dtype = torch.float32 if kind == "step" else master.dtype
@@ -82,32 +82,32 @@ class AdafactorStep(OptimizerStep):
 
 
 def _shapes(master: Tensor) -> dict[str, tuple[int, ...]]:
-    """Of a parameter's state, by kind."""
+    """Shapes of a parameter's state, by kind."""
     shape = tuple(master.shape)
     if len(shape) < 2:
         return {"step": (), "variance": shape}
     return {"step": (), "row_var": (*shape[:-1], 1), "col_var": (*shape[:-2], 1, shape[-1])}
 
 
-def _lerp(mine: Tensor, other: Tensor, weight: Tensor) -> None:
-    """mine ← mine + weight (other − mine), rounded once."""
-    if mine.dtype == torch.float32:
-        mine.lerp_(other, weight.to(torch.float32))
-    else:  # a weight of the smaller type would be rounded to it
-        mine.copy_(mine.float().lerp_(other.float(), weight.to(torch.float32)))
+def _lerp(target: Tensor, other: Tensor, weight: Tensor) -> None:
+    """target ← target + weight (other − target), rounded once."""
+    if target.dtype == torch.float32:
+        target.lerp_(other, weight.to(torch.float32))
+    else:  # lerp would round the weight to the smaller dtype
+        target.copy_(target.float().lerp_(other.float(), weight.to(torch.float32)))
 
 
-def _add(mine: Tensor, other: Tensor, factor: Tensor) -> None:
-    """mine ← mine + factor · other, rounded once."""
-    if mine.dtype == torch.float32:
-        mine.addcmul_(other, factor.to(torch.float32))
+def _add(target: Tensor, other: Tensor, factor: Tensor) -> None:
+    """target ← target + factor · other, rounded once."""
+    if target.dtype == torch.float32:
+        target.addcmul_(other, factor.to(torch.float32))
     else:
-        mine.copy_(mine.float().addcmul_(other.float(), factor.to(torch.float32)))
+        target.copy_(target.float().addcmul_(other.float(), factor.to(torch.float32)))
 
 
 def step_of(settings: Adafactor, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """Adafactor with its state in the masters' type. Smaller masters on a CPU, which has nothing to read back, keep
-    the library's own step: its rounding there depends on a number's place in its tensor."""
+    """Adafactor with its state in the masters' dtype. Masters of a smaller dtype on a CPU, which needs no
+    synchronization, use torch's step: its rounding depends on the position of a number in the tensor."""
     first = next(iter(masters.values()))
     if first.dtype == torch.float32 or first.device.type != "cpu":
         return AdafactorStep(settings)

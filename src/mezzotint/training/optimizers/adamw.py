@@ -12,5 +12,5 @@ from mezzotint.training.optimizers.shared import AdamWStep
 
 
 def step_of(settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """AdamW whose bias is corrected by the steps applied so far."""
+    """AdamW with bias correction by the number of applied steps."""
     return AdamWStep(masters, applied, betas=settings.betas, eps=settings.eps)

@@ -12,6 +12,6 @@ from mezzotint.training.optimizers.base import OptimizerStep
 
 
 def step_of(settings: AdamW8bit, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """The library's. Raises RecipeError E1061 where it is not installed."""
+    """The library's optimizer. Raises RecipeError E1061 if it is not installed."""
     kind = _torch_class.class_of("bitsandbytes.optim.AdamW8bit")
     return _torch_class.TorchStep(kind, {"betas": settings.betas, "eps": settings.eps})

@@ -1,4 +1,4 @@
-"""What every optimizer's step has in common, and how much memory a step may take for intermediate results.
+"""The interface of optimizer steps, and the memory limit for their intermediate results.
 
 A module here makes the step of the optimizer that `settings/optimizers/` has under the same name: `step_of(settings,
 masters, applied)`, over float32 masters by name. applied: () float32, the count of steps that moved something, which
@@ -20,17 +20,17 @@ from torch import Tensor
 Item = TypeVar("Item")
 
 CHUNK = 256 * 2**20
-"""Bytes that a step may take for copies and intermediate results at once; one tensor alone may need more."""
+"""Bytes that a step may use for copies and intermediate results at once; a single tensor may need more."""
 
 PIECE = 1 << 24
-"""Numbers of which a step that works number by number holds intermediate results at once."""
+"""Number of elements for which an elementwise step holds intermediate results at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """One group of parameters, or a chunk of it, and how it is to move: in the order of names, float32 masters, which
-    move in place, and their gradients, which may be written over. scale: () what the gradients have to be divided by.
-    found_inf: () float32, 1 when nothing may move."""
+    """A group of parameters, or a chunk of it. masters: float32, in the order of names, updated in place. grads: their
+    gradients, which may be overwritten. scale: () divisor of the gradients. found_inf: () float32, 1 if nothing may
+    change."""
 
     names: Sequence[str]
     masters: list[Tensor]
@@ -41,7 +41,7 @@ class StepInputs:
     found_inf: Tensor
 
     def unscaled(self) -> list[Tensor]:
-        """The gradients themselves, in their place; zeros when nothing may move."""
+        """Divides the gradients by the scale in place and returns them; zeros if found_inf is 1."""
         torch._foreach_div_(self.grads, self.scale)
         for grad in self.grads:
             grad.masked_fill_(self.found_inf > 0, 0.0)
@@ -49,10 +49,10 @@ class StepInputs:
 
 
 class OptimizerStep(ABC):
-    """What `Update` asks of an optimizer: its step, and its state by the names of parameters.
+    """The interface that `Update` uses: an optimizer's step, and its state by parameter name.
 
-    is_by_tensor: each tensor moves by itself, so that a group may be moved in chunks to the same bits. reads_on_host:
-    `step` asks on the host whether something may move. state: by its name in checkpoints (`opt.STATE/…`) and then by
+    is_by_tensor: each tensor is updated independently, so updating a group in chunks is bitwise identical.
+    reads_on_host: `step` reads found_inf on the host. state: by its name in checkpoints (`opt.STATE/…`) and then by
     parameter, tensors of the parameter's shape.
     """
 
@@ -63,60 +63,59 @@ class OptimizerStep(ABC):
         self.state = state
 
     def working_bytes(self, sizes: Sequence[int]) -> int:
-        """The bytes of intermediate results that `step` holds at most. sizes: numbers of the tensors that it is given
-        at once."""
+        """Peak of bytes of intermediate results of `step`. sizes: numbers of elements of the tensors passed at once."""
         return 0
 
     @abstractmethod
     def step(self, inputs: StepInputs) -> None:
-        """One step of one group, in place."""
+        """Performs one step of one group, in place."""
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by flat name, `opt.STATE/PART/PARAMETER`."""
         return {f"opt.{kind}/{name}": t for kind, by_name in self.state.items() for name, t in by_name.items()}
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
-        """Takes back what `tensors` gave."""
-        for name, mine in self.tensors().items():
-            mine.copy_(tensors[name])
+        """Restores a result of `tensors`."""
+        for name, tensor in self.tensors().items():
+            tensor.copy_(tensors[name])
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
-        """The bytes that the state will have once it stands: what `check` counts before a first step."""
+        """The bytes of the complete state, also before the first step (for `check`)."""
         kinds = self.state.values()
         return sum(kind[name].element_size() * master.numel() for kind in kinds for name, master in masters.items())
 
 
 def zeros_like(masters: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """A state that begins with zeros; dtype: another type than the masters'."""
+    """An initial state of zeros. dtype: overrides that of the masters."""
     return {name: torch.zeros_like(master, dtype=dtype) for name, master in masters.items()}
 
 
 def in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
-    """Views of tensors, the same in each list, of at most PIECE numbers together: for rules that know each number by
-    itself. A tensor that does not lie in one row of memory stays whole."""
-    held: list[list[Tensor]] = [[] for _ in lists]
+    """Yields corresponding views of the tensors in each list, of at most PIECE elements together, for elementwise
+    rules. A tensor that is not contiguous is not split."""
+    pieces: list[list[Tensor]] = [[] for _ in lists]
     room = PIECE
-    for alike in zip(*lists, strict=True):
-        in_a_row = all(tensor.is_contiguous() for tensor in alike)
-        views = [tensor.view(-1).split(PIECE) if in_a_row else (tensor,) for tensor in alike]
-        for one in zip(*views, strict=True):
-            if held[0] and one[0].numel() > room:
-                yield held
-                held, room = [[] for _ in lists], PIECE
-            for kept, view in zip(held, one, strict=True):
-                kept.append(view)
-            room -= one[0].numel()
-    if held[0]:
-        yield held
+    for tensors in zip(*lists, strict=True):
+        are_contiguous = all(tensor.is_contiguous() for tensor in tensors)
+        splits = [tensor.view(-1).split(PIECE) if are_contiguous else (tensor,) for tensor in tensors]
+        for views in zip(*splits, strict=True):
+            if pieces[0] and views[0].numel() > room:
+                yield pieces
+                pieces, room = [[] for _ in lists], PIECE
+            for piece, view in zip(pieces, views, strict=True):
+                piece.append(view)
+            room -= views[0].numel()
+    if pieces[0]:
+        yield pieces
 
 
 def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> list[list[Item]]:
-    """Neighbours in chunks, as many as stay within CHUNK bytes together; what is larger alone stands alone. size: never
-    less with one more."""
+    """Groups consecutive items into chunks of at most CHUNK bytes; a larger item is a chunk by itself. size: bytes of
+    items; never decreases with more items."""
     chunks: list[list[Item]] = []
     start = 0
     while start < len(items):
-        most = 2  # doubled until too many: what a chunk's end costs grows with the chunk, not with what lies behind it
+        most = 2  # doubled until too many: the search costs grow with the chunk, not with the remaining items
         while start + most <= len(items) and size(items[start : start + most]) <= CHUNK:
             most *= 2
         counts = range(1, min(most, len(items) - start + 1))
@@ -127,7 +126,7 @@ def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> lis
 
 
 def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Copies in another type, in one launch."""
+    """Copies in another dtype, in one launch."""
     copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
     torch._foreach_copy_(copies, list(tensors))
     return copies

@@ -1,4 +1,4 @@
-"""The step of `library`: any class that is a `torch.optim.Optimizer`."""
+"""The step of `library`: any subclass of `torch.optim.Optimizer`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.training.optimizers.base import OptimizerStep
 
 
 def step_of(settings: Library, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """The class by its dotted name. Raises RecipeError E1061 for one that is not there, or is no optimizer."""
+    """The class with a dotted name. Raises RecipeError E1061 if it cannot be imported or is not an optimizer."""
     kind = _torch_class.class_of(settings.class_name)
     _torch_class.require_stepping(kind, settings.options)
     return _torch_class.TorchStep(kind, settings.options)

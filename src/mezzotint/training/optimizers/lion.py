@@ -18,7 +18,7 @@ class LionStep(OptimizerStep):
         p ← p (1 − lr wd) − lr sign(c)
         m ← β₂ m + (1 − β₂) g
 
-    Nothing is read back to the host; where found_inf is 1, neither m nor p moves.
+    It does not synchronize with the host; if found_inf is 1, neither m nor p changes.
     """
 
     def __init__(self, settings: Lion, masters: Mapping[str, Tensor]) -> None:
@@ -28,7 +28,7 @@ class LionStep(OptimizerStep):
     def step(self, inputs: StepInputs) -> None:
         first, second = self._betas
         grads = inputs.unscaled()
-        moved = 1.0 - inputs.found_inf  # () 0 or 1: multiplies what must not happen in a spoilt step
+        moved = 1.0 - inputs.found_inf  # () 0 or 1: factor that disables a non-finite step
         means = [self.state["mean"][name] for name in inputs.names]
         steps = torch._foreach_mul(means, first)
         torch._foreach_add_(steps, grads, alpha=1.0 - first)

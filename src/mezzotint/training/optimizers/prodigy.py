@@ -13,7 +13,7 @@ from mezzotint.training.optimizers.base import OptimizerStep
 
 
 def step_of(settings: Prodigy, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """The library's. Raises RecipeError E1061 where it is not installed."""
+    """The library's optimizer. Raises RecipeError E1061 if it is not installed."""
     options = settings.model_dump(exclude={"kind", "weight_decay", "no_decay", "growth_rate", "d_beta"})
     limit = math.inf if settings.growth_rate is None else settings.growth_rate
     kind = _torch_class.class_of("pytorch_optimizer.Prodigy")

@@ -11,10 +11,9 @@ from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, zeros_
 
 
 class AdamWStep(OptimizerStep):
-    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) by torch's fused kernel: nothing is read back to the host.
+    """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) by torch's fused kernel, without host synchronization.
 
-    applied: () float32, the count of steps that moved, by which the moments' bias is corrected; `Update` counts it
-    before it calls.
+    applied: () float32, the number of applied steps, used for bias correction; `Update` increments it before each step.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is computed in which number type.
+"""The number type of each computation.
 
 From outside: every file.
 """

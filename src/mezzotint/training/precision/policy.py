@@ -1,11 +1,11 @@
-"""What runs in which number type: one policy for the whole run, and the loss scale that fp16 needs.
+"""The precision policy of a run, and the loss scale for fp16.
 
 | | fp32 | bf16, fp16 |
 |---|---|---|
-| trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
+| trained weights | float32 | float32, or the half type (`run.weight_dtype`), with or without float32 masters |
 | their forward and backward | float32 | by `run.half_precision`: see `mixed.py` |
-| frozen text encoders, the base of an adapter | float32 | the type itself, float32, another (`run.frozen_dtype`) |
-| their matrices | as the rest | as the rest, or 8 or 4 bits |
+| frozen text encoders, the base of an adapter | float32 | the half type, float32, another (`run.frozen_dtype`) |
+| their matrices | as the rest | as the rest, or quantized to 8 or 4 bits |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
 """
@@ -28,7 +28,7 @@ DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """compute: type of the networks' arithmetic. weights: of trained weights in the forward pass. frozen: of frozen
+    """compute: dtype of the networks' computation. weights: of trained weights in the forward pass. frozen: of frozen
     parts. vae: of the VAE."""
 
     compute: torch.dtype
@@ -36,20 +36,20 @@ class Precision:
     frozen: torch.dtype
     vae: torch.dtype
     gradients: torch.dtype = torch.float32
-    """Of the sums of trained weights' gradients."""
+    """dtype in which gradients of trained weights are accumulated."""
     has_no_masters: bool = False
-    """Whether the weights of the forward pass are all there is: no float32 masters."""
+    """Whether there are no float32 masters, only the weights of the forward pass."""
     low_bit: LowBit | None = None
-    """How matrices of frozen parts but the VAE are kept, where not in `frozen`."""
+    """Quantization of the matrices of frozen parts except the VAE; None for `frozen`."""
     has_islands: bool = False
-    """Whether denoisers keep in float32 what their library keeps so."""
+    """Whether denoisers keep those modules in float32 that their library keeps in fp32."""
 
     @staticmethod
     def of(settings: RunSettings, gradient_sums: GradientSums = "same") -> Precision:
-        """The policy that a recipe asks for. gradient_sums: as in `Resolved`."""
+        """The policy of a recipe. gradient_sums: as in `Resolved`."""
         compute = DTYPES[settings.precision]
         weights = compute if settings.weight_dtype != "fp32" else torch.float32
-        # VAEs overflow in fp16 where nobody has said that this one does not
+        # many VAEs overflow in fp16, so fp16 must be set explicitly
         vae = "fp32" if (settings.frozen_dtype, settings.precision) == ("auto", "fp16") else settings.frozen_dtype
         return Precision(
             compute,
@@ -63,42 +63,42 @@ class Precision:
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
-        """The type of a frozen part."""
+        """The dtype of a frozen part."""
         return self.vae if part == "vae" else self.frozen
 
     def form_of(self, part: str) -> WeightForm:
-        """How the weights of a frozen part are held."""
+        """The form of the weights of a frozen part."""
         dtype, low_bit = self.of_frozen(part), None if part == "vae" else self.low_bit
         return WeightForm(
             dtype, low_bit, has_islands=self.has_islands and (dtype != torch.float32 or low_bit is not None)
         )
 
     def islands(self, network: nn.Module) -> list[Tensor]:
-        """Tensors of a network that stay as they are, whatever type it is held in."""
+        """Tensors of a network that keep their dtype when the network is cast."""
         return islands(network) if self.has_islands else []
 
     def shelter(self, network: nn.Module) -> None:
-        """Makes those of its modules compute in float32 that would go to a smaller type under autocast."""
+        """Makes the modules kept in fp32 compute in float32 under autocast, too."""
         if not self.has_islands or self.compute == torch.float32:
             return
         for name, module in network.named_modules():
             last = name.rpartition(".")[2]
             if is_island(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
-                module.forward = _sheltered(module.forward)
+                module.forward = _without_autocast(module.forward)
 
     @property
     def form_of_trained(self) -> WeightForm:
-        """How the weights of a trained part are read: as they stay, or as the masters stay."""
+        """The form in which the weights of a trained part are read: that of the weights, or of the masters."""
         return WeightForm(self.weights if self.has_no_masters else torch.float32)
 
     @property
     def separate_masters(self) -> bool:
-        """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
+        """Whether the optimizer keeps float32 masters in addition to the weights of the forward pass."""
         return self.weights != torch.float32 and not self.has_no_masters
 
     @property
     def scaled(self) -> bool:
-        """Whether the loss is scaled: fp16 alone needs it."""
+        """Whether the loss is scaled; only with fp16."""
         return self.compute == torch.float16
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
@@ -109,18 +109,16 @@ class Precision:
 
     def __str__(self) -> str:
         name = {value: key for key, value in DTYPES.items()}
-        masters = (
-            "float32 masters apart" if self.separate_masters else "no masters" if self.has_no_masters else "float32"
-        )
+        masters = "float32 masters" if self.separate_masters else "no masters" if self.has_no_masters else "float32"
         return (
-            f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
+            f"{name[self.compute]} computation, trained weights {name[self.weights]} ({masters}), "
             f"frozen {name[self.frozen]}"
-            + (f", their matrices {self.low_bit}" if self.low_bit else "")
+            + (f", matrices quantized to {self.low_bit}" if self.low_bit else "")
             + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
         )
 
 
-def _sheltered(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _without_autocast(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def run(x: Tensor, *others: Any) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
             return forward(x, *others)
@@ -129,30 +127,30 @@ def _sheltered(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def sum_in(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
-    """Gradients of these parameters are cast to a type when they come, and added up in it."""
+    """Casts gradients of these parameters to a dtype as they arrive, and accumulates them in it."""
     for parameter in parameters:
         parameter.grad_dtype = dtype
 
 
 def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -> None:
-    """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules
-    of theirs. but: parameters that keep theirs."""
-    kept = {id(parameter) for parameter in but}
-    nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in kept else t)
+    """Casts a module's floating-point tensors in place, as torch's own `Module.to`, which libraries override. but:
+    parameters that keep their dtype."""
+    excluded = {id(parameter) for parameter in but}
+    nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in excluded else t)
 
 
 def cast_parameters(parameters: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
-    """Changes the type of single parameters, in place."""
+    """Casts single parameters in place."""
     for parameter in parameters.values():
         parameter.data = parameter.data.to(dtype)
 
 
 class LossScale:
-    """The dynamic loss scale of fp16, all on the device: it grows by a factor after a clean window and is divided by it
-    on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps. A static
-    one stays where it begins.
+    """The dynamic loss scale of fp16, on the device: it grows by a factor after a window without overflow and is
+    divided by it on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given
+    steps. A static scale never changes.
 
-    Without fp16 it is 1 and stays so.
+    Without fp16 it is always 1.
     """
 
     def __init__(self, settings: ScalerSettings, precision: Precision, device: torch.device) -> None:
@@ -163,22 +161,22 @@ class LossScale:
         self._clean_steps = torch.zeros((), dtype=torch.int32, device=device)
 
     def update(self, found_inf: Tensor, step: int) -> None:
-        """Moves the scale after a step. found_inf: () float32, 1 when a gradient was not finite. step: counted from
+        """Updates the scale after a step. found_inf: () float32, 1 if a gradient was not finite. step: counted from
         0."""
         if self.active and not self._is_static:
             growth, interval = self.pace(step)
             torch._amp_update_scale_(self.scale, self._clean_steps, found_inf, growth, 1.0 / growth, interval)
 
     def pace(self, step: int) -> tuple[float, int]:
-        """The factor and the window in steps that hold at a step."""
+        """The factor and the window, in steps, at a step."""
         return next(stage[1:] for stage in reversed(self._stages) if stage[0] <= step)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps."""
+        """The state to save in a checkpoint."""
         return {"scaler/scale": self.scale, "scaler/clean_steps": self._clean_steps} if self.active else {}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes back what `tensors` gave; keeps its start values when the checkpoint was written without fp16."""
+        """Restores a result of `tensors`; keeps its initial values if the checkpoint was written without fp16."""
         if self.active and "scaler/scale" in tensors:
             self.scale.copy_(tensors["scaler/scale"])
             self._clean_steps.copy_(tensors["scaler/clean_steps"])

@@ -1,4 +1,4 @@
-"""A model folder in diffusers' layout: what lies in it, its networks, and how it is written.
+"""A model folder in diffusers' layout: its contents, its networks, and how it is written.
 
 From outside: every file.
 """

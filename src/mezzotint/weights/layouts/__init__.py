@@ -1,4 +1,4 @@
-"""How other programs name the tensors of a model in one file. To add one: a file here with `LAYOUT`, a KeyMap.
+"""Tensor names of single files in other programs. To add one: a file here with `LAYOUT`, a KeyMap.
 
 From outside: every file without an underscore.
 """

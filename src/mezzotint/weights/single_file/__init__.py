@@ -1,4 +1,4 @@
-"""A whole model in one file, both ways, and what such a file has besides.
+"""A whole model in one file: reading, writing, metadata.
 
 From outside: every file.
 """

@@ -68,5 +68,5 @@ def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prep
     assert "denoiser/conv_norm_out.bias" in norms - mindone
     assert "denoiser/conv_norm_out.weight" in norms - mindone
     assert any(".norm1.bias" in name and "resnets" in name for name in norms - mindone)
-    with pytest.raises(RecipeError, match=r"'@bias' is no rule; known: @norm-and-bias, @mindone"):
+    with pytest.raises(RecipeError, match=r"unknown rule '@bias'; use @norm-and-bias, @mindone"):
         prepare(optim__optimizer__no_decay="@bias")

@@ -111,9 +111,9 @@ def test_ways_to_write_a_picture(root: Path, index: Path, image: Any, kind: Any)
     [
         ({"image": "picture"}, {}, "no column 'picture' for the picture; its columns are 'image', 'text', 'label'"),
         ({"caption": "prompt"}, {}, "no column 'prompt' for the caption; its columns are 'image', 'text', 'label'"),
-        ({"caption": "label"}, {}, "'label' holds int64, not texts"),
-        ({"image": "label"}, {}, "'label' holds int64, not pictures"),
-        ({"caption": "image"}, {}, "'image' holds struct<bytes: binary, path: string>, not texts"),
+        ({"caption": "label"}, {}, "'label' contains int64, not strings"),
+        ({"image": "label"}, {}, "'label' contains int64, not images"),
+        ({"caption": "image"}, {}, "'image' contains struct<bytes: binary, path: string>, not strings"),
     ],
 )
 def test_columns_are_checked_before_a_row_is_read(
@@ -186,7 +186,7 @@ def test_a_parquet_file_that_repeats_a_large_value_is_refused(root: Path, index:
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array(["x" * (1 << 20)]))
     pq.write_table(pa.table({"image": [png(1)] * 200, "text": text}), root / "data.parquet", compression="zstd")
     error = error_of(root, index)
-    assert (error.code, "or more; no table of pictures does" in error.message) == ("E1211", True)
+    assert (error.code, "or more; no valid table of images does" in error.message) == ("E1211", True)
 
 
 def test_a_table_of_more_rows_than_bytes_is_refused(root: Path, index: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_caption_that_is_a_pipe_or_a_link_outward_is_told_as_that(tmp_path: Pa
     assert captions_of(read(root, captions=captions)) == {"a.png": ("here",)}
     reasons = skipped_of(read(root, captions=captions))
     assert reasons["pipe.png"] == "its caption pipe.txt is not a regular file"
-    assert reasons["sub/out.png"] == "its caption out.txt is a link that leads out of the data set's folder"
+    assert reasons["sub/out.png"] == "its caption out.txt is a link to a path outside the data set's folder"
 
 
 def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -
     assert "data.format" not in caught.value.message
     put(tmp_path, "metadata.csv", text="file_name,text")
     with pytest.raises(
-        DatasetError, match=r"metadata\.csv lies there, which data\.format=metadata reads; otherwise add"
+        DatasetError, match=r"data\.format=metadata reads the metadata\.csv in this folder; otherwise add"
     ):
         read(tmp_path)
 

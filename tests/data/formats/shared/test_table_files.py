@@ -17,7 +17,7 @@ def test_a_table_that_is_a_link_outward_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "root" / "metadata.jsonl").symlink_to(tmp_path / "metadata.jsonl")
     error = error_of(tmp_path / "root")
     assert error.code == "E1210"
-    assert "a link that leads out of the data set's folder" in error.message
+    assert "a link to a path outside the data set's folder" in error.message
 
 
 def test_without_a_table_the_message_says_what_is_read(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_without_a_table_the_message_says_what_is_read(tmp_path: Path) -> None:
     assert error_of(tmp_path).code == "E1210"
     assert "data.format=image-folder" in error_of(tmp_path).message
     put(tmp_path, "captions.jsonl")
-    assert "found captions.jsonl: a table of names is called metadata.jsonl" in error_of(tmp_path).message
+    assert "found captions.jsonl: name a table of file names metadata.jsonl" in error_of(tmp_path).message
 
 
 def test_two_tables_in_one_folder_are_refused(tmp_path: Path) -> None:
@@ -46,6 +46,6 @@ def test_splits_are_told_by_names(tmp_path: Path) -> None:
     assert set(captions_of(read(tmp_path, split="validation"))) == {"my-val_1/c.png"}
     error = error_of(tmp_path, split="other")
     assert error.code == "E1216"
-    assert "no part 'other'; it has 'test', 'train', 'validation'" in error.message
+    assert "no split 'other'; it has 'test', 'train', 'validation'" in error.message
     settings = DataSettings(path=(tmp_path,), format="metadata")
     assert list_files(tmp_path, settings).unknown == {".jsonl": 2}

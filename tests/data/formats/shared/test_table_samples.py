@@ -58,7 +58,7 @@ HARD_LINES = [
     ('{"text": "x"}', "no picture"),
     ('{"file_name": null, "text": "x"}', "no picture"),
     ('{"file_name": NaN, "text": "x"}', "no picture"),
-    ('{"file_name": 5, "text": "x"}', "its picture is a number (5), not the name of a file"),
+    ('{"file_name": 5, "text": "x"}', "its picture is a number (5), not a file name"),
     ('{"file_name": true, "text": "x"}', "its picture is true or false"),
     ('{"file_name": ["a.png"], "text": "x"}', "its picture is a list"),
     ('{"file_name": "a.png", "text": 5}', "its caption is a number (5), not a text"),
@@ -66,12 +66,12 @@ HARD_LINES = [
     ('{"file_name": "a.png", "text": {"en": "x"}}', "its caption is an object"),
     ('{"file_name": "a.png", "text": ["x", 5]}', "among its captions is a number (5)"),
     ('{"file_name": "a.png", "text": [["x"]]}', "among its captions is a list"),
-    ('{"file_name": "a.png", "text": "a\\u0000b"}', "its caption holds NUL"),
+    ('{"file_name": "a.png", "text": "a\\u0000b"}', "its caption contains NUL"),
     ('{"file_name": "a.png", "text": "a\\ud800b"}', "half a surrogate pair"),
     ('{"file_name": "gone.png", "text": "x"}', "'gone.png': no such file"),
-    ('{"file_name": "", "text": "x"}', "no ending is not an ending of pictures"),
-    ('{"file_name": "notes.heic", "text": "x"}', "'.heic' is not an ending of pictures"),
-    ('{"file_name": "deep\\\\a.png", "text": "x"}', "names are written with /"),
+    ('{"file_name": "", "text": "x"}', "no extension is not an extension of pictures"),
+    ('{"file_name": "notes.heic", "text": "x"}', "'.heic' is not an extension of pictures"),
+    ('{"file_name": "deep\\\\a.png", "text": "x"}', "use / in names"),
     ('{"file_name": "a\\u0000.png", "text": "x"}', "no such file"),
     ('{"file_name": "a.png\\u001b[31m", "text": "x"}', "\\x1b[31m"),
 ]
@@ -94,7 +94,8 @@ def test_pictures_without_a_row_are_left_out_and_told(tmp_path: Path) -> None:
     table(tmp_path, row("a.png"))
     items = read(tmp_path)
     assert skipped_of(items, is_wanted=False) == {}
-    assert skipped_of(items, is_wanted=True) == dict.fromkeys(("b.png", "deep/c.png"), "no row of a table names it")
+    unnamed = dict.fromkeys(("b.png", "deep/c.png"), "not named in any row of a table")
+    assert skipped_of(items, is_wanted=True) == unnamed
 
 
 def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
@@ -190,9 +191,9 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     items = read(root)
     assert captions_of(items) == {"inward.png": ("a thing",)}
     reasons = skipped_of(items, is_wanted=False)
-    assert "a link that leads out of the data set's folder" in reasons["metadata.jsonl:1"]
+    assert "a link to a path outside the data set's folder" in reasons["metadata.jsonl:1"]
     assert "no such file" in reasons["metadata.jsonl:2"]
-    assert reasons["far"] == "a link that leads out of the data set's folder"
+    assert reasons["far"] == "a link to a path outside the data set's folder"
     assert "not a regular file" in reasons["metadata.jsonl:4"]
     assert "no such file" in reasons["metadata.jsonl:5"]
     assert set(reasons) == {"far", *(f"metadata.jsonl:{i}" for i in (1, 2, 4, 5))}

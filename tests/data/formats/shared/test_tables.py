@@ -18,7 +18,7 @@ def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:
     items = read(tmp_path)
     assert captions_of(items) == {"b.png": ("fine",), "\udcff.png": ("named in bytes",)}
     assert skipped_of(items, is_wanted=False) == {
-        "metadata.jsonl:1": "its caption is not UTF-8, or holds half a surrogate pair"
+        "metadata.jsonl:1": "its caption is not UTF-8, or contains half a surrogate pair"
     }
 
 
@@ -102,13 +102,13 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "code", "words"),
     [
-        (b'file_name,text\na.png,x\nb.png,"open\nc.png,y\n', "E1211", "the record that begins in line 3"),
+        (b'file_name,text\na.png,x\nb.png,"open\nc.png,y\n', "E1211", "the record that starts in line 3"),
         (b'file_name,text\na.png,"x" y\n', "E1211", "line 2"),
         (b"file_name,text\na.png," + b"x" * 200_000, "E1211", "line 2: field larger"),
         ("file_name,text\n".encode("utf-16"), "E1211", "UTF-16"),
         (b"version https://git-lfs.github.com/spec/v1\noid x", "E1211", "Git LFS pointer"),
         (b"", "E1212", "it is empty"),
-        (b"file_name,text,text\na.png,x,y\n", "E1212", "'text' stands twice"),
+        (b"file_name,text,text\na.png,x,y\n", "E1212", "'text' exists twice"),
     ],
 )
 def test_csv_that_cannot_be_read(tmp_path: Path, data: bytes, code: str, words: str) -> None:
@@ -122,7 +122,7 @@ def test_csv_that_cannot_be_read(tmp_path: Path, data: bytes, code: str, words: 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b'[\n{"file_name": "a.png"}\n]', "is a JSON array; write one object a line"),
+        (b'[\n{"file_name": "a.png"}\n]', "is a JSON array; write one object per line"),
         (b'{"file_name": "a.png", "text": "' + b"x" * (17 << 20), "line 1 has more than"),
         ('{"file_name": "a.png"}'.encode("utf-16"), "UTF-16"),
         (b"version https://git-lfs.github.com/spec/v1\noid x", "Git LFS pointer"),

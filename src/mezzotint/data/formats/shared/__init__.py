@@ -1,4 +1,4 @@
-"""What several formats need: captions, tables and their rows, names of folders.
+"""Shared by several formats: captions, tables and their rows, folder names.
 
 From outside: every file without an underscore; formats, and the notes of `tasks`, use it.
 """

@@ -1,4 +1,4 @@
-"""Rows of parquet and arrow files; the one file that needs pyarrow (extra `data`)."""
+"""Rows of parquet and arrow files; the only file that needs pyarrow (extra `data`)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, require_columns, require_data
 from mezzotint.errors import DatasetError
 
-_ROWS, _BATCH_BYTES = 64, 512 << 20  # rows at a time, since each may hold a picture; fewer where a column is large
-_LARGE, _PACKED = 64 << 20, 200  # bytes that any file may unpack to, and how many times its own size a larger one may
+_ROWS, _BATCH_BYTES = 64, 512 << 20  # rows at a time, because each may contain an image; fewer if a column is large
+_LARGE, _PACKED = 64 << 20, 200  # unpacked size allowed for any file, and the maximum ratio above it
 
 
 def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of a parquet file, or of an arrow file (stream or file layout), counted from 0.
 
-    A picture is a text (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
-    file that cannot be read as its ending says, or that unpacks to far more than its size, E1212 for columns that are
-    missing or of another type.
+    An image is a string (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
+    file that cannot be read according to its extension, or that unpacks to far more than its size, E1212 for columns
+    that are missing or have another type.
     """
     require_data(path)
     try:
@@ -38,15 +38,15 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
                 if number > size:
                     raise DatasetError(f"{path}: has more rows than bytes ({size:,}); {_OTHER_COPY}", code="E1211")
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, struct.error) as error:
-        words = " ".join(str(error).split())[:200] or "it needs more memory than there is"
-        raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {words}", code="E1211") from error
+        reason = " ".join(str(error).split())[:200] or "not enough memory"
+        raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {reason}", code="E1211") from error
 
 
-_OTHER_COPY = "no table of pictures does, take another copy"
+_OTHER_COPY = "no valid table of images does; use another copy"
 
 
 def _require_room(path: Path, unpacked: int, packed: int) -> None:
-    """Raises DatasetError E1211 for few bytes that unpack to many."""
+    """Raises DatasetError E1211 if the unpacked size is suspiciously large."""
     if unpacked > _LARGE and unpacked > _PACKED * packed:
         raise DatasetError(f"{path}: {packed:,} bytes unpack to {unpacked:,} or more; {_OTHER_COPY}", code="E1211")
 
@@ -64,13 +64,13 @@ def _bytes_of(value: Any) -> int:
 
 
 def _rows_at_once(column_bytes: int) -> int:
-    # a row can hold as much as its whole column: a value that is stored once and repeated
+    # a row can be as large as its column: a value may be stored once and repeated
     return max(1, min(_ROWS, _BATCH_BYTES // max(column_bytes, 1)))
 
 
 def _parquet(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
-        names = _checked(path, file.schema_arrow, columns)
+        names = _check_columns(path, file.schema_arrow, columns)
         largest = 0
         for number in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(number)
@@ -90,18 +90,18 @@ def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:
             _require_room(path, _unpacked_bytes(message), message.body.size if message.body else 0)
         file.seek(begin)
         reader = pa.ipc.open_stream(file)
-        names = _checked(path, reader.schema, columns)
+        names = _check_columns(path, reader.schema, columns)
         for batch in reader:
             chosen = batch.select(names)
-            chosen.validate(full=True)  # places in the file that lead out of it would be followed
+            chosen.validate(full=True)  # otherwise offsets outside the file would be followed
             step = _rows_at_once(chosen.nbytes)
             for start in range(0, batch.num_rows, step):
                 yield chosen.slice(start, step)
 
 
 def _unpacked_bytes(message: Any) -> int:
-    """The bytes that a message claims its buffers unpack to, 0 where they are not compressed (arrow's Message.fbs and
-    Schema.fbs). pyarrow unpacks them whatever they claim."""
+    """The unpacked size of a message's buffers according to its header, 0 if they are not compressed (arrow's
+    Message.fbs and Schema.fbs). pyarrow unpacks any size."""
     if message.type not in ("record batch", "dictionary"):
         return 0
     data, body = message.metadata.to_pybytes(), message.body
@@ -117,7 +117,7 @@ def _unpacked_bytes(message: Any) -> int:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table lies, 0 for one that it has not."""
+    """The position of a field of a flatbuffers table, 0 if it is absent."""
     fields = table - struct.unpack_from("<i", data, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", data, fields)[0]:
         return 0
@@ -126,24 +126,23 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def _child(data: bytes, table: int, number: int = -1) -> int:
-    """Where a field leads: another table, or a list."""
+    """The target of a field: another table, or a list."""
     at = _field(data, table, number) if number >= 0 else table
     return at + int(struct.unpack_from("<I", data, at)[0])
 
 
-def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
-    """The names of the picture's and the caption's column, and of that of masks where it is there and asked for; their
-    types are such."""
+def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
+    """The names of the columns of images and captions, and of masks if it exists and is used; checks their types."""
     picture, caption = require_columns(path, columns, schema.names)
     if not _is_picture(schema.types[picture]):
         raise DatasetError(
-            f"{path}: the column {schema.names[picture]!r} holds {schema.types[picture]}, not pictures (a struct of "
-            "bytes and path, bytes, or names of files); set data.columns.image",
+            f"{path}: the column {schema.names[picture]!r} contains {schema.types[picture]}, not images (a struct of "
+            "bytes and path, bytes, or file names); set data.columns.image",
             code="E1212",
         )
     if not _is_caption(schema.types[caption]):
         raise DatasetError(
-            f"{path}: the column {schema.names[caption]!r} holds {schema.types[caption]}, not texts; "
+            f"{path}: the column {schema.names[caption]!r} contains {schema.types[caption]}, not strings; "
             "set data.columns.caption",
             code="E1212",
         )
@@ -152,8 +151,8 @@ def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
     kind = schema.types[schema.names.index(columns.mask)]
     if not (_is_picture(kind) or pa.types.is_null(kind)):
         raise DatasetError(
-            f"{path}: the column {columns.mask!r} holds {kind}, not masks (pictures, or names of files); rename it, or "
-            "leave out data.mask.source=files",
+            f"{path}: the column {columns.mask!r} contains {kind}, not masks (images, or file names); rename it, or "
+            "remove data.mask.source=files",
             code="E1447",
         )
     return [schema.names[picture], schema.names[caption], columns.mask]

@@ -1,4 +1,4 @@
-"""Captions as formats meet them: texts of files and rows, lines of a text, and what becomes of samples without one."""
+"""Captions for formats: texts of files and rows, lines of a text, and samples without captions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mezzotint.settings.sections.data import CaptionSettings
 from mezzotint.stages import Sample
 
 MAX_BYTES = 1_000_000
-"""Of a caption."""
+"""Maximum size of a caption."""
 
 
 def read_text(path: Path) -> str:
-    """The text of a caption file: UTF-8, with or without byte order mark. Raises Unusable."""
+    """Reads a caption file: UTF-8, with or without byte order mark. Raises Unusable."""
     try:
         data = outside.read_bytes(path, limit=MAX_BYTES)
     except outside.NoPlainFile as error:
-        raise Unusable(f"caption {path.name}: more than {MAX_BYTES:,} bytes, or no plain file") from error
+        raise Unusable(f"caption {path.name}: more than {MAX_BYTES:,} bytes, or not a regular file") from error
     except OSError as error:
         raise Unusable(f"caption {path.name}: {error.strerror}") from error
     if b"\0" in data:
-        raise Unusable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
+        raise Unusable(f"caption {path.name}: contains NUL, so it is not text; save it as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -37,12 +37,12 @@ def read_text(path: Path) -> str:
 
 
 def lines_of(text: str) -> tuple[str, ...]:
-    """The lines of a text, ended by LF, CRLF or CR: stripped, and empty ones left out."""
+    """The lines of a text, separated by LF, CRLF or CR: stripped, without empty ones."""
     return tuple(line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line)
 
 
 def captions_of(lines: Sequence[str], settings: CaptionSettings) -> tuple[str, ...]:
-    """The captions that the lines of one text make, by `captions.lines`; without a line, the empty one."""
+    """The captions from the lines of one text, by `captions.lines`; the empty caption if there are no lines."""
     match settings.lines:
         case "join":
             return (" ".join(lines),)
@@ -55,7 +55,7 @@ def captions_of(lines: Sequence[str], settings: CaptionSettings) -> tuple[str, .
 
 
 def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...]:
-    """The captions of a value of JSON or of a table: a text, or texts to choose from; none at all where it is absent.
+    """The captions from a value of JSON or of a table: a string, or a list of alternatives; empty if it is absent.
     Raises Unusable."""
     if is_absent(value):
         return ()
@@ -73,18 +73,18 @@ def _require_text(text: str) -> None:
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError as error:
-        raise Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
+        raise Unusable("its caption is not UTF-8, or contains half a surrogate pair") from error
     if size > MAX_BYTES:
         raise Unusable(f"its caption has more than {MAX_BYTES:,} bytes")
     if "\0" in text:
-        raise Unusable("its caption holds NUL")
+        raise Unusable("its caption contains NUL")
 
 
 def with_captions(items: Iterator[Item], source: Source, sentence: Callable[[Sequence[str]], str]) -> Iterator[Item]:
-    """The items of a source, of which samples without a caption become what `captions.missing` says.
+    """Yields the items of a source and handles samples without a caption according to `captions.missing`.
 
-    sentence: what to say of those without one, by their keys. Raises DatasetError E1203 with it, after all samples, if
-    there are such and `captions.missing=error`.
+    sentence: gives the error message for the keys of those samples. Raises DatasetError E1203 with it, after all
+    samples, if there are any and `captions.missing=error`.
     """
     missing = []
     for item in items:
@@ -105,16 +105,16 @@ def with_captions(items: Iterator[Item], source: Source, sentence: Callable[[Seq
 
 
 def is_absent(value: Any) -> bool:
-    """Whether a value of a table is none: None and NaN are."""
+    """Whether a value of a table is absent: None or NaN."""
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def kind_of(value: object) -> str:
-    """A value's kind, for a sentence."""
+    """A description of a value's type, for messages."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"a number ({value!r:.40})"
     kinds = {
-        type(None): "nothing",
+        type(None): "null",
         bool: "true or false",
         str: "a text",
         list: "a list",

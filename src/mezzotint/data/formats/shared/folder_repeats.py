@@ -1,5 +1,5 @@
-"""Names of folders that say how often their pictures are seen, as kohya's scripts have them: `10_sks dog`. For the
-format that reads them, and for the hint where another format does not."""
+"""Folder names with repeats, as in kohya's scripts: `10_sks dog`. For the format that reads them, and for the hint if
+another format does not."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from pathlib import Path
 from mezzotint.data.media import decoding
 
 _NAME = re.compile(r"([0-9]+)(?:_(.*))?", re.DOTALL)
-_MEANT = re.compile(r"[1-9][0-9]{0,2}_.*\S.*", re.DOTALL)
+_LIKELY_NAME = re.compile(r"[1-9][0-9]{0,2}_.*\S.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What a folder's name says. repeats: of each picture in an epoch. words: the caption of pictures without one; may
-    be empty."""
+    """A parsed folder name. repeats: of each image in an epoch. words: caption of images without one; may be empty."""
 
     repeats: int
     words: str
 
 
 def repeated(name: str) -> Repeated | None:
-    """What a folder's name says: `10_sks dog` ten times "sks dog", `3_fox` three times "fox", `5` five times nothing.
-    None without a number before the first underscore."""
+    """Parses a folder's name: `10_sks dog` is 10 repeats of "sks dog", `3_fox` 3 of "fox", `5` 5 without words. None
+    without a number before the first underscore."""
     match = _NAME.fullmatch(name)
     return Repeated(int(match[1]), match[2] or "") if match and len(match[1]) < 10 else None
 
 
 def seen_in(root: Path) -> list[str]:
-    """The folders directly in a folder whose names are probably meant so, sorted: one to three digits without a leading
-    nought, words, and a picture directly inside. Years and places in an order are not among them."""
-    return sorted(filter(None, (_meant(entry) for entry in _entries(root))))
+    """The subfolders whose names probably contain repeats, sorted: one to three digits without a leading zero, words,
+    and an image directly inside. Years and ordinal numbers do not match."""
+    return sorted(filter(None, (_name_with_repeats(entry) for entry in _entries(root))))
 
 
 def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
@@ -45,8 +44,8 @@ def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
         return
 
 
-def _meant(entry: os.DirEntry[str]) -> str | None:
-    if not _MEANT.fullmatch(entry.name) or not entry.is_dir():
+def _name_with_repeats(entry: os.DirEntry[str]) -> str | None:
+    if not _LIKELY_NAME.fullmatch(entry.name) or not entry.is_dir():
         return None
     is_picture = (
         os.path.splitext(inside.name)[1].lower() in decoding.SUFFIXES for inside in _entries(Path(entry.path))

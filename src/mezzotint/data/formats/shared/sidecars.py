@@ -1,4 +1,4 @@
-"""Captions in a sidecar file or in a file's own name, for the formats `image-folder`, `kohya` and `videofolder`."""
+"""Captions in sidecar files or file names, for the formats `image-folder`, `kohya` and `videofolder`."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from mezzotint.settings.sections.data import CaptionSettings
 from mezzotint.stages import Sample
 
 SIDECARS = (".txt", ".caption")
-"""Endings of the files that hold captions."""
+"""Extensions of caption files."""
 
-_THREADS = 8
-"""That read caption files: they wait for the disk or the network more than they compute."""
+_NUM_THREADS = 8
+"""Number of threads that read caption files, which mostly wait for the disk or the network."""
 
 _CHUNK = 64
 
-_SILENT = Repeated(1, "")
-"""Of a folder whose name says nothing."""
+_NO_REPEATS = Repeated(1, "")
+"""For a folder whose name has no repeats."""
 
 _TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-"""Captions of another format, for the message where there are none beside the pictures."""
+"""Caption files of another format, for the message if there are no sidecars."""
 
 
 def samples(
     source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None, by_name: bool = True
 ) -> Iterator[Item]:
-    """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
-    files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
-    those of the source, and the caption where there is no other, or with a template the word (an override `trigger`).
-    by_name: whether names of files could be captions.
+    """One sample for each file of the listing that is not a sidecar, in order, or the reason why it is skipped. word:
+    the name for these files in messages, "picture" or "clip". folder_of: gives the repeats of a file's folder, which
+    are multiplied by those of the source, and the caption of files without one, or with a template the trigger word (an
+    override `trigger`). by_name: whether file names could be captions.
 
-    Nothing in a caption is interpreted. A caption file that cannot be read (`captions.read_text`) leaves its picture
-    out. Raises DatasetError E1203 (`captions.with_captions`), and E1204 for two sidecars that differ.
+    Captions are not interpreted. A file whose caption file cannot be read (`captions.read_text`) is skipped. Raises
+    DatasetError E1203 (`captions.with_captions`), and E1204 for two different sidecars.
     """
     items = _samples(source, folder_of)
     return with_captions(items, source, lambda names: _without_captions(source, names, word, by_name))
@@ -59,7 +59,7 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
         if isinstance(answer, Unusable):
             yield Skipped(source.prefix + name, str(answer))
             continue
-        folder = folder_of(name) or _SILENT
+        folder = folder_of(name) or _NO_REPEATS
         overrides = (("trigger", folder.words),) if source.template and folder.words else ()
         if not answer and folder.words:
             answer = ("" if overrides else folder.words,)
@@ -69,7 +69,7 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Captions:
-    """How the captions of a source are read. files: its sidecars. refused: why others cannot be read, by name."""
+    """Reads the captions of a source. files: its sidecars. refused: reasons why others cannot be read, by name."""
 
     root: Path
     settings: CaptionSettings
@@ -86,22 +86,22 @@ class _Captions:
         return cls(source.root, source.settings.captions, files, refused)
 
     def of_all(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...] | Unusable]]:
-        """Each name with its captions, or why it has none, in order; read some way ahead, in threads. Raises
+        """Each name with its captions, or the reason why they cannot be read, in order; read ahead in threads. Raises
         DatasetError E1204."""
         chunks = (names[i : i + _CHUNK] for i in range(0, len(names), _CHUNK))
-        with ThreadPoolExecutor(_THREADS, thread_name_prefix="captions") as pool:
+        with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="captions") as pool:
             waiting: deque[Future[list[tuple[str, tuple[str, ...] | Unusable]]]] = deque()
             try:
                 for chunk in chunks:
-                    waiting.append(pool.submit(self._of_some, chunk))
-                    if len(waiting) > 2 * _THREADS:
+                    waiting.append(pool.submit(self._of_chunk, chunk))
+                    if len(waiting) > 2 * _NUM_THREADS:
                         yield from waiting.popleft().result()
                 while waiting:
                     yield from waiting.popleft().result()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _of_some(self, names: Sequence[str]) -> list[tuple[str, tuple[str, ...] | Unusable]]:
+    def _of_chunk(self, names: Sequence[str]) -> list[tuple[str, tuple[str, ...] | Unusable]]:
         answers: list[tuple[str, tuple[str, ...] | Unusable]] = []
         for name in names:
             try:
@@ -120,7 +120,7 @@ class _Captions:
             texts = [lines_of(self.files.text(name, partial(read_text, self.root / name))) for name in beside]
             if any(other != texts[0] for other in texts[1:]):
                 raise DatasetError(
-                    f"{self.root / beside[0]} and {self.root / beside[1]} are captions of one picture and differ; keep "
+                    f"{self.root / beside[0]} and {self.root / beside[1]} are different captions of one image; keep "
                     "one of them",
                     code="E1204",
                 )
@@ -141,11 +141,11 @@ def _suffix(name: str) -> str:
 def _without_captions(source: Source, names: Sequence[str], word: str, by_name: bool) -> str:
     first = PurePosixPath(names[0]).with_suffix(".txt").name
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
-    read_it = f"{table} lies there, which data.format=metadata reads; otherwise " if table and word == "picture" else ""
+    hint = f"data.format=metadata reads the {table} in this folder; otherwise " if table and word == "picture" else ""
     or_names = ", or data.captions.source=filename" if by_name else ""
     if word == "picture" and by_name and (folders := seen_in(source.root)):
-        read_it += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
+        hint += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
-        f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, 10)}; {read_it}"
+        f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, 10)}; {hint}"
         f"add {first} and so on, or set data.captions.missing=empty (or skip){or_names}"
     )

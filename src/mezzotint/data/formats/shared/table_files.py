@@ -1,5 +1,4 @@
-"""Which tables make a data set of the format `metadata`: metadata files, or files that hold the pictures, of one
-split."""
+"""The tables of a data set of the format `metadata`: metadata files, or files that contain the images, of one split."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from mezzotint.settings.sections.data import DataSettings
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv", "metadata.parquet"})
 TABLES = frozenset({".jsonl", ".csv", ".parquet", ".arrow"})
 SUFFIXES = decoding.SUFFIXES | TABLES
-"""Endings of the files that this format looks at."""
+"""Extensions of the files that this format uses."""
 
 _WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -32,33 +31,33 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
-    """The pictures below a folder and the tables that make the data set; or the arrow files of a hub data set.
+    """The images below a folder and the tables of the data set; or the arrow files of a hub data set.
 
-    Tables are all metadata files of `data.split`; where there is none, all .parquet and .arrow files of it. The others
-    are counted with the files that are not looked at. A path that is no folder and reads OWNER/NAME is a hub data set.
-    Raises DatasetError E1201 for a folder that cannot be read, E1210 without tables or with two in one folder, E1214
-    to E1216.
+    Tables are all metadata files of `data.split`; if there are none, all its .parquet and .arrow files. Other files
+    count as unused. A path OWNER/NAME that is not a folder is a hub data set. Raises DatasetError E1201 for a folder
+    that cannot be read, E1210 without tables or with two in one folder, E1214 to E1216.
     """
     if _HUB_NAME.fullmatch(os.fspath(path)) and not path.exists():
         return _of_hub(path, settings)
     listing = files_below(path, SUFFIXES)
     tables = [name for name in listing.names if is_table(name)]
-    chosen = [name for name in tables if is_manifest(name)]
-    chosen = chosen or [name for name in tables if name.endswith((".parquet", ".arrow"))]
-    if not chosen:
-        raise DatasetError(f"{listing.root}: {_why_none(listing, tables)}", code="E1210")
-    require_one_each(listing.root, chosen)
-    kept = {name for name in chosen if split_of(name) == settings.split}
-    if not kept:
-        there = ", ".join(map(repr, sorted({split_of(name) for name in chosen})))
-        raise DatasetError(f"{listing.root}: no part {settings.split!r}; it has {there}; set data.split", code="E1216")
-    return without(listing, {name for name in tables if name not in kept})
+    selected = [name for name in tables if is_manifest(name)]
+    selected = selected or [name for name in tables if name.endswith((".parquet", ".arrow"))]
+    if not selected:
+        raise DatasetError(f"{listing.root}: {_no_tables_reason(listing, tables)}", code="E1210")
+    require_one_each(listing.root, selected)
+    of_split = {name for name in selected if split_of(name) == settings.split}
+    if not of_split:
+        splits = ", ".join(map(repr, sorted({split_of(name) for name in selected})))
+        raise DatasetError(
+            f"{listing.root}: no split {settings.split!r}; it has {splits}; set data.split", code="E1216"
+        )
+    return without(listing, {name for name in tables if name not in of_split})
 
 
 def split_of(name: str) -> str:
-    """The split that a table belongs to by its path below the root, as the library `datasets` has it: the word before
-    `-00000-of-00001` in a folder `data`, else a word such as `train`, `val` or `test` between signs or slashes, else
-    `train`."""
+    """The split of a table by its path below the root, as in the library `datasets`: the word before `-00000-of-00001`
+    in a folder `data`, otherwise a word such as `train`, `val` or `test` between separators, otherwise `train`."""
     shard = _SHARD.search(name)
     if shard:
         return _WORDS.get(shard[1], shard[1])
@@ -71,7 +70,7 @@ def is_table(name: str) -> bool:
 
 
 def is_manifest(name: str) -> bool:
-    """Whether a table names pictures of its folder, by what it is called."""
+    """Whether a table refers to images in its folder, by its name."""
     return name.rpartition("/")[2] in MANIFESTS
 
 
@@ -81,7 +80,7 @@ def _of_hub(path: Path, settings: DataSettings) -> Listing:
         from mezzotint.data.formats.shared import _hub
     except ImportError as error:
         raise DatasetError(
-            f"{name}: no such folder; if a data set of the hub is meant, the package {error.name} is needed: "
+            f"{name}: no such folder; for a data set of the hub, the package {error.name} is needed: "
             "pip install 'mezzotint[data]'",
             code="E1214",
         ) from error
@@ -91,7 +90,7 @@ def _of_hub(path: Path, settings: DataSettings) -> Listing:
 
 
 def without(listing: Listing, dropped: Collection[str]) -> Listing:
-    """A listing without some files, which are counted as not looked at."""
+    """A listing without some files, which are counted as unused."""
     unknown = Counter(listing.unknown)
     unknown.update(os.path.splitext(name)[1].lower() for name in dropped)
     kept = [i for i, name in enumerate(listing.names) if name not in dropped]
@@ -101,19 +100,19 @@ def without(listing: Listing, dropped: Collection[str]) -> Listing:
 
 
 def require_one_each(root: Path, tables: list[str]) -> None:
-    """Raises DatasetError E1210 when two metadata files lie in one folder."""
+    """Raises DatasetError E1210 for two metadata files in one folder."""
     folders = Counter(name.rpartition("/")[0] for name in tables if is_manifest(name))
     for folder, count in folders.items():
         if count > 1:
             names = ", ".join(name for name in tables if name.rpartition("/")[0] == folder)
-            raise DatasetError(f"{root}: {names}: nobody can tell which is meant; keep one of them", code="E1210")
+            raise DatasetError(f"{root}: {names}: several metadata files; keep one of them", code="E1210")
 
 
-def _why_none(listing: Listing, tables: list[str]) -> str:
+def _no_tables_reason(listing: Listing, tables: list[str]) -> str:
     for name, reason in listing.refused:
         if is_manifest(name):
-            return f"{name} is {reason}; put the file itself there"
-    no_table = "no metadata.jsonl, metadata.csv or metadata.parquet, and no .parquet or .arrow files with pictures"
+            return f"{name} is {reason}; replace it by the file itself"
+    no_table = "no metadata.jsonl, metadata.csv or metadata.parquet, and no .parquet or .arrow files with images"
     if tables:
-        return f"{no_table}; found {', '.join(tables[:5])}: a table of names is called metadata{Path(tables[0]).suffix}"
-    return f"{no_table}; for captions beside the pictures set data.format=image-folder"
+        return f"{no_table}; found {', '.join(tables[:5])}: name a table of file names metadata{Path(tables[0]).suffix}"
+    return f"{no_table}; for captions next to the images set data.format=image-folder"

@@ -1,5 +1,5 @@
-"""From rows of tables to samples, for the formats `metadata` and `videofolder`: which file a row means, which captions
-it has, why it makes no sample."""
+"""Converts rows of tables to samples, for the formats `metadata` and `videofolder`: the file of a row, its captions, or
+the reason why it is skipped."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class RowKind:
-    """What the rows name. endings: of the files. word: what they are called, in sentences. column: the column that
-    `data.columns.image` means where it says `image`. fixed: the columns of tables that are all .csv, whatever
-    `data.columns` says, and in which an empty caption is one. has_doubles: whether a row that says what an earlier one
-    says is a sample of its own."""
+    """The kind of files that rows refer to. endings: their extensions. word: their name in messages. column: the column
+    for `data.columns.image=image`. fixed: for tables that are all .csv, fixed columns that replace `data.columns`; an
+    empty caption then counts as a caption. has_doubles: whether a row that repeats an earlier one is a separate
+    sample."""
 
     endings: Collection[str]
     word: str
@@ -38,16 +38,16 @@ class RowKind:
 
 
 def samples(source: Source, kind: RowKind) -> Iterator[Item]:
-    """One sample for each row, in the order of tables and rows, or why there is none.
+    """One sample for each row, in the order of tables and rows, or the reason why it is skipped.
 
-    Rows are named `table:number`: of its first line, from 1, in .jsonl and .csv; from 0 in .parquet and .arrow. A
-    sample's key is its picture's path, with `#2`, `#3`, … where later rows name the same picture with other captions;
-    that of a picture inside a table is `table:number`. A row whose picture is not there, or whose values are of another
-    type, is left out, as is one that repeats picture and captions of an earlier row. Pictures without a row are left
-    out as wanted. A caption is a text, or a list of texts to choose from; None and NaN count as missing.
+    Rows are named `table:number`: number of the first line, from 1, in .jsonl and .csv; from 0 in .parquet and .arrow.
+    A sample's key is its image's path, with `#2`, `#3`, … if later rows have the same image with other captions; for an
+    image inside a table it is `table:number`. A row is skipped if its image is missing, if a value has another type, or
+    if it repeats image and captions of an earlier row. Images without a row count as excluded. A caption is a string,
+    or a list of alternatives; None and NaN count as missing.
 
-    Raises DatasetError, after all rows were looked at: E1213 when rows name files outside the table's folder, E1203
-    when captions are missing and `captions.missing=error`. E1211, E1212 and E1214 for a table that cannot be read.
+    Raises DatasetError, after all rows were read: E1213 if rows refer to files outside the table's folder, E1203 if
+    captions are missing and `captions.missing=error`. E1211, E1212 and E1214 for a table that cannot be read.
     """
     reader = _RowReader(source, kind)
     for name in source.listing.names:
@@ -62,7 +62,7 @@ class _Outside(Exception):
 
 
 class _RowReader:
-    """What is known of the rows read so far."""
+    """State of the rows read so far."""
 
     def __init__(self, source: Source, kind: RowKind) -> None:
         self._source = source
@@ -83,22 +83,22 @@ class _RowReader:
         if repeated:
             word, other = self._kind.word, "" if self._kind.has_doubles else " with other captions"
             many = f"rows name {word}s" if len(repeated) > 1 else f"row names a {word}"
-            reason = f"{len(repeated)} {many} of an earlier row{other}: a sample each: {listed(repeated, _SHOWN)}"
+            reason = f"{len(repeated)} {many} of an earlier row{other}: a separate sample: {listed(repeated, _SHOWN)}"
             yield Noted(self._source.prefix + name, reason)
 
     def require(self) -> None:
-        """Raises E1213 and E1203 for what the rows of all tables have in common."""
+        """Raises E1213 and E1203 for the rows of all tables."""
         root = self._source.root
         if self._outside:
             raise DatasetError(
-                f"{root}: {_rows_are(self._outside, 'names', 'name')} a file outside the folder of the table: "
-                f"{listed(self._outside, _SHOWN)}; write names relative to that folder, without .., and put the "
+                f"{root}: {_count_rows(self._outside, 'names', 'name')} a file outside the folder of the table: "
+                f"{listed(self._outside, _SHOWN)}; use names relative to that folder, without .., and move the "
                 f"{self._kind.word}s below it",
                 code="E1213",
             )
         if self._missing:
             raise DatasetError(
-                f"{root}: {_rows_are(self._missing, 'has', 'have')} no caption: {listed(self._missing, _SHOWN)}; add "
+                f"{root}: {_count_rows(self._missing, 'has', 'have')} no caption: {listed(self._missing, _SHOWN)}; add "
                 "them, or set data.captions.missing=empty (or skip)",
                 code="E1203",
             )
@@ -110,7 +110,7 @@ class _RowReader:
                 yield Skipped(prefix + path, reason)
         for name in self._source.listing.names:
             if name in self._pictures and name not in self._named:
-                yield Skipped(prefix + name, "no row of a table names it", is_wanted=True)
+                yield Skipped(prefix + name, "not named in any row of a table", is_wanted=True)
 
     def _item(self, table: str, row: TableRow, repeated: list[str]) -> Sample | Skipped | None:
         place = f"{table}:{row.number}"
@@ -159,7 +159,7 @@ class _RowReader:
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
     def _picture(self, table: str, row: TableRow) -> tuple[str, Path]:
-        """The name below the root and the path of a row's picture; the name is empty for one inside the table."""
+        """The name below the root and the path of a row's image; the name is empty for an image inside the table."""
         value = row.picture
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
@@ -168,7 +168,7 @@ class _RowReader:
         if is_absent(value):
             raise Unusable(f"no {self._kind.word}")
         if not isinstance(value, str):
-            raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not the name of a file")
+            raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not a file name")
         if isinstance(row.picture, dict) and value.startswith("/"):
             cached = _of_library_cache(value, self._source)
             if cached is not None:
@@ -177,7 +177,7 @@ class _RowReader:
         return name, self._source.root / name
 
     def _mask(self, table: str, row: TableRow) -> Path | None:
-        """The file of a row's own mask; None without one. Raises _Outside and Unusable."""
+        """The file of a row's mask; None without one. Raises _Outside and Unusable."""
         value = row.mask
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
@@ -186,38 +186,38 @@ class _RowReader:
         if isinstance(value, (bytes, bytearray)):
             return self._put(bytes(value))
         if not isinstance(value, str):
-            raise Unusable(f"its mask is {kind_of(value)}, not the name of a file")
+            raise Unusable(f"its mask is {kind_of(value)}, not a file name")
         name = self._below(value, table)
-        self._named.setdefault(name, {})  # as a picture it is none
+        self._named.setdefault(name, {})  # so it does not count as an image without a row
         path = self._source.root / name
         if not path.is_file():
             raise Unusable(f"its mask {value[:100]!a}: no such file below the folder of the table")
         return path
 
     def _put(self, data: bytes) -> Path:
-        assert self._source.pictures is not None, "a source that is read has a place for pictures"
+        assert self._source.pictures is not None, "set whenever samples are read"
         return self._source.pictures.put(data)
 
     def _below(self, written: str, table: str) -> str:
-        """The name below the root that a table means by one of its own folder. Raises _Outside."""
+        """The name below the root for a name relative to the table's folder. Raises _Outside."""
         if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
             raise _Outside(ascii(written[:100]))
         return posixpath.normpath(posixpath.join(posixpath.dirname(table), written))
 
     def _inside(self, written: str, table: str) -> str:
-        """The listed file that a row names. Raises _Outside and Unusable."""
-        shown, name = ascii(written[:100]), self._below(written, table)
+        """The listed file that a row refers to. Raises _Outside and Unusable."""
+        text, name = ascii(written[:100]), self._below(written, table)
         self._named.setdefault(name, {})
         if name in self._pictures:
             return name
         if name in self._refused:
-            raise Unusable(f"{shown}: {self._refused[name]}")
+            raise Unusable(f"{text}: {self._refused[name]}")
         suffix = os.path.splitext(name)[1].lower()
         if suffix not in self._kind.endings:
-            ending = ascii(suffix) if suffix else "no ending"
-            raise Unusable(f"{shown}: {ending} is not an ending of {self._kind.word}s")
-        hint = "; names are written with /" if "\\" in written else ""
-        raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
+            ending = ascii(suffix) if suffix else "no extension"
+            raise Unusable(f"{text}: {ending} is not an extension of {self._kind.word}s")
+        hint = "; use / in names" if "\\" in written else ""
+        raise Unusable(f"{text}: no such file below the folder of the table{hint}")
 
 
 def _with_mask(item: Sample | Skipped | None, mask: Path | None) -> Sample | Skipped | None:
@@ -256,7 +256,7 @@ def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
 
 
 def _of_library_cache(path: str, source: Source) -> bytes | None:
-    """A picture that a data set of the hub keeps in the library's caches, where `datasets` is installed."""
+    """An image of a hub data set in the caches of the library `datasets`, if that is installed."""
     try:
         from mezzotint.data.formats.shared import _hub
     except ImportError:
@@ -264,5 +264,5 @@ def _of_library_cache(path: str, source: Source) -> bytes | None:
     return _hub.cached_file(path, source.root, source.settings.hub_cache)
 
 
-def _rows_are(rows: Sequence[str], one: str, many: str) -> str:
+def _count_rows(rows: Sequence[str], one: str, many: str) -> str:
     return f"{len(rows)} rows {many}" if len(rows) > 1 else f"a row {one}"

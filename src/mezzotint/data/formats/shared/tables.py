@@ -1,7 +1,7 @@
-"""Rows of metadata.jsonl and metadata.csv, one after the other; nothing in them is believed yet.
+"""Rows of metadata.jsonl and metadata.csv, with values that are not checked yet.
 
-A row that cannot be read is a row with a fault, so that one bad line costs one sample; what makes the whole file
-unreadable is an error.
+A row that cannot be read becomes a row with a fault, so one bad line costs one sample; a file that is unreadable as a
+whole is an error.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from mezzotint.errors import DatasetError
 from mezzotint.settings.counting import counted, listed
 
 MAX_LINE = 16 << 20
-"""Characters of the longest line of metadata.jsonl or metadata.csv."""
+"""Maximum number of characters of a line of metadata.jsonl or metadata.csv."""
 
 _SHOWN_COLUMNS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns to read. pictures: names for the picture's column, the first that is there counts. caption: the
-    caption's. remedy: what to do where one is missing, instead of naming another in the recipe. mask: the column of
-    masks, which need not be there, or "" where none is looked for."""
+    """The columns to read. pictures: possible names of the image column; the first existing one is used. caption: name
+    of the caption column. remedy: advice if one is missing, instead of setting another in the recipe. mask: name of the
+    optional mask column, or "" for none."""
 
     pictures: tuple[str, ...]
     caption: str
@@ -39,8 +39,8 @@ class ColumnNames:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption, mask: as they
-    stand there, None when absent. fault: why the row cannot be read, or "" when it can."""
+    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption, mask: raw values,
+    None if absent. fault: why the row cannot be read, otherwise ""."""
 
     number: int
     picture: Any = None
@@ -50,23 +50,24 @@ class TableRow:
 
 
 def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
-    """The rows of JSON lines, UTF-8; empty lines are left out. Raises DatasetError E1211 for what is no such file, and
-    E1212, after the last line, when no line has a column that is wanted."""
+    """The rows of a JSON lines file, UTF-8, without empty lines. Raises DatasetError E1211 for another kind of file,
+    and E1212, after the last line, if no line has a required column."""
     seen: set[str] = set()
     with _text(path) as file:
         for number, line in enumerate(_lines(path, file), start=1):
             if line.strip():
                 if not seen and line.lstrip().startswith("["):
-                    raise DatasetError(f"{path}: is a JSON array; write one object a line", code="E1211")
-                yield _parsed(line, number, columns, seen)
+                    raise DatasetError(f"{path}: is a JSON array; write one object per line", code="E1211")
+                yield _parse(line, number, columns, seen)
     if seen:
         require_columns(path, columns, sorted(seen))
 
 
 def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
-    """The rows of a CSV table, UTF-8, with a header line: comma, semicolon or tab between fields, whichever makes a
-    header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
-    Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
+    """The rows of a CSV table, UTF-8, with a header line. The separator is a comma, semicolon or tab, depending on
+    which gives a header with the image column; quotes inside quotes are doubled; line ends may be inside quotes. An
+    empty field is None. Raises DatasetError E1211 for another kind of file, E1212 for a column that is missing or
+    exists twice."""
     with _text(path) as file:
         lines = _lines(path, file)
         begin = 1
@@ -84,16 +85,16 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
                     yield TableRow(begin, fields[picture] or None, fields[caption] or None, mask=own)
                 elif fields:
                     many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
-                    yield TableRow(begin, fault=f"{many}; a text that holds the separator stands in quotes")
+                    yield TableRow(begin, fault=f"{many}; put texts that contain the separator in quotes")
                 begin = reader.line_num + 1
         except csv.Error as error:
-            raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
+            raise DatasetError(f"{path}: the record that starts in line {begin}: {error}", code="E1211") from error
 
 
 def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
-    """Where the picture's and the caption's column are among `there`. Raises DatasetError E1212, which lists them."""
-    shown = listed([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
-    listing = f"its columns are {shown}" if there else "it is empty"
+    """The indexes of the image and caption columns in `there`. Raises DatasetError E1212, which lists the columns."""
+    names_text = listed([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
+    listing = f"its columns are {names_text}" if there else "it is empty"
     picture = next((name for name in columns.pictures if name in there), None)
     for name, names, word in ((picture, columns.pictures, "picture"), (columns.caption, [columns.caption], "caption")):
         if name not in there:
@@ -104,13 +105,13 @@ def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> t
     assert picture is not None
     for name in (picture, columns.caption):
         if list(there).count(name) > 1:
-            raise DatasetError(f"{path}: the column {name!r} stands twice; {listing}", code="E1212")
+            raise DatasetError(f"{path}: the column {name!r} exists twice; {listing}", code="E1212")
     return list(there).index(picture), list(there).index(columns.caption)
 
 
 def require_data(path: Path) -> None:
-    """Raises DatasetError E1211 for a file that stands for data and holds none: a Git LFS pointer, UTF-16, or one that
-    cannot be opened."""
+    """Raises DatasetError E1211 for a file without readable data: a Git LFS pointer, UTF-16, or one that cannot be
+    opened."""
     try:
         with open(path, "rb") as file:
             head = file.read(64)
@@ -125,7 +126,7 @@ def require_data(path: Path) -> None:
 @contextmanager
 def _text(path: Path) -> Iterator[TextIO]:
     require_data(path)
-    # bytes that are not UTF-8 become lone surrogates: the row that holds them is left out, or they are a file's name
+    # bytes that are not UTF-8 become lone surrogates: valid in a file name, otherwise the row is skipped
     with open(
         path, encoding="utf-8-sig", errors="surrogateescape", newline="\n" if path.suffix == ".jsonl" else ""
     ) as f:
@@ -133,7 +134,7 @@ def _text(path: Path) -> Iterator[TextIO]:
 
 
 def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a table. Raises DatasetError E1211 for one without end."""
+    """The lines of a table. Raises DatasetError E1211 for a line that is too long."""
     number = 0
     while line := file.readline(MAX_LINE + 1):
         number += 1
@@ -142,7 +143,7 @@ def _lines(path: Path, file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:
+def _parse(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:
     try:
         value = outside.parse_json(line)
     except ValueError as error:
