@@ -201,7 +201,7 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
         return f"started {run}"
 
     monkeypatch.setattr(actions.StartedProcesses, "start", start)
-    monkeypatch.setattr(recipe_pages, "_run_check", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    monkeypatch.setattr(recipe_pages, "_run_check", lambda *line: lines.append(line) or {"text": "fits"})
     root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
     assert board.post("/api/start", value) == (200, {"message": f"started {root}/mine", "run": "0/mine"})

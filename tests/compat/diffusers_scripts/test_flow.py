@@ -89,7 +89,7 @@ def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> N
         (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class images have that of the subject's"),
         (SD3, [], "there, once for the whole run"),
         (KLEIN, [*PRIOR], "there, as many as the subject has"),
-        (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference counts"),
+        (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference is used"),
         (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is taken"),
         (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),
     ):

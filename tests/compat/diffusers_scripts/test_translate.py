@@ -45,7 +45,7 @@ def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.Capture
     assert "--foreach_ema" not in settings
     for words in (
         "line continuation character",
-        "train_text_to_image.py` at the beginning",
+        "train_text_to_image.py` at the start",
         "--foreach_ema: the average",
     ):
         assert words in notes.replace("\n#      ", "")

@@ -66,7 +66,7 @@ def test_what_acts_together_alone_is_told_of() -> None:
               "--ckpt_every_n_minutes=5", "--resolution=700")
     )  # fmt: skip
     for words in ("captions that are shuffled", "there is no average", "ratings are ignored",
-                  "without --config there is no file", "bleeds", "averaged over its batches", "both save",
+                  "without --config there is no file", "influences all prompts", "averaged over its batches", "both save",
                   "rounded down to 640"):  # fmt: skip
         assert words in said
     assert set(notes()) == {
@@ -79,7 +79,7 @@ def test_an_old_spelling_is_told_what_it_is_called_now_and_the_new_one_counts() 
     assert "--ema_decay_interval: is called ema_update_interval now" in notes(ON, "--ema_decay_interval=7")
     words = (ON, "--ema_decay_interval=7", "--ema_update_interval=9")
     assert flat(translate(*words).settings)["optim.ema.interval"] == 9
-    assert any("which is given and counts" in note for note in notes(*words))
+    assert any("which is given, too, and is used" in note for note in notes(*words))
 
 
 def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_are_pasted() -> None:
@@ -92,6 +92,6 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
 
 
 def test_a_script_that_starts_several_trainings_is_refused_by_name() -> None:
-    with pytest.raises(RecipeError, match=r"chain\.py starts several of them.*as --resume_ckpt") as caught:
+    with pytest.raises(RecipeError, match=r"chain\.py starts several trainings.*as --resume_ckpt") as caught:
         DIALECT.translate(["python", "chain.py", "--config", "chain.json"], ALONE)
     assert caught.value.code == "E1018"

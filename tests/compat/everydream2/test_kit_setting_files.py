@@ -67,8 +67,8 @@ def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
     [
         ({"batchsize": 3}, "batchsize in train.json", "E1016", "did you mean batch_size?"),
         ({"qqqq": 3}, "qqqq in train.json", "E1016", "no such key"),
-        ({"batch_size": "many"}, "batch_size in train.json", "E1017", "must be a whole number, got 'many'"),
-        ({"batch_size": 2.5}, "batch_size in train.json", "E1017", "must be a whole number, got '2.5'"),
+        ({"batch_size": "many"}, "batch_size in train.json", "E1017", "must be an integer, got 'many'"),
+        ({"batch_size": 2.5}, "batch_size in train.json", "E1017", "must be an integer, got '2.5'"),
         ({"batch_size": [2]}, "batch_size in train.json", "E1017", "must be one value, got a list"),
         ({"lr": {}}, "lr in train.json", "E1017", "must be one value, got an object"),
         ({"shuffle_tags": "maybe"}, "shuffle_tags in train.json", "E1017", "must be True or False"),

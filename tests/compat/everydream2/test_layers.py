@@ -91,7 +91,7 @@ def test_a_malformed_mapping_is_named_with_its_line(tmp_path: Path, content: str
 @pytest.mark.parametrize("name", ["multiply", "cond_dropout", "flip_p", "loss_scale"])
 def test_a_file_that_holds_no_number_is_named(tmp_path: Path, name: str) -> None:
     root = lay(tmp_path, {"a.png": None, f"{name}.txt": "two\n"})
-    assert f"{name}.txt:1: is to hold one number, got 'two'" in problem(root)
+    assert f"{name}.txt:1: must contain one number, got 'two'" in problem(root)
     lay(root, {f"{name}.txt": "inf"})
     assert f"{name}.txt:1: must be a number" in problem(root)
 
@@ -101,4 +101,4 @@ def test_everything_malformed_is_told_at_once(tmp_path: Path) -> None:
     files |= {f"{i:02}.yaml": "x: 1" for i in range(12)} | {"12.txt": b"a\0b"}
     message = problem(lay(tmp_path, files))
     assert len(re.findall(r"\d\d\.yaml:1", message)) == 10
-    assert message.endswith("and 3 more; mend them, or take the files away")
+    assert message.endswith("and 3 more; correct them, or remove the files")

@@ -100,7 +100,7 @@ def test_each_optimizer_is_made_as_there(name: str, expected: dict[str, Any]) ->
     whole = expected if "kind" in expected else {"kind": "library", **expected, "weight_decay": 0.01}
     translation = optimized({"base": {"optimizer": name, **OWN}})
     assert translation.settings["optim"]["optimizer"] == whole
-    idle = {note.flag.rpartition(".")[2] for note in translation.notes if "has no such number" in note.text}
+    idle = {note.flag.rpartition(".")[2] for note in translation.notes if "has no such option" in note.text}
     taken = {"weight_decouple": "decouple"}
     assert idle == OWN.keys() - {taken.get(key, key) for key in whole.get("options", ())}
 

@@ -46,15 +46,15 @@ def test_launchers_are_known_with_what_they_start(line: str, tool: str, processe
 def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
     line = "accelerate launch --multi_gpu --num_processes=4 --mixed_precision=bf16 train_text_to_image.py --a b"
     with pytest.raises(RecipeError) as caught:
-        pasted(line).insist("some-dialect", 1)
+        pasted(line).check_processes("some-dialect", 1)
     assert caught.value.code == "E1019"
     assert caught.value.exit_status == 2
     assert str(caught.value).endswith(
         "type: torchrun --nproc-per-node 4 -m mezzotint train --as some-dialect -- --mixed_precision=bf16 --a b"
     )
-    pasted(line).insist("some-dialect", 4)
+    pasted(line).check_processes("some-dialect", 4)
     with pytest.raises(RecipeError, match="4 processes, and 2 are running"):
-        pasted(line).insist("some-dialect", 2)
+        pasted(line).check_processes("some-dialect", 2)
 
 
 def test_the_line_to_type_says_where_machines_meet_and_keeps_the_own_precision() -> None:

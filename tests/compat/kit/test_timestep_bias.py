@@ -27,7 +27,7 @@ THEIRS: list[Lines] = [
 def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Lines) -> None:
     bias = lines.recipe(*WORDS).objective.timestep_bias
     assert bias.model_dump() == {"strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25}
-    assert "--timestep_bias_portion: not looked at with range" in lines.said(*WORDS)
+    assert "--timestep_bias_portion: not used with range" in lines.said(*WORDS)
     assert "timestep 500 itself is not preferred" in lines.said(*WORDS)
     assert "all timesteps are equally likely" in lines.said("--timestep_bias_multiplier=2")
     earlier = lines.said("--timestep_bias_strategy=earlier", "--timestep_bias_begin=3")

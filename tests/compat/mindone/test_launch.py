@@ -120,7 +120,7 @@ def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
     translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
-    assert any("there is no rank table /path_to/hccl_16p.json here; write the servers' addresses" in str(note)
+    assert any("there is not a rank table /path_to/hccl_16p.json here; write the servers' addresses" in str(note)
                for note in translation.notes)  # fmt: skip
 
 
@@ -218,12 +218,12 @@ def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: py
     [
         ("t.json 0 8 8", "takes TABLE START END WORLD DATA, got 4 arguments"),
         ("t.json 0 8 8 /data more", "got 6 arguments"),
-        ("t.json zero 8 8 /data", "must be whole numbers, got zero 8 8"),
+        ("t.json zero 8 8 /data", "must be integers, got zero 8 8"),
         ("t.json 8 8 8 /data", "START to END are the ranks"),
         ("t.json 0 8 12 /data", "START to END are the ranks"),
-        ("{wrong} 0 8 8 /data", "has 16 cards, and WORLD is 8"),
+        ("{wrong} 0 8 8 /data", "has 16 cards, but WORLD is 8"),
         ("{uneven} 0 8 16 /data", "has servers with different numbers of cards"),
-        ("{broken} 0 8 8 /data", "is no rank table"),
+        ("{broken} 0 8 8 /data", "is not a rank table"),
         ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
@@ -246,7 +246,7 @@ def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str,
 
 
 def test_other_scripts_and_hosts_are_refused_by_name() -> None:
-    with pytest.raises(RecipeError, match=r"run_infer\.sh +E1084 is no script of the documents; known are run_"):
+    with pytest.raises(RecipeError, match=r"run_infer\.sh +E1084 is not a script of the documents; known scripts: run_"):
         DIALECT.translate(words("bash scripts/run_infer.sh a 0 8 8 b"), ALONE)
     with pytest.raises(RecipeError, match="lists hosts"):
         DIALECT.translate(words(MPI.replace("-n 8", "-n 16 --hostfile hosts")), ALONE)

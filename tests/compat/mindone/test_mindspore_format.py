@@ -203,7 +203,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", entry("note", (0,), "str", b"\xff\xff\xff\xff"))
     assert mindspore_format.read_header(path) == {}
-    with pytest.raises(WeightsError, match="'note' is marked as text and is none"):
+    with pytest.raises(WeightsError, match="'note' is marked as text but is not text"):
         mindspore_format.read_metadata(path)
 
 

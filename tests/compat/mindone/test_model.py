@@ -118,7 +118,7 @@ def test_a_smaller_depth_is_a_smaller_network_and_other_sizes_are_those_of_the_w
     assert recipe(replaced("[1, 2, 10]", "[1, 1, 1]")).model.depth == (1, 1, 1)
     tiny = replaced("model_channels: 320", "model_channels: 32", replaced("[1, 2, 10]", "[1, 2]"))
     assert recipe(tiny).model.depth == (1, 2)
-    assert "the network is as large as the weights say (model_channels)" in notes(tiny)
+    assert "the sizes of the network are those of the weights (model_channels)" in notes(tiny)
     assert "as large as" not in notes(PLAIN)
 
 

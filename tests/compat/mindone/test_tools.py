@@ -190,8 +190,8 @@ def test_what_cannot_be_is_named_by_its_flag(verb: str, line: str, where: str) -
 
 def test_a_verb_or_a_script_that_does_not_belong_is_named() -> None:
     with pytest.raises(
-        RecipeError, match="is for the verbs train, cache, check, bench, convert, merge, sample, not for"
+        RecipeError, match="is for the commands train, cache, check, bench, convert, merge, sample, not for"
     ):
         words("explain", "x")
-    with pytest.raises(RecipeError, match=r"reads the line of merge_weight\.py, not of train\.py"):
+    with pytest.raises(RecipeError, match=r"reads commands of merge_weight\.py, not of train\.py"):
         words("merge", "python train.py --x 1")

@@ -153,9 +153,9 @@ FAULTS = [
     ({"cap": "a"}, "no 'path'; it has 'cap'"),
     ({"path": "a.mp4", "cap": ["a"]}, "its 'cap' is a list, not a text"),
     ({"path": 5, "cap": "a"}, "its 'path' is a number (5), not a text"),
-    ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' is none below the media folder"),
-    ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' is none below the media folder"),
-    ({"path": "", "cap": "a"}, "its path '' is none below the media folder"),
+    ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' must be inside the media folder"),
+    ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' must be inside the media folder"),
+    ({"path": "", "cap": "a"}, "its path '' must be inside the media folder"),
     ({"path": "a.mp4", "cap": "a", "frame_idx": "7"}, "its frame_idx is '7'; write 'start:end' in whole numbers"),
     ({"path": "a.mp4", "cap": "a", "frame_idx": -1}, "its frame_idx is -1; write 'start:end' in whole numbers"),
 ]
@@ -175,7 +175,7 @@ def test_all_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> 
 def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
     path = a_list(tmp_path)
     for text, reason in {
-        "{}": "holds an object and no list",
+        "{}": "contains an object instead",
         "[1,": "is not JSON: ",
         '[{"path": "a", "path": "b", "cap": ""}]': "is not JSON: the key 'path' stands twice",
     }.items():

@@ -70,10 +70,11 @@ def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:
 
 def test_notes_tell_what_acts_with_another_flag_alone() -> None:
     for words, said in (
-        (["--max_grad_norm=2"], "without --clip_grad"), (["--num_no_recompute=2"], "has an effect only with --use_recompute"),
-        (["--sink_size=5"], "has an effect only with --dataset_sink_mode"), (["--scale_window=5"], "has an effect only in fp16"),
+        (["--max_grad_norm=2"], "without --clip_grad"),
+        (["--num_no_recompute=2"], "only with --use_recompute"),
+        (["--sink_size=5"], "only with --dataset_sink_mode"), (["--scale_window=5"], "has an effect only in fp16"),
         (["--compress_kv_factor=2"], "nothing is compressed"), (["--lr_scheduler=multi_step_decay"], "no milestones"),
-        (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "checkpoints are counted in steps with"),
+        (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "counted in steps with"),
         (["--image_data=p.txt"], "no images are joined to clips"),
     ):  # fmt: skip
         assert any(said in note for note in notes(*words)), words
