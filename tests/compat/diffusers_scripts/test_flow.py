@@ -90,7 +90,7 @@ def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> N
         (SD3, [], "there, once for the whole run"),
         (KLEIN, [*PRIOR], "there, as many as the subject has"),
         (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference is used"),
-        (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is taken"),
+        (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is used"),
         (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),
     ):
         Path("bits.json").write_text('{"load_in_4bit": true}')

@@ -71,7 +71,7 @@ def test_what_acts_together_alone_is_told_of() -> None:
         assert words in said
     assert set(notes()) == {
         "--resume_ckpt: starts a new run; a run folder of Mezzotint would be resumed",
-        "--sample_prompts: there is no sample_prompts.txt here: captions of the data set are drawn",
+        "--sample_prompts: there is no sample_prompts.txt here: samples use captions of the data set",
     }
 
 

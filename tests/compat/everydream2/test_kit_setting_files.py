@@ -58,8 +58,8 @@ def test_data_root_may_be_several_places(root: Any, paths: list[str]) -> None:
 def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
     translation = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
     said = [str(note) for note in translation.notes]
-    assert any(note.startswith("lowvram in train.json: it has no effect there either") for note in said)
-    assert any(note.startswith("amp in train.json: disable_amp alone decides") for note in said)
+    assert any(note.startswith("lowvram in train.json: it has no effect in EveryDream2 either") for note in said)
+    assert any(note.startswith("amp in train.json: only disable_amp has an effect") for note in said)
 
 
 @pytest.mark.parametrize(

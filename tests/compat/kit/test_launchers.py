@@ -117,7 +117,7 @@ def test_what_a_configuration_asks_for_and_cannot_have_is_named(
 def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
-    for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
+    for name, word in (("a", "No such file"), ("b", "not text"), ("c", "is not YAML")):
         command = launchers.strip_launcher(
             ["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS
         )

@@ -31,5 +31,5 @@ def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Li
     assert "timestep 500 itself is not preferred" in lines.said(*WORDS)
     assert "all timesteps are equally likely" in lines.said("--timestep_bias_multiplier=2")
     earlier = lines.said("--timestep_bias_strategy=earlier", "--timestep_bias_begin=3")
-    assert "--timestep_bias_begin: not looked at with earlier" in earlier
+    assert "--timestep_bias_begin: not used with earlier" in earlier
     assert "timestep_bias" not in lines.said("--timestep_bias_strategy=later", "--timestep_bias_portion=0.5")

@@ -77,9 +77,9 @@ def test_lengths_in_epochs_and_workers() -> None:
         (PLAIN.replace(CROP, ""), "got Resize, Rescaler, Transpose"),
         (PLAIN.replace(CROP, CROP + CROP), "is listed more than once"),
         (PLAIN.replace(CROP, "").replace("            type: hwc2chw\n", "            type: hwc2chw\n" + CROP),
-         "stands behind Transpose; put it before"),
+         "comes after Transpose; move it before"),
         (PLAIN.replace(CROP, "        - target: gm.data.mappers.CenterCrop\n          params: {size: 512}\n"),
-         "is 512, and pictures are resized to 1024"),
+         "is 512, but images are resized to 1024"),
     ],
 )  # fmt: skip
 def test_an_order_of_transforms_that_placement_cannot_express_is_refused(text: str, said: str) -> None:

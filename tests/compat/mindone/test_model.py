@@ -139,7 +139,7 @@ def test_the_refiner_is_told_a_score() -> None:
 def test_text_encoders_are_trained_when_both_words_say_so() -> None:
     frozen = "is_trainable: False\n            input_key: txt"
     text = replaced(frozen, frozen.replace("False", "True"))
-    assert "nothing of FrozenOpenCLIPEmbedder2 is trained, since its `freeze` is True" in notes(text)
+    assert "FrozenOpenCLIPEmbedder2 is not trained, because its `freeze` is True" in notes(text)
     first = replaced("layer_idx: 11", "layer_idx: 11\n              freeze: no", text)
     free = replaced("freeze: True", "freeze: False", first)
     assert recipe(free).model.train == ("denoiser", "text_encoder", "text_encoder_2")
@@ -170,7 +170,7 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("Denoiser\n", "DiscreteDenoiser\n", "tells timesteps, and EDMScaling is given a logarithm of sigma"),
+        ("Denoiser\n", "DiscreteDenoiser\n", "passes timesteps, but EDMScaling needs a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
         (
             "params: {sigma_data: 0.5}\n    sigma",

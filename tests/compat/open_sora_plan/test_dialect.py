@@ -55,7 +55,7 @@ def test_pictures_alone_are_trained_with_one_frame() -> None:
 
 
 def test_an_odd_number_that_is_not_4k_plus_1_trains_with_a_note() -> None:
-    assert any("17 frames come back" in note for note in notes("--num_frames=19"))
+    assert any("the autoencoder returns 17 frames" in note for note in notes("--num_frames=19"))
 
 
 def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:

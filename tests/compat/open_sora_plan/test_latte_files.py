@@ -115,7 +115,7 @@ def test_layers_that_shrink_keys_begin_as_means(released: Path) -> None:
     ("changes", "code", "words"),
     [
         ({"path": "."}, "E1406", "contains several models|looks like"),
-        ({"path": "nowhere"}, "E1401", "is not there"),
+        ({"path": "nowhere"}, "E1401", "does not exist"),
         ({"path": "5x64x64/diffusion_pytorch_model.safetensors", "config": "vae"}, "E1406", "CausalVAEModel"),
         ({"vae": "t5"}, "E1406|E1409", "t5"),
         ({"text_encoder": "vae"}, "E1409", "text of width"),

@@ -141,8 +141,8 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
     ("more", "files", "said"),
     [
         ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
-        ({"image_data": None}, {}, "2 pictures beside each clip, and no source of them; name a list with --image_data"),
-        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 pictures cannot be taken from 5 frames; write 5"),
+        ({"image_data": None}, {}, "2 images are to be joined to each clip, but there is no source of images; give a list with --image_data"),
+        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 images cannot be taken from 5 frames; write 5"),
         ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
         ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
          "a.json: entry 1: no 'cap'; it has 'path'"),
@@ -201,7 +201,7 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     for verb in ("train", "check"):
         assert main(line(*flags(**cached), verb=verb)) == 2
         said = capsys.readouterr().err
-        assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
+        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in said
         assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
     printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
     assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
@@ -230,4 +230,4 @@ def test_embeddings_of_another_length_are_refused(
         text = EmbeddingFile(np.zeros((20, 32), np.float32), np.ones(20, np.uint8))
         text_cache_npz.write(here / f"said/clips/{n}-frame_idx-0:8.npz", text)
     assert main(line(*flags(**cached, image_data=None, use_image_num=0))) == 2
-    assert "holds 20 tokens and the model is given 24; make the text cache again" in capsys.readouterr().err
+    assert "has 20 tokens, but the model needs 24; write the text cache again" in capsys.readouterr().err

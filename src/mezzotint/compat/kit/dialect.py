@@ -221,7 +221,7 @@ class Draft:
     def raise_problems(self, dialect: str) -> None:
         """Raises RecipeError with all problems, if there are any."""
         if self.problems:
-            raise RecipeError(f"the command of {dialect}", problems=tuple(dict.fromkeys(self.problems)))
+            raise RecipeError(f"the line of {dialect}", problems=tuple(dict.fromkeys(self.problems)))
 
     def integer(self, flag: str) -> int:
         """The value of an integer flag."""
@@ -292,7 +292,7 @@ class Dialect:
         cleaned, notes = reading.drop_continuation_signs(arguments)
         command = (self.expand(cleaned) if self.expand else None) or launchers.strip_launcher(cleaned, self.scripts)
         if command.tool == "bash" and command.problems:
-            raise RecipeError(f"the command of {self.name}", problems=command.problems)
+            raise RecipeError(f"the line of {self.name}", problems=command.problems)
         if command.script in self.other_scripts:
             what = f"{command.script} {self.other_scripts[command.script]}"
             raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {what}", code="E1018")

@@ -87,7 +87,7 @@ class Lines:
         with pytest.raises(RecipeError) as caught:
             foreign.reading(self.name, [*self.barest, *words], (), launched)
         assert caught.value.exit_status == 2
-        assert str(caught.value).startswith(f"the command of {self.name} has ")
+        assert str(caught.value).startswith(f"the line of {self.name} has ")
         assert {problem.code for problem in caught.value.problems} <= error_codes().keys()
         return [(problem.where, problem.code) for problem in caught.value.problems]
 

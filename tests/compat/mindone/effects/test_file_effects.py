@@ -58,7 +58,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
     log = (part.job.start.folder.path / "run.log").read_text()
     assert "1 start at zero, because the file does not have them: denoiser/conv_norm_out.weight" in log
-    assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
+    assert "1 of the file belong to parameters that are not trained: adam_v.lora" in log
     assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
 
 
