@@ -66,7 +66,7 @@ def test_what_acts_together_alone_is_told_of() -> None:
               "--ckpt_every_n_minutes=5", "--resolution=700")
     )  # fmt: skip
     for words in ("captions that are shuffled", "there is no average", "ratings are ignored",
-                  "without --config there is no file", "influences all prompts", "averaged over its batches", "both save",
+                  "without --config there is no file", "influences all", "averaged over its batches", "both save",
                   "rounded down to 640"):  # fmt: skip
         assert words in said
     assert set(notes()) == {

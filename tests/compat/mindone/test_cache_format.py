@@ -145,6 +145,6 @@ def test_the_cache_is_on_without_being_asked_for() -> None:
     ],
 )
 def test_settings_that_would_need_the_pictures_are_refused(words: list[str], said: str) -> None:
-    with pytest.raises(RecipeError, match="data.format=mindone-cache has") as error:
+    with pytest.raises(RecipeError, match=r"data\.format=mindone-cache has") as error:
         read_text("schema: 1", overrides=["data.format=mindone-cache", *words])
     assert said in str(error.value)

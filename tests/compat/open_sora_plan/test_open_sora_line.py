@@ -141,7 +141,7 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
     ("more", "files", "said"),
     [
         ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
-        ({"image_data": None}, {}, "2 images are to be joined to each clip, but there is no source of images; give a list with --image_data"),
+        ({"image_data": None}, {}, "but there is no source of images; give a list with --image_data"),
         ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 images cannot be taken from 5 frames; write 5"),
         ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
         ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
