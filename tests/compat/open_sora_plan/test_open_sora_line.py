@@ -203,12 +203,12 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
         said = capsys.readouterr().err
         assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in said
         assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
-    printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
+    printed = shlex.split(said.partition("write them with: mezzotint ")[2].partition("\n")[0])
     assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
     printed[printed.index("model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.latte.text_encoder=t5"
     assert main(printed) == 0
     said = capsys.readouterr().out
-    assert "cache: 11 embeddings to write into files, by" in said
+    assert "cache: 11 embeddings to write to files, with" in said
     stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
     family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", latte={"text_encoder": here / "t5"}))
     encoded = family.encode_text([cleaner()(CAPTIONS[0])])
