@@ -39,7 +39,7 @@ _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class RunAction:
     """An action. name: for the request; word: text of its button; about: what it does; command: the equivalent
     command."""
 
@@ -49,17 +49,17 @@ class Action:
     command: str
 
 
-def list_actions(path: Path) -> list[Action]:
+def list_actions(path: Path) -> list[RunAction]:
     """The actions that a run's current state allows."""
     state = runs.read_status(path).state
     if state == "running":
         place = path / "requests"
         touch = f"mkdir -p {shlex.quote(str(place))} && touch {shlex.quote(str(place))}"
-        return [Action(name, word, about, f"{touch}/{name}") for name, (word, about) in REQUESTS.items()]
+        return [RunAction(name, word, about, f"{touch}/{name}") for name, (word, about) in REQUESTS.items()]
     recipe = path / "recipe.yaml"
     if state in ("stopped", "killed") and os.path.isfile(recipe) and not outside.leads_out(recipe, path):
         return [
-            Action(
+            RunAction(
                 "go",
                 "Resume",
                 "Continues from the newest checkpoint, in a separate process",
