@@ -311,7 +311,7 @@ def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everyt
     live(here, monkeypatch, both, both, both)
     assert train(over=("model.prediction=edm", "objective.noise_offset_per=sample")) == 0
     said = capsys.readouterr().out
-    assert said.count("warning: zero_frequency_noise_ratio in train.json is not followed: objective.zero_termin") == 1
+    assert said.count("warning: zero_frequency_noise_ratio in train.json is not followed: with objective.zero_") == 1
     assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
     assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
     events = [
