@@ -95,7 +95,7 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
             status = _unpickling.main(list(words[3:]))  # after the interpreter, its flag and the program
         return subprocess.CompletedProcess(words, status, output.getvalue(), "")
 
-    monkeypatch.setattr(_unpickling, "_give_up_powers", lambda *_: None)
+    monkeypatch.setattr(_unpickling, "_drop_privileges", lambda *_: None)
     there = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(pickled, "subprocess", there)
 

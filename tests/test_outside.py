@@ -194,5 +194,5 @@ def test_a_tokenizers_folder_has_plain_files_before_a_library_reads_it(
     if place.is_dir():
         require_plain(tmp_path / "tokenizer")  # which the library sees for itself
         return
-    with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is no plain file"):
+    with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is not a regular file"):
         require_plain(tmp_path / "tokenizer")

@@ -62,7 +62,7 @@ def test_a_start_that_is_refused_leaves_nothing_that_was_not_there(tmp_path: Pat
     for name in ("runs/fox", "mine", "fox"):
         folder = RunFolder(tmp_path / name).open()
         with folder.lock():
-            folder.log.write_text("looking at pictures")
+            folder.log.write_text("examining images")
             folder.discard_if_unused()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"], "a folder of the user's stays, empty as it was"
     used = RunFolder(tmp_path / "runs" / "fox").open()

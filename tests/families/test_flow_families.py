@@ -183,9 +183,9 @@ def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_pa
     [
         ("flux", "vae/config.json", "block_out_channels", None, "lacks block_out_channels"),
         ("wan", "vae/config.json", "latents_mean", None, "lacks latents_mean"),
-        ("sd3", "text_encoder/config.json", "projection_dim", "abc", "says what cannot be used"),
-        ("z-image", "vae/config.json", "scaling_factor", "abc", "says what cannot be used"),
-        ("flux", "vae/config.json", "scaling_factor", -1, "says what cannot be used (expected a number above 0"),
+        ("sd3", "text_encoder/config.json", "projection_dim", "abc", "has an unusable value"),
+        ("z-image", "vae/config.json", "scaling_factor", "abc", "has an unusable value"),
+        ("flux", "vae/config.json", "scaling_factor", -1, "has an unusable value (expected a number above 0"),
     ],
 )
 def test_a_configuration_that_lacks_or_misstates_something_is_named(

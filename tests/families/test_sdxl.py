@@ -303,15 +303,15 @@ def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder:
     ("name", "values", "words", "code"),
     [
         ("unet/config.json", {"in_channels": 9}, "inpainting", "E1406"),
-        ("unet/config.json", {"cross_attention_dim": 96}, "text of width 96, the other part says 80", "E1409"),
+        ("unet/config.json", {"cross_attention_dim": 96}, "text of width 96, the other part has 80", "E1409"),
         ("unet/config.json", {"addition_embed_type": "text"}, "more than text by text", "E1409"),
         (
             "unet/config.json", {"projection_class_embeddings_input_dim": 80},
-            "text and sizes of width 80, the other part says 88", "E1409",
+            "text and sizes of width 80, the other part has 88", "E1409",
         ),
-        ("text_encoder_2/config.json", {"projection_dim": 48}, "the other part says 96", "E1409"),
-        ("text_encoder_2/config.json", {"vocab_size": 100}, "the text encoder knows 100", "E1409"),
-        ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "family sdxl knows", "E1409"),
+        ("text_encoder_2/config.json", {"projection_dim": 48}, "the other part has 96", "E1409"),
+        ("text_encoder_2/config.json", {"vocab_size": 100}, "the text encoder has 100", "E1409"),
+        ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "family sdxl supports", "E1409"),
     ],
 )  # fmt: skip
 def test_what_does_not_belong_together_is_refused_by_name(

@@ -121,9 +121,9 @@ def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_
     ("remainder", "batches", "numbers", "status", "words"),
     [
         ("short", 2, (1, 0, 0), "look", "trained in a smaller batch"),
-        ("fill", 2, (0, 2, 0), "look", "filled up with visits repeated"),
-        ("repeat", 2, (0, 2, 0), "look", "filled up with visits repeated"),
-        ("drop", 1, (0, 0, 1), "mend", "left out, others in each epoch"),
+        ("fill", 2, (0, 2, 0), "look", "filled up with repeated visits"),
+        ("repeat", 2, (0, 2, 0), "look", "filled up with repeated visits"),
+        ("drop", 1, (0, 0, 1), "mend", "left out, different ones in each epoch"),
     ],
 )
 def test_a_bucket_with_fewer_pictures_than_a_batch_is_counted_and_told(

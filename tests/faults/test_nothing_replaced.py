@@ -53,7 +53,7 @@ def test_a_destination_is_replaced_only_when_that_is_said(
     notes.mkdir()
     (notes / "mine").write_text("mine")
     assert main([verb, *sources, str(notes), "--replace"]) == 2
-    assert "is a folder and no model's" in capsys.readouterr().err
+    assert "is a folder that is not a model" in capsys.readouterr().err
     assert (notes / "mine").read_text() == "mine"
 
 

@@ -41,7 +41,7 @@ def spoilt(tmp_path: Path, change: Change, name: str = "sd_lora_text_r4.kohya.sa
         ({"model__adapter__path": FILES / "sd_lora_text_r4.kohya.safetensors"}, "the model is one with other layers"),
         (
             {"model__path": FILES / "sd_lora_text_r4.kohya.safetensors", "model__weights": "files"},
-            "an adapter of a model",
+            "a LoRA adapter",
         ),
         ({"data__captions__trigger": "sks", "data__captions__template": "a photo"}, "has no place for the word"),
     ],

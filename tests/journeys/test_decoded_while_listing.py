@@ -43,9 +43,9 @@ def test_damaged_pictures_are_named_and_have_no_entry(
     for name in ("03.png", "07.png"):
         broken_inside(world.pictures / name)
     assert world.train("first", "cache", **CACHED) == 0
-    assert "8 entries, 0 were there, made 8" in capsys.readouterr().out
+    assert "8 entries, 0 present, 8 added" in capsys.readouterr().out
     assert world.train("first", **CACHED) == 0
-    assert "8 entries, 8 were there" in capsys.readouterr().out
+    assert "8 entries, 8 present" in capsys.readouterr().out
     assert listed.total() == 10
     report = (world.root / "first" / "data_report.jsonl").read_text()
     assert all(name in report for name in ("03.png", "07.png"))

@@ -167,7 +167,9 @@ def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp
     index = weights.with_name("diffusion_pytorch_model.safetensors.index.json")
     index.write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
     heard = sentence(shared_world, capsys, **settings_of("flux", folder))
-    assert heard.strip() == (f"error[E1404]: {index}: names {shards[1]}, which is not there; fetch the missing shard")
+    assert heard.strip() == (
+        f"error[E1404]: {index}: names {shards[1]}, which does not exist; download the missing shard"
+    )
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 def entries_of(said: str) -> tuple[int, int]:
     """Entries that were there and that were made, as told."""
-    [(there, number)] = re.findall(r", (\d+) were there, (?:made (\d+)|nothing to make)", said)
+    [(there, number)] = re.findall(r", (\d+) present, (?:(\d+) added|nothing to add)", said)
     return int(there), int(number or 0)
 
 

@@ -57,7 +57,7 @@ def test_tables_shards_and_folders_are_checked_cached_and_trained(
     folder.mkdir()
     settings = PLAIN | form(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
+    for verb, said in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
@@ -94,7 +94,7 @@ CLIPS: dict[str, Any] = PLAIN | {
 def test_clips_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = CLIPS | {"data__format": "videofolder", "data__path": films}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
+    for verb, said in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0

@@ -422,7 +422,7 @@ def test_a_run_is_not_converted_and_names_its_exports(here: Path, capsys: pytest
     (here / "run" / "checkpoints").mkdir(parents=True)
     for target in ("model", "model.safetensors"):
         assert main(["convert", "run", target]) == 2
-        assert "is a run folder; name one of its exports; it has none yet" in capsys.readouterr().err
+        assert "is a run folder; give one of its exports; it has none yet" in capsys.readouterr().err
     (here / "run" / "exports" / "step-00000020").mkdir(parents=True)
     assert main(["convert", "run", "model"]) == 2
     assert "such as run/exports/step-00000020" in capsys.readouterr().err

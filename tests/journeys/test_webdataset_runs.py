@@ -47,9 +47,9 @@ def test_latents_of_shards_are_cached_and_a_changed_shard_makes_its_own_again(
     settings = WORKERS | {"data__path": shards, "data__crop": "center", "data__flip": 0, "run__seed": 1}
     settings |= {"data__cache__latents": True}
     assert world.train("cached", verb="cache", **settings) == 0
-    assert "10 entries, 0 were there, made 10" in capsys.readouterr().out
+    assert "10 entries, 0 present, 10 added" in capsys.readouterr().out
     (world.pictures / "00.txt").write_text("another caption")
     Image.new("RGB", (48, 48), (1, 2, 3)).save(world.pictures / "03.png")
     pack(world, shards, 0)
     assert world.train("cached", verb="cache", **settings) == 0
-    assert "9 were there, made 1: 1 picture changed" in capsys.readouterr().out
+    assert "9 present, 1 added: 1 picture changed" in capsys.readouterr().out

@@ -69,13 +69,13 @@ def require_checked_cached_and_trained(
     """Four captioned pictures are trained, and, if is_whole, checked and cached before. data: settings that name them,
     in the folder `data` of the current folder."""
     line = words("run", f"model.path={model}", "data.cache.latents=true", "data.cache.text=true", *data)
-    report = "made 9"  # four pictures, four captions, the empty one
+    report = "9 added"  # four pictures, four captions, the empty one
     if is_whole:
         assert main(["check", *line]) == 0
         assert "4 pictures" in capsys.readouterr().out
         assert main(["cache", *line]) == 0
         assert report in capsys.readouterr().out
-        report = "9 were there, nothing to make"
+        report = "9 present, nothing to add"
     assert main(["train", *line]) == 0
     assert report in capsys.readouterr().out
     assert Path("run/exports/step-00000001/model_index.json").is_file()

@@ -41,7 +41,7 @@ def _header(**shapes: tuple[int, ...]) -> dict[str, TensorInfo]:
         (_header(encoder__down_blocks__0__x=(4,)), "VAE"),
         (_header(down_blocks__0__a__attn2__to_k__weight=(320, 1024), conv_in__weight=(320, 4, 3, 3)), "SD 2.x"),
         (_header(text_model__encoder__layers__0__x=(4,)), "text encoder"),
-        (_header(something=(4,)), "no kind that is known"),
+        (_header(something=(4,)), "an unknown kind of file"),
     ],
 )
 def test_a_file_is_told_by_its_tensors(header: dict[str, TensorInfo], words: str) -> None:
@@ -54,7 +54,7 @@ def test_a_file_is_told_by_its_tensors(header: dict[str, TensorInfo], words: str
         ({"text_encoder_2": 1}, {}, "SDXL"),
         ({}, {"cross_attention_dim": 2048}, "SDXL"),
         ({}, {"in_channels": 9}, "inpainting"),
-        ({}, {"in_channels": 8}, "edits"),
+        ({}, {"in_channels": 8}, "image-editing"),
         ({}, {"in_channels": 5}, "depth"),
         ({}, {"num_class_embeds": 1000}, "upscaler"),
         ({"transformer": 1, "_class_name": "FluxPipeline"}, {}, "FluxPipeline"),
@@ -80,6 +80,6 @@ def test_paths_of_other_kinds_are_told(tmp_path: Path) -> None:
     vae.mkdir()
     save_file({"encoder.down_blocks.0.x": torch.ones(1)}, vae / "diffusion_pytorch_model.safetensors")
     (vae / "config.json").write_text("{}")
-    assert "one component of a model, an autoencoder (VAE) alone" in str(kinds.of_path(vae))
+    assert "one component of a model, a standalone autoencoder (VAE)" in str(kinds.of_path(vae))
     (tmp_path / "model_index.json").write_text(json.dumps({}))
     assert kinds.of_path(tmp_path) is None

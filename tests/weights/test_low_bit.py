@@ -145,9 +145,9 @@ def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_
         whole = torchao.Int8Tensor.from_hp(weight.float(), granularity=torchao.PerRow())
     else:
         whole = torchao.to_nf4(weight.float(), 64, 64)
-    packed = low_bit._packed(weight, low)
-    assert packed.keys() == ({"qdata", "scale"} if low == "int8" else set(whole.__tensor_flatten__()[0]))
-    for name, tensor in packed.items():
+    quantized = low_bit._quantize(weight, low)
+    assert quantized.keys() == ({"qdata", "scale"} if low == "int8" else set(whole.__tensor_flatten__()[0]))
+    for name, tensor in quantized.items():
         assert tensor.dtype == getattr(whole, name).dtype, name
         assert torch.equal(tensor, getattr(whole, name)), name
 

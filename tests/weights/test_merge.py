@@ -44,7 +44,7 @@ def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
     tensors = Merge(base, [other], shares=(0.25, 0.5)).read("vae", ["encoder.conv_in.bias"])
     plain = base.source.held["vae"].read(["encoder.conv_in.bias"])
     assert torch.allclose(tensors["encoder.conv_in.bias"], 0.75 * plain["encoder.conv_in.bias"])
-    with pytest.raises(WeightsError, match="a whole model is needed here") as caught:
+    with pytest.raises(WeightsError, match="give a complete model") as caught:
         Merge(base, [open_other(part_file(tmp_path / "x.safetensors", base, 1.0), base)], shares=(0.5, 0.5))
     assert caught.value.code == "E1405"
 

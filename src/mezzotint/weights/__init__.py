@@ -1,4 +1,4 @@
-"""Model files: the one place that opens them, what a model folder holds, which weights a file carries.
+"""Opens and writes model files: model folders, single-file checkpoints, and the weights in them.
 
 From outside: every file.
 """

@@ -1,7 +1,7 @@
-"""Two names for one tensor: maps between our names (diffusers') and those of another program's file, both ways.
+"""Two-way maps between our tensor names (diffusers') and those of another program's files.
 
-A layout says how a tensor of ours is called there. Bound to the names of a network it makes a table, and a table is
-checked when it is made: no name twice, on either side. So what is read is what would be written.
+A layout describes the foreign name of each of our tensors. Applied to the names of a network it gives a `Table`, whose
+construction checks that no name occurs twice on either side: reading is the exact inverse of writing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Spell = Callable[[str], str]
 class Entry:
     """One tensor of a foreign file.
 
-    foreign: its name there, as it is written. ours: the tensors it holds, joined along the first axis; nearly always
-    one. pointwise: a linear layer that is kept there as a convolution of one pixel, (O, I, 1, 1). also: other names
-    under which files are met. transposed: a matrix whose rows are our columns.
+    foreign: its name in the file, as it is written. ours: the tensors it contains, concatenated along the first axis;
+    nearly always one. pointwise: a linear layer that is stored as a 1×1 convolution, (O, I, 1, 1). also: other names
+    that files use. transposed: a matrix whose rows are our columns.
     """
 
     foreign: str
@@ -51,7 +51,7 @@ class Entry:
         return (*whole, 1, 1) if self.pointwise and len(whole) == 2 else whole
 
     def to_ours(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Our tensors, from the foreign one. Its values are only parted, never changed."""
+        """Our tensors, from the foreign one, which is only split: values do not change."""
         shape = next(iter(self.shapes(tuple(tensor.shape)).values()))
         tensor = tensor.t() if self.transposed and tensor.ndim == 2 else tensor
         parts = tensor.chunk(len(self.ours)) if len(self.ours) > 1 else (tensor,)
@@ -69,7 +69,7 @@ class Entry:
 
 
 class Table:
-    """The names of one network, both ways. plain: the name that a file's name is looked up by."""
+    """The names of one network, both ways. plain: maps a file's name to the name it is looked up by."""
 
     def __init__(self, entries: Iterable[Entry], plain: Spell = str) -> None:
         self.entries = tuple(entries)
@@ -78,22 +78,22 @@ class Table:
         self._by_ours: dict[str, Entry] = {}
         for entry in self.entries:
             for name in (entry.foreign, *entry.also):
-                assert name not in self._by_foreign, f"{name} stands for two tensors"
+                assert name not in self._by_foreign, f"{name} is the name of two tensors"
                 self._by_foreign[name] = entry
             for name in entry.ours:
-                assert name not in self._by_ours, f"{name} has two places"
+                assert name not in self._by_ours, f"{name} is mapped twice"
                 self._by_ours[name] = entry
 
     def reads(self, foreign: str) -> Entry | None:
-        """The entry behind a name in a foreign file, in any spelling; None when it is not of this network."""
+        """The entry for a name in a foreign file, in any spelling; None when it is not part of this network."""
         return self._by_foreign.get(self._plain(foreign))
 
     def holds(self, ours: str) -> Entry | None:
-        """The entry that holds a tensor of ours."""
+        """The entry that contains one of our tensors."""
         return self._by_ours.get(ours)
 
     def present(self, names: Iterable[str]) -> dict[str, Entry]:
-        """Those of a file's names that are of this network, with their entries; of two spellings the proper one."""
+        """The names in a file that belong to this network, with their entries; of two spellings the canonical one."""
         chosen: dict[Entry, str] = {}
         for name in names:
             entry = self.reads(name)
@@ -104,11 +104,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class ComponentMap:
-    """How a component is kept in a foreign file. start: what all its names begin with there. describe: the entries of
-    a network, from all our names; their foreign names come without the start. network: what the component is, by a name
-    of `folder/components.py` or its family's own. spell:
-    the name as it is written, from the one that start and entry make. plain: the written name of one that is met.
-    activation: of the networks that are kept in this way, where others are kept otherwise."""
+    """How a component is stored in a foreign file. start: the prefix of its names there. describe: makes the entries of
+    a network from all our names; their foreign names lack the prefix. network: the component's network, by a name of
+    `folder/components.py` or of its family. spell: the name as it is written, from prefix and entry. plain: the written
+    name, from one that was read. activation: of the networks that are stored in this way, where others are stored
+    differently."""
 
     start: str
     describe: Describe
@@ -118,14 +118,14 @@ class ComponentMap:
     activation: str = ""
 
     def table(self, names: Sequence[str]) -> Table:
-        """The table of a network whose tensors have these names; it holds every one of them."""
+        """The table of a network whose tensors have these names; it contains all of them."""
         table = Table((self._written(entry) for entry in self.describe(names)), self.plain)
-        lacking = [name for name in names if table.holds(name) is None]
-        assert not lacking, f"the layout has no place for {lacking[:3]}"
+        missing = [name for name in names if table.holds(name) is None]
+        assert not missing, f"the layout does not map {missing[:3]}"
         return table
 
     def count(self, names: Iterable[str]) -> int:
-        """How many of a file's names begin as this part's do."""
+        """How many of a file's names start with this component's prefix."""
         return sum(self.plain(name).startswith(self.start) for name in names)
 
     def _written(self, entry: Entry) -> Entry:
@@ -137,13 +137,12 @@ class ComponentMap:
 class KeyMap:
     """A layout of single files.
 
-    family: the models that it is for. parts: by component, the ways it is kept; which of them, the component's
-    configuration says for writing (`choose`) and the names at hand for reading (`part_in`). extras: patterns of names
-    that such files may have besides, which no component needs. average_start: what names of averaged copies begin with,
-    before the plain name; average_without_dots: which then has lost its dots and `model.`. sign: a pattern that some
-    name has in such files and in no others. filled: what its readers ask for beyond our networks, with the number to be
-    written when nothing better is at hand. suffix: of the files that are written so. variants: the same for other
-    models of the family.
+    family: the family of its models. parts: by component, the ways it may be stored; writing chooses by the component's
+    configuration (`choose`), reading by the names in the file (`part_in`). extras: patterns of further names that such
+    files may contain and no component needs. average_start: the prefix of averaged (EMA) copies, before the plain name;
+    average_without_dots: whether the plain name then lacks its dots and `model.`. sign: a pattern that matches a name
+    in such files and in no others. filled: scalars that readers expect besides our networks, with the default to write.
+    suffix: of the files written in this layout. variants: the layouts of other models of the family.
     """
 
     name: str
@@ -163,7 +162,7 @@ class KeyMap:
         return {component: ways[0].network for component, ways in self.parts.items()}
 
     def choose(self, component: str, config: Mapping[str, Any]) -> ComponentMap:
-        """The way in which a component of this configuration is written."""
+        """How a component of this configuration is written."""
         ways = self.parts[component]
         return next((way for way in ways if way.activation == config.get("hidden_act")), ways[0])
 
@@ -173,11 +172,11 @@ class KeyMap:
         return self.average_start + plain
 
     def is_extra(self, name: str) -> bool:
-        """Whether a name is known as something that no component needs."""
+        """Whether a name matches `extras`: known, and not needed by any component."""
         return any(re.fullmatch(pattern, name) for pattern in self.extras)
 
     def part_in(self, component: str, names: Iterable[str]) -> ComponentMap | None:
-        """The way in which a file with these names keeps a component, by most of them; None when it has nothing of
+        """How a file with these names stores a component, by the most matching names; None when it does not contain
         it."""
         names = tuple(names)
         counts = {part: part.count(names) for part in self.parts[component]}
@@ -185,7 +184,7 @@ class KeyMap:
         return best if counts[best] else None
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether a file with these names has all components, as this layout keeps them."""
+        """Whether a file with these names contains all components, in this layout."""
         names = tuple(names)
-        signed = not self.sign or any(re.search(self.sign, name) for name in names)
-        return signed and all(self.part_in(component, names) is not None for component in self.parts)
+        has_sign = not self.sign or any(re.search(self.sign, name) for name in names)
+        return has_sign and all(self.part_in(component, names) is not None for component in self.parts)

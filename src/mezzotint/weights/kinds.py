@@ -1,4 +1,4 @@
-"""What a folder or file seems to be, told from names and shapes in headers, before anything is loaded."""
+"""Guesses what a folder or file contains from tensor names and shapes in headers, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -15,53 +15,51 @@ from mezzotint.weights.folder.model_folder import read_json
 
 _CHANNELS = {
     9: "an inpainting model (its denoiser takes 9 channels)",
-    8: "a model that edits pictures (its denoiser takes 8 channels)",
+    8: "an image-editing model (its denoiser takes 8 channels)",
     5: "a depth-to-image model (its denoiser takes 5 channels)",
     7: "an upscaler (its denoiser takes 7 channels)",
 }
 
 
 WIDTHS = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
-"""Models by the width of the text that their denoiser is told."""
+"""Models by their cross-attention width."""
 _DENOISER = "model.diffusion_model."
 _FIRST_LAYERS = (f"{_DENOISER}input_blocks.0.0.weight", "conv_in.weight")
 _BY_STARTS = (
     ((_DENOISER,), "a single-file checkpoint of {unet}"),
-    (("first_stage_model.", "encoder.down."), "an autoencoder (VAE) alone, in its original layout"),
-    (("encoder.down_blocks.", "decoder.up_blocks."), "an autoencoder (VAE) alone"),
-    (("input_blocks.", "middle_block."), "a denoiser alone, in its original layout"),
-    (("down_blocks.",), "a denoiser alone, of {unet}"),
+    (("first_stage_model.", "encoder.down."), "a standalone autoencoder (VAE) in the original format"),
+    (("encoder.down_blocks.", "decoder.up_blocks."), "a standalone autoencoder (VAE)"),
+    (("input_blocks.", "middle_block."), "a standalone denoiser in the original format"),
+    (("down_blocks.",), "a standalone denoiser of {unet}"),
 )
-"""What files with names of these starts seem to be, the surest first."""
-
-
+"""Kinds of files by the prefixes of their tensor names, the most specific first."""
 _USES = (
-    "draw with it: mezzotint sample MODEL --adapter=FILE; lay it into its model: mezzotint merge MODEL FILE NEW_FILE; "
-    "train it on: model.adapter.path=FILE; write it in another layout: mezzotint convert FILE NEW_FILE --base=MODEL "
-    "--layout=kohya"
+    "to sample with it: mezzotint sample MODEL --adapter=FILE; to merge it into its model: mezzotint merge MODEL FILE "
+    "NEW_FILE; to continue training it: model.adapter.path=FILE; to write it in another layout: mezzotint convert FILE "
+    "NEW_FILE --base=MODEL --layout=kohya"
 )
-"""What an adapter is used for."""
+"""Commands and settings that take an adapter."""
 
 
 class OtherKind(NamedTuple):
-    """What a file is that cannot be trained here. name: in words. remedy: what to do instead."""
+    """A kind of file that cannot be trained. name: a description for messages. remedy: what to do instead."""
 
     name: str
     remedy: str
 
 
 def of_path(path: Path) -> str | None:
-    """A guess, in words, at a path that is no model folder of its own: a single file, a component, an adapter.
+    """Describes what a path that is not a model folder seems to be: a single file, a component, an adapter.
 
-    None when it looks like a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
+    None for a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
     """
     if what := outside.said_of(path):
         raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
     if path.is_file():
         if path.suffix != ".safetensors" and formats.name_at(path) is None:
-            return f"a single file ({path.suffix or 'no ending'})"
+            return f"a single file ({path.suffix or 'no suffix'})"
         return of_tensors(read_header(path))
-    if (path / "model_index.json").exists():  # what is no plain file is refused as it is read
+    if (path / "model_index.json").exists():  # if it is not a regular file, reading it raises
         return None
     single = sorted(path.glob("*.safetensors"))
     if (path / "config.json").is_file() and single:
@@ -72,17 +70,16 @@ def of_path(path: Path) -> str | None:
 
 
 def refuse_adapter(path: Path) -> None:
-    """Raises WeightsError E1406 for an adapter where a model is expected, a file or a folder of diffusers', with what
-    to write instead."""
+    """Raises WeightsError E1406 for an adapter where a model is expected: a file, or a folder in diffusers' layout."""
     file = path / "pytorch_lora_weights.safetensors" if path.is_dir() else path
     if file.is_file() and file.suffix == ".safetensors" and not (path / "model_index.json").is_file():
         other = _adapter(read_header(file).keys())
         if other is not None:
-            raise WeightsError(f"{path}: is {other.name}, and no model; {other.remedy}", code="E1406")
+            raise WeightsError(f"{path}: is {other.name}, not a model; {other.remedy}", code="E1406")
 
 
 def of_tensors(header: Mapping[str, TensorInfo]) -> str:
-    """A guess, in words, at a weights file by its tensors' names and shapes."""
+    """Describes what a weights file seems to be, by the names and shapes of its tensors."""
     names = header.keys()
     other = _adapter(names) or _other_model(names)
     if other is not None:
@@ -94,68 +91,68 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
         if any(n.startswith(starts) for n in names):
             return words.format(unet=_unet(header))
     if any(("encoder.layers." in n or "transformer.resblocks." in n) for n in names):
-        return "a text encoder alone"
-    return "no kind that is known here"
+        return "a standalone text encoder"
+    return "an unknown kind of file"
 
 
 def refusal(header: Mapping[str, TensorInfo], family: str | None) -> OtherKind | None:
-    """Why a single file is no whole text-to-image model of a family, and what to do; None when it is one.
+    """Why a single file is not a complete text-to-image model of a family, and what to do; None when it is one.
 
-    family: None takes a model of any family that is known here.
+    family: None accepts a model of any registered family.
     """
     names = header.keys()
     other = _adapter(names) or _other_model(names)
     if other is not None:
-        return other if other.remedy else OtherKind(other.name, _trains(family))
-    here = family_of(names)
-    if family is not None and here is not None and here != family:
-        return OtherKind(of_tensors(header), f"{_trains(family)}; write model.family={here}")
+        return other if other.remedy else OtherKind(other.name, _trained_models(family))
+    detected = family_of(names)
+    if family is not None and detected is not None and detected != family:
+        return OtherKind(of_tensors(header), f"{_trained_models(family)}; set model.family={detected}")
     if not any(n.startswith(_DENOISER) for n in names):
-        alone = of_tensors(header)
-        if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
-            return OtherKind(alone, "give the folder of the whole model, in which it is the component unet")
-        return OtherKind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
-    return _other_task(header, family or here) or _incomplete(names, family or here)
+        kind = of_tensors(header)
+        if kind.startswith("a standalone denoiser") and not kind.endswith("format"):
+            return OtherKind(kind, "give the folder of the complete model, in which it is the component unet")
+        return OtherKind(kind, "give the file of a complete model: denoiser, autoencoder and text encoder")
+    return _other_task(header, family or detected) or _incomplete(names, family or detected)
 
 
 def family_of(names: Collection[str]) -> str | None:
-    """The family of a single file, by names that only its files have; None when it has none. A file with names of
-    several is of the one with most text encoders."""
-    fitting = [spec for spec in specs() if spec.names_tensors(names)]
-    return max(fitting, key=lambda spec: len(spec.text_parts)).name if fitting else None
+    """The family of a single file, by tensor names that only its files have; None if unknown. Where several families
+    match, the one with most text encoders."""
+    matches = [spec for spec in specs() if spec.names_tensors(names)]
+    return max(matches, key=lambda spec: len(spec.text_parts)).name if matches else None
 
 
 def family_at(path: Path) -> str | None:
-    """The family of a model folder, by its small files; None when they do not say it. Raises WeightsError where one
-    cannot be read."""
+    """The family of a model folder, by its configuration files; None if they do not identify it. Raises WeightsError
+    where one cannot be read."""
     index = path / "model_index.json"
     configs = (path / "config.json", *(path / name / "config.json" for name in ("transformer", "unet")))
     config = next((read_json(file) for file in configs if file.is_file()), {})
     listed = read_json(index) if index.is_file() else {}
-    if "transformer" in listed:  # its configuration names the model; without one, model_index.json names its class
+    if "transformer" in listed:  # its configuration identifies the model; without one, model_index.json names its class
         entry = listed["transformer"]
         config = config or ({"_class_name": entry[1]} if isinstance(entry, list) and len(entry) == 2 else {})
         listed = {}
     return next((spec.name for spec in specs() if spec.holds(listed, config)), None)
 
 
-def _trains(family: str | None) -> str:
+def _trained_models(family: str | None) -> str:
     trained = [family_spec(family)] if family is not None else [spec for spec in specs() if spec.layout]
     return "; ".join(f"family {spec.name} trains {spec.trains}" for spec in trained)
 
 
 def _other_task(header: Mapping[str, TensorInfo], family: str | None) -> OtherKind | None:
-    """A denoiser of a known family that is told more than a text, or something else."""
+    """A denoiser of a known family that is conditioned on more than text."""
     first = header.get(_FIRST_LAYERS[0])
     channels = first.shape[1] if first is not None and len(first.shape) == 4 else 4
     if channels in _CHANNELS:
         trained = f"family {family} trains" if family is not None else "trained here are"
         return OtherKind(
-            _CHANNELS[channels], f"{trained} models of 4 channels; take the text-to-image model of its kind"
+            _CHANNELS[channels], f"{trained} models of 4 channels; use the text-to-image model of its kind"
         )
     if f"{_DENOISER}label_emb.weight" in header:
-        what = "an upscaler (its denoiser is given how much noise its picture has)"
-        return OtherKind(what, "take the text-to-image model")
+        name = "an upscaler (its denoiser is conditioned on the noise level of the image)"
+        return OtherKind(name, "use the text-to-image model")
     return None
 
 
@@ -165,45 +162,45 @@ def _incomplete(names: Collection[str], family: str | None) -> OtherKind | None:
     if spec is None or not spec.names_tensors(names):
         lacking.append("text encoders" if spec is not None and len(spec.text_parts) > 1 else "text encoder")
     if lacking:
-        remedy = "give the file of the whole model, or lay this one over it: mezzotint merge MODEL FILE NEW_FILE"
+        remedy = "give the file of the complete model, or merge this one into it: mezzotint merge MODEL FILE NEW_FILE"
         return OtherKind(f"a single-file checkpoint without {' and '.join(lacking)}", remedy)
     return None
 
 
 def _sdxl(names: Collection[str]) -> str | None:
-    """Which model of SDXL's family a single file is, by its text encoders; None when it has none of theirs."""
+    """Which model of SDXL's family a single file is, by its text encoders; None for other families."""
     if any(n.startswith("conditioner.embedders.1.") for n in names):
         return "SDXL"
     return "the SDXL refiner" if any(n.startswith("conditioner.embedders.0.") for n in names) else None
 
 
 def _adapter(names: Collection[str]) -> OtherKind | None:
-    """Something to be laid over a model."""
+    """A LoRA, LoHa, LoKr, textual inversion or ControlNet; None for anything else."""
     if any("lora" in n.lower() and ("up" in n or "down" in n or "_A" in n or "_B" in n) for n in names):
-        return OtherKind("a LoRA, an adapter of a model", _USES)
+        return OtherKind("a LoRA adapter", _USES)
     if any(".hada_w1" in n or ".lokr_w" in n for n in names):
-        return OtherKind("a LoHa or LoKr, an adapter of a model", _USES)
+        return OtherKind("a LoHa or LoKr adapter", _USES)
     if "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
         remedy = """give the model it belongs to, and model.tokens.files={"<word>": FILE}"""
-        return OtherKind("a textual inversion, a new word for a model", remedy)
+        return OtherKind("a textual inversion embedding", remedy)
     if any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
-        return OtherKind("a ControlNet, which steers a model", "give the model it belongs to")
+        return OtherKind("a ControlNet", "give the model it belongs to")
     return None
 
 
 def _other_model(names: Collection[str]) -> OtherKind | None:
-    """A whole model of a family that is not known here; the remedy is the reader's family's."""
-    for blocks, what in (("joint_blocks.", "a checkpoint of SD 3"), ("double_blocks.", "a checkpoint of Flux")):
+    """A complete model of another architecture. An empty remedy: the caller's family fills it in."""
+    for blocks, name in (("joint_blocks.", "a checkpoint of SD 3"), ("double_blocks.", "a checkpoint of Flux")):
         if any(blocks in n for n in names):
-            return OtherKind(what, "")
-    apart = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
-    return None if apart is None else OtherKind(apart.called, f"set model.family={apart.name}")
+            return OtherKind(name, "")
+    match = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
+    return None if match is None else OtherKind(match.called, f"set model.family={match.name}")
 
 
 def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None) -> str | None:
-    """What a model folder is, when it is not a text-to-image model of a family; None when it is.
+    """Describes a model folder that is not a text-to-image model of a family; None when it is one.
 
-    index: model_index.json. unet: its denoiser's configuration, or {}. family: None takes any that is known here.
+    index: model_index.json. unet: its denoiser's configuration, or {}. family: None accepts any registered family.
     """
     channels = unet.get("in_channels", 4)
     xl = _sdxl_of_index(index, unet)
@@ -215,7 +212,7 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | No
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
-        return f"a model of several stages ({index.get('_class_name', 'unknown pipeline')})"
+        return f"a multi-stage model ({index.get('_class_name', 'unknown pipeline')})"
     if channels in _CHANNELS:
         return _CHANNELS[channels]
     if unet.get("class_embed_type") or unet.get("num_class_embeds"):
@@ -224,14 +221,14 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | No
 
 
 def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: str) -> str | None:
-    """The family that trains what a folder holds, when it is another than the one asked for and known here."""
-    fitting = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
-    return next((name for name in fitting if of_index(index, unet, name) is None), None)
+    """The registered family, other than `family`, that trains the model in a folder; None if there is none."""
+    others = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
+    return next((name for name in others if of_index(index, unet, name) is None), None)
 
 
 def _sd_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str:
-    of_any_width = str(index.get("_class_name")).startswith("StableDiffusion")
-    by_pipeline = ("SD 2.x" if unet.get("use_linear_projection") else "SD 1.x") if of_any_width else "no SDXL"
+    is_stable_diffusion = str(index.get("_class_name")).startswith("StableDiffusion")
+    by_pipeline = ("SD 2.x" if unet.get("use_linear_projection") else "SD 1.x") if is_stable_diffusion else "not SDXL"
     return WIDTHS.get(unet.get("cross_attention_dim", 0), by_pipeline)
 
 

@@ -1,8 +1,8 @@
-"""Frozen weights in 8 or 4 bits, with torchao: linear layers that keep a small form and make the matrix at each use.
+"""Frozen weights quantized to 8 or 4 bits, with torchao: linear layers that dequantize their matrix at each use.
 
 `int8` has one scale for each row (symmetric); `nf4` the 16 values of QLoRA's NormalFloat (Dettmers et al. 2023,
-arXiv:2305.14314), scaled by blocks of 64 numbers whose scales are kept in 8 bits. Both are functions of the weight
-alone, so that a run that goes on computes with the same bits. Needs the extra `low-bit`, imported at use.
+arXiv:2305.14314), scaled by blocks of 64 numbers whose scales are stored in 8 bits. Both depend only on the weight, so
+a resumed run is bit-exact. Needs the extra `low-bit`, which is imported at first use.
 """
 
 from __future__ import annotations
@@ -22,38 +22,36 @@ from mezzotint.settings.sections.run import LowBit
 from mezzotint.weights.layers_in_turn import LayersInTurn
 
 _BLOCK = 64
-"""Numbers that share a scale in nf4, as in QLoRA."""
+"""Numbers per scale in nf4, as in QLoRA."""
 _SCALES = 256
-"""Most scales that share one of their own."""
+"""At most so many scales share a second-level scale."""
 _AT_ONCE = 1 << 16
-"""Numbers of a matrix that are packed at once; each takes some 150 bytes on the way."""
-
-
+"""Numbers of a matrix that are quantized at a time; each needs some 150 bytes of temporary memory."""
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """How the weights of a network are held. dtype: of all that is floating. low_bit: of its linear layers' matrices
-    instead. device: where stored ones are brought; what is drawn or converted stays where it is. in_turn: whether
-    stored layers are there for as long as they compute, and what reads them. has_islands: whether what its library
-    keeps in float32 stays so."""
+    """How the weights of a network are held. dtype: of all floating-point tensors. low_bit: the quantization of linear
+    layers' matrices, in place of `dtype`. device: where stored weights are moved; random or converted ones stay where
+    they are. in_turn: streams stored layers, which are in memory only while they compute. has_islands: whether layers
+    that the library keeps in float32 stay so."""
 
     dtype: torch.dtype
     low_bit: LowBit | None = None
     device: torch.device = CPU
     in_turn: LayersInTurn | None = None
     is_later: bool = False
-    """Whether stored parameters stay without values, for who fills rows of them: `state.left_for_later`."""
+    """Whether stored parameters are left empty, to be filled by rows later: `state.left_for_later`."""
     has_islands: bool = False
 
     def dtype_of(self, network: nn.Module, name: str) -> torch.dtype:
-        """Of one of a network's tensors."""
+        """The dtype of one of a network's tensors."""
         return torch.float32 if self.has_islands and is_island(network, name) else self.dtype
 
     def held(self, tensor: Tensor, network: nn.Module, name: str) -> Tensor:
-        """A copy of one of a network's tensors as it is held. It travels in its own type, so that the host keeps
-        nothing of it."""
+        """A copy of a network's tensor in this form. It is moved in its stored dtype and cast on the device, so no
+        cast copy remains on the host."""
         dtype = self.dtype_of(network, name)
         if self.device.type == "cpu":
             return tensor.to(dtype, copy=True)
@@ -61,14 +59,13 @@ class WeightForm:
 
 
 def is_island(network: nn.Module, name: str) -> bool:
-    """Whether diffusers keeps a tensor, or a module, of one of its networks in float32 where the rest is in half
-    precision."""
-    words = getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
-    return not set(words or ()).isdisjoint(name.split("."))
+    """Whether diffusers keeps a tensor or module of this network in float32 when the rest is in half precision."""
+    kept = getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
+    return not set(kept or ()).isdisjoint(name.split("."))
 
 
 def islands(network: nn.Module) -> list[Tensor]:
-    """All such tensors of a network: its parameters, and tables that no file holds."""
+    """All tensors of a network that stay in float32: parameters, and buffers that no file contains."""
     named = (*network.named_parameters(), *network.named_buffers())
     return [tensor for name, tensor in named if is_island(network, name)]
 
@@ -80,13 +77,13 @@ def require_torchao() -> None:
     """Raises WeightsError E1445 where torchao is not installed."""
     if importlib.util.find_spec("torchao") is None:
         raise WeightsError(
-            'weights in 8 or 4 bits need the package torchao; install it with `pip install "mezzotint[low-bit]"`',
+            'quantized weights need the package torchao; install it with `pip install "mezzotint[low-bit]"`',
             code="E1445",
         )
 
 
 class LowBitLinear(nn.Linear):
-    """A linear layer whose matrix is frozen and lies in its buffers in few bits. `weight` is made anew each time."""
+    """A linear layer whose frozen matrix is stored quantized, in buffers. `weight` is dequantized at each access."""
 
     def __init__(self, linear: nn.Linear, low_bit: LowBit) -> None:
         nn.Module.__init__(self)
@@ -96,19 +93,19 @@ class LowBitLinear(nn.Linear):
         self.train(linear.training)
 
     def pack(self, weight: Tensor, device: torch.device | None = None) -> None:
-        """Takes a matrix. weight: (out, in), of any floating type; its values are looked at in float32, some at a
-        time. device: where the small form lies, if not with the matrix."""
-        for name, tensor in _packed(weight.detach(), self.low_bit).items():
+        """Quantizes a matrix into the buffers. weight: (out, in), of any floating dtype; it is converted to float32 in
+        pieces. device: of the buffers; the matrix's by default."""
+        for name, tensor in _quantize(weight.detach(), self.low_bit).items():
             self.register_buffer(name, tensor if device is None else tensor.to(device), persistent=False)
 
     @property
-    def weight(self) -> Tensor:  # type: ignore[override]  # nn.Linear's is a parameter; readers of it want a matrix
-        """(out, in) float32, of no gradient."""
+    def weight(self) -> Tensor:  # type: ignore[override]  # nn.Linear's is a parameter; readers need a matrix
+        """(out, in) float32, without gradient."""
         return self.matrix(torch.float32)
 
     def matrix(self, dtype: torch.dtype) -> Tensor:
-        """(out, in): the matrix in a type."""
-        return _unpacked(self._buffers, (self.out_features, self.in_features), self.low_bit).to(dtype)
+        """The matrix, (out, in) in `dtype`."""
+        return _dequantize(self._buffers, (self.out_features, self.in_features), self.low_bit).to(dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         """See nn.Linear."""
@@ -118,7 +115,7 @@ class LowBitLinear(nn.Linear):
         return cast(Tensor, _Product.apply(input.to(dtype), bias, self))  # type: ignore[no-untyped-call]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LowBitLinear:
-        """Moves what belongs to the small form, and leaves its types: a scale in bf16 is another matrix."""
+        """Moves the buffers of the quantized matrix without casting them: a scale in bf16 would change the matrix."""
         before = dict(self._buffers)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, tensor in before.items():
@@ -128,7 +125,7 @@ class LowBitLinear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """x Wᵀ + b. The backward pass makes the matrix again instead of keeping it; frozen weights have no gradient."""
+    """x Wᵀ + b. The backward pass dequantizes the matrix again instead of saving it; frozen weights get no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, layer: LowBitLinear) -> Tensor:
@@ -144,8 +141,8 @@ class _Product(torch.autograd.Function):
 
 
 def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
-    """Puts a low-bit layer in the place of each linear one whose matrix fits the form; returns them by the names of the
-    matrices, which they have not taken yet: `pack`. Raises WeightsError E1445."""
+    """Replaces each linear layer that can be quantized in this form by a LowBitLinear, and returns those by the names
+    of their weights, which `pack` is still to set. Raises WeightsError E1445."""
     if form.low_bit is None:
         return {}
     require_torchao()
@@ -160,7 +157,8 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
 
 
 def converted(network: nn.Module, form: WeightForm) -> nn.Module:
-    """A float32 network in another form, the same object; it may lie on the meta device. Raises WeightsError E1445."""
+    """Converts a float32 network to another form in place and returns it; it may be on the meta device. Raises
+    WeightsError E1445."""
     if form == FLOAT32:
         return network
     matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
@@ -172,38 +170,38 @@ def converted(network: nn.Module, form: WeightForm) -> nn.Module:
 
 
 def numbers_of(network: nn.Module) -> int:
-    """How many numbers a network has, those in few bits among them."""
+    """The number of parameters of a network, quantized ones included."""
     layers = (module for module in network.modules() if isinstance(module, LowBitLinear))
     return sum(p.numel() for p in network.parameters()) + sum(m.in_features * m.out_features for m in layers)
 
 
-def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
-    """What is kept of a matrix. weight: (out, in). Its float32 values, and what the package makes of them on the way,
-    are there for `_AT_ONCE` numbers at a time; what comes out is that of the whole matrix, to the bit."""
+def _quantize(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
+    """The buffers of a quantized matrix. weight: (out, in). It is converted `_AT_ONCE` numbers at a time, to bound
+    temporary memory; the result is bitwise identical to quantizing the whole matrix at once."""
     import torchao.quantization as torchao
 
     match low_bit:
         case "int8":
             rows = weight.shape[0] if weight.is_meta else max(1, _AT_ONCE // weight.shape[1])
             each = (torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows))
-            qdata, scale = _joined(((one.qdata, one.scale) for one in each), len(weight))
+            qdata, scale = _concatenate(((piece.qdata, piece.scale) for piece in each), len(weight))
             return {"qdata": qdata, "scale": scale}
         case "nf4":
             like = torchao.to_nf4(torch.ones(_BLOCK, device=weight.device), _BLOCK, 1)  # for its table
             pieces = weight.reshape(-1).split(weight.numel() if weight.is_meta else _AT_ONCE)
             blocks = weight.numel() // _BLOCK
-            (largest,) = _joined(((p.float().view(-1, _BLOCK).abs().amax(dim=1),) for p in pieces), blocks)
+            (largest,) = _concatenate(((p.float().view(-1, _BLOCK).abs().amax(dim=1),) for p in pieces), blocks)
             scales = torchao.NF4Tensor.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
-            coded = torchao.NF4Tensor.convert_to_norm_float_weight
-            each = ((coded(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
-            (codes,) = _joined(each, weight.numel() // 2)
+            encode = torchao.NF4Tensor.convert_to_norm_float_weight
+            each = ((encode(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
+            (codes,) = _concatenate(each, weight.numel() // 2)
             names = ("quantized_scalers", "quantization_factor", "scaler_mean", "quantized_data", "nf4")
             return dict(zip(names, (*scales, codes, like.nf4), strict=True))
 
 
-def _joined(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
-    """Pieces of some tensors, one after another along the first axis, where they are `length` long together. They are
-    written into their place at once: a list of them would be the whole a second time."""
+def _concatenate(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
+    """Concatenates pieces of several tensors along the first axis, in all `length` long. Each piece is copied to its
+    place as it comes: a list of all pieces would need the memory twice."""
     whole: list[Tensor] = []
     start = 0
     for pieces in each:
@@ -211,29 +209,29 @@ def _joined(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
             if len(pieces[0]) == length:
                 return list(pieces)
             whole = [piece.new_empty((length, *piece.shape[1:])) for piece in pieces]
-        for place, piece in zip(whole, pieces, strict=True):
-            place[start : start + len(piece)] = piece
+        for result, piece in zip(whole, pieces, strict=True):
+            result[start : start + len(piece)] = piece
         start += len(pieces[0])
     return whole
 
 
-def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:
-    """The matrix: (out, in) float32."""
+def _dequantize(buffers: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:
+    """The matrix, (out, in) float32."""
     import torchao.quantization as torchao
 
     match low_bit:
         case "int8":
-            small = torchao.Int8Tensor(kept["qdata"], kept["scale"], [1, shape[1]], torch.float32)
-            return cast(Tensor, small.dequantize())
+            int8 = torchao.Int8Tensor(buffers["qdata"], buffers["scale"], [1, shape[1]], torch.float32)
+            return cast(Tensor, int8.dequantize())
         case "nf4":
             blocks = math.prod(shape) // _BLOCK
-            layout = _Layout(torch.Size(shape), (shape[1], 1), device=kept["quantized_data"].device)
-            small = torchao.NF4Tensor(layout, _BLOCK, blocks, math.gcd(blocks, _SCALES), **kept)
-            return cast(Tensor, small.get_original_weight())
+            layout = _Layout(torch.Size(shape), (shape[1], 1), device=buffers["quantized_data"].device)
+            nf4 = torchao.NF4Tensor(layout, _BLOCK, blocks, math.gcd(blocks, _SCALES), **buffers)
+            return cast(Tensor, nf4.get_original_weight())
 
 
 class _Layout(NamedTuple):
-    """What `NF4Tensor` reads of the tensor that it stands for."""
+    """What `NF4Tensor` reads of the original tensor."""
 
     original_shape: torch.Size
     original_strides: tuple[int, int]

@@ -1,6 +1,7 @@
-"""Several models' files into one: later ones laid over the first, key by key, or all of them summed up with weights.
+"""Merges model files: later ones override the first, tensor by tensor, or all are summed with weights.
 
-The first is a whole model and says what the result is. The result is made as it is written, a few tensors at a time.
+The first is a complete model and determines the kind of the result, which is computed as it is written, a few tensors
+at a time.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from mezzotint.weights.single_file.planned import PlannedTensor
 from mezzotint.weights.single_file.single_file import open_single
 
 KINDS: dict[DTypeName, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
-"""Types of weights in safetensors' words."""
+"""Data types of weights by safetensors' names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The first model. folder: of its configurations. layout: of single files of its kind."""
+    """The first model of a merge. folder: of its configurations. layout: of single files of its kind."""
 
     source: ModelTensors
     folder: ModelFolder
@@ -42,15 +43,17 @@ class Base:
 
 
 def open_base(path: Path, *, config: Path | None = None, store: Path | None = None) -> Base:
-    """Opens the first model, a folder or a single file of any form. config, store: see `open_single`.
+    """Opens the first model, a folder or a single file in any format. config, store: see `open_single`.
 
-    Raises WeightsError as `open_single`, `open_folder` and `matches` do; E1405 when it is not whole.
+    Raises WeightsError as `open_single`, `open_folder` and `match_tensors` do; E1405 when tensors are missing.
     """
     if path.is_dir():
         folder = open_folder(path)
         layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
         if layout is None:
-            raise WeightsError(f"{path}: is no whole model of SD 1.x, SD 2.x or SDXL; give one first", code="E1452")
+            raise WeightsError(
+                f"{path}: is not a complete model of SD 1.x, SD 2.x or SDXL; give one as the first", code="E1452"
+            )
         shapes = match_tensors.shapes_of(folder, layout)
         scheduler: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
         source, extras = match_tensors.of_folder(path, layout, shapes), read_extras(path)
@@ -65,12 +68,12 @@ def open_base(path: Path, *, config: Path | None = None, store: Path | None = No
 
 
 def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> ModelTensors:
-    """Opens a later model, whole or in part: a folder of a model or of one of its components, or a file of any form.
+    """Opens a later model, complete or partial: the folder of a model or of a component, or a file in any format.
 
     Raises WeightsError E1401, E1402, E1408, E1411, E1415, E1420, E1451, E1452.
     """
     if not path.exists():
-        raise WeightsError(f"{path}: is not there (looked in {Path.cwd()}); check the path", code="E1401")
+        raise WeightsError(f"{path}: does not exist (looked in {Path.cwd()}); check the path", code="E1401")
     if path.is_dir():
         return match_tensors.of_folder(path, base.layout, base.shapes)
     return match_tensors.of_file(path, pickled.readable(path, store), base.layout, base.shapes, averaged=averaged)
@@ -78,18 +81,18 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
 
 def _require_whole(source: ModelTensors, shapes: Shapes) -> None:
     for component, names in shapes.items():
-        lacking = source.lacks(component, names)
-        if lacking:
+        missing = source.lacks(component, names)
+        if missing:
             raise WeightsError(
-                f"{source.path}: lacks {tensor_files.listed(lacking, 3)} of {component}; a whole model is needed here",
+                f"{source.path}: lacks {tensor_files.listed(missing, 3)} of {component}; give a complete model",
                 code="E1405",
             )
 
 
 @dataclass(frozen=True)
 class Merge:
-    """What is made of a base and other sources. shares: weights of a sum, one for each source, the base's first; empty
-    lays one over the other. dtype: of all weights; None keeps each tensor's, of a sum the base's."""
+    """The merge of a base and other sources. shares: weights of a sum, one for each source, the base's first; if empty,
+    later sources override earlier ones. dtype: of all weights; None keeps each tensor's (in a sum, the base's)."""
 
     base: Base
     others: Sequence[ModelTensors]
@@ -104,7 +107,7 @@ class Merge:
 
     @cached_property
     def origin(self) -> Mapping[str, Mapping[str, ModelTensors]]:
-        """By component, whose each tensor is: the last source's that has it, of a sum the base's."""
+        """By component and tensor, the source: the last one that has the tensor (in a sum, the base)."""
         origin = {component: dict.fromkeys(names, self.base.source) for component, names in self.base.shapes.items()}
         for other in () if self.shares else self.others:
             for component, stored in other.held.items():
@@ -112,37 +115,37 @@ class Merge:
         return origin
 
     def header(self, component: str) -> dict[str, TensorInfo]:
-        """Types, in safetensors' words, and shapes of a component's tensors."""
+        """Data types, by safetensors' names, and shapes of a component's tensors."""
         headers = {source: source.held[component].header() for source in set(self.origin[component].values())}
         kinds = {name: headers[source][name].dtype for name, source in self.origin[component].items()}
         shapes = self.base.shapes[component].items()
         return {name: TensorInfo(KINDS[self.dtype] if self.dtype else kinds[name], shape) for name, shape in shapes}
 
     def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
-        """Tensors of the result under our names. Raises WeightsError E1403, E1416 and as files are read."""
+        """Tensors of the result under our names. Raises WeightsError E1403, E1416, and as reading files does."""
         tensors = self.values(component, names)
         if self.dtype is None:
             return tensors
         return writing.cast_component(self.base.source.path, tensors, self.dtype)
 
     def values(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
-        """`read`, before the type that was asked for."""
+        """As `read`, before the cast to `dtype`."""
         if self.shares:
-            return self._summed(component, names)
+            return self._sum(component, names)
         tensors: dict[str, Tensor] = {}
         for source in (self.base.source, *self.others):
-            mine = [name for name in names if self.origin[component][name] is source]
-            tensors |= source.held[component].read(mine) if mine else {}
+            of_source = [name for name in names if self.origin[component][name] is source]
+            tensors |= source.held[component].read(of_source) if of_source else {}
         return tensors
 
-    def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
-        """Sums in float32, in the base's types."""
-        own = self.base.source.held[component].read(names)
-        total = {name: tensor.float() * self.shares[0] for name, tensor in own.items()}
+    def _sum(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
+        """Sums computed in float32, returned in the base's data types."""
+        of_base = self.base.source.held[component].read(names)
+        total = {name: tensor.float() * self.shares[0] for name, tensor in of_base.items()}
         for share, other in zip(self.shares[1:], self.others, strict=True):
             for name, tensor in other.held[component].read(names).items():
                 total[name] += tensor.float() * share
-        return {name: tensor.to(own[name].dtype) for name, tensor in total.items()}
+        return {name: tensor.to(of_base[name].dtype) for name, tensor in total.items()}
 
     @property
     def stored(self) -> dict[str, Stored]:
@@ -150,7 +153,7 @@ class Merge:
         return {component: MergedComponent(self, component) for component in self.base.shapes}
 
     def report(self) -> Iterator[str]:
-        """What came from where, in lines."""
+        """Lines that report which tensors come from which source."""
         for component, names in self.origin.items():
             if self.shares:
                 shares = " + ".join(
@@ -165,7 +168,7 @@ class Merge:
             yield from _notes(source, self.base)
 
     def keys(self) -> dict[str, dict[str, str]]:
-        """By component and name of ours, the name of the tensor in which file, for those who want to know it all."""
+        """By component and our name: the source file and the tensor's name in it."""
         names_in = {s: {c: part.names() for c, part in s.held.items()} for s in (self.base.source, *self.others)}
         return {
             component: {name: f"{source.path}: {names_in[source][component][name]}" for name, source in names.items()}
@@ -174,25 +177,25 @@ class Merge:
 
 
 def _notes(source: ModelTensors, base: Base) -> Iterator[str]:
-    """What is to be said of a source: parts of it that the model has not, and what of the model it has not."""
+    """Reports tensors of a source that the model does not have, and tensors of the model that the source lacks."""
     if source.leftovers:
-        yield f"{source.path}: {source.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
+        yield f"{source.path}: removed `._backbone`, `stage1.` or `stage2.` from {source.leftovers} names"
     if source.averages:
-        yield f"{source.path}: left out: {len(source.averages)} averaged tensors; --ema=use takes them"
+        yield f"{source.path}: left out: {len(source.averages)} averaged tensors; --ema=use uses them"
     other = [n for n in source.besides if n not in source.averages and not base.layout.is_extra(n)]
     if other:
-        yield f"{source.path}: left out, since the model has no such thing: {tensor_files.listed(other)}"
+        yield f"{source.path}: left out, since the model has no such tensors: {tensor_files.listed(other)}"
     if source is base.source:
         return
     for component, names in base.shapes.items():
-        lacking = source.lacks(component, names)
-        if lacking and len(lacking) < len(names):
-            yield f"{source.path}: lacks {tensor_files.listed(lacking, 3)} of {component}, which stay those before it"
+        missing = source.lacks(component, names)
+        if missing and len(missing) < len(names):
+            yield f"{source.path}: lacks {tensor_files.listed(missing, 3)} of {component}, which stay unchanged"
 
 
 @dataclass(frozen=True, slots=True)
 class MergedComponent:
-    """A component of the result: `files.Stored`."""
+    """A component of the result; implements `Stored`."""
 
     merge: Merge
     name: str
@@ -212,7 +215,7 @@ class MergedComponent:
 
 
 def file_plan(merge: Merge, layout: KeyMap) -> list[PlannedTensor]:
-    """The tensors of a single file in a layout, of `merge.stored`."""
+    """The tensors of a single file in a layout, read from `merge.stored`."""
     base = merge.base
     configs = {component: base.folder.config(component) for component in base.shapes}
     return planned.plan_layout(layout, configs, base.shapes, merge.stored, base.extras)

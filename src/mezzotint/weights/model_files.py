@@ -1,4 +1,4 @@
-"""What is asked of a model's files: they are opened once a run, by headers, and no network of theirs computes here."""
+"""`ModelFiles`, the interface to a model's files: they are opened by their headers once a run; no network runs here."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from mezzotint.weights.single_file.modelspec import Description
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled", "flow"]
 ConfigConstraint = tuple[str, Any, Any]
-"""Something that two parts must agree on: in words, with what the one says and what the other says."""
+"""A value that two parts must agree on: its description, and the value in each part."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedSpec:
-    """What a model takes of what another trainer has encoded. Latents of `channels`, which become (x − shift) · factor.
-    Text of `length` tokens, `width` wide, and `pooled` numbers of its own."""
+    """What a model accepts from another trainer's caches. Latents of `channels`, scaled to (x − shift) · factor. Text
+    embeddings (`length`, `width`) and pooled embeddings (`pooled`,)."""
 
     channels: int
     factor: float
@@ -43,21 +43,21 @@ class EncodedSpec:
 
 @contextmanager
 def configured(root: Path) -> Iterator[None]:
-    """Within, what the configurations of a folder lack or misstate becomes a WeightsError E1409."""
+    """Turns errors about missing or invalid values in the configurations of a folder into WeightsError E1409."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        what = f"lacks {error.args[0]}" if isinstance(error, KeyError) else f"says what cannot be used ({error})"
-        raise WeightsError(f"{root}: a configuration in it {what}; take another copy", code="E1409") from error
+        problem = f"lacks {error.args[0]}" if isinstance(error, KeyError) else f"has an unusable value ({error})"
+        raise WeightsError(f"{root}: a configuration in it {problem}; get another copy", code="E1409") from error
 
 
 class ModelFiles(ABC):
-    """The files of one model. settings: with paths resolved. seed: of random weights, where `settings.weights` asks for
+    """The files of one model. settings: with paths resolved. seed: of random weights, where `settings.weights` selects
     them. root: the folder of its configurations. scheduler: the noise scheduler's configuration."""
 
     spec: ClassVar[FamilySpec]
     has_split_names: ClassVar[bool] = False
-    """Whether every version of ComfyUI that knows the family reads diffusers' names of layers that are fused in
+    """Whether every version of ComfyUI that supports the family reads diffusers' names of layers that are fused in
     original-format checkpoints."""
     settings: ModelSettings
     seed: int
@@ -67,69 +67,70 @@ class ModelFiles(ABC):
     @classmethod
     @abstractmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
-        """Opens what a recipe names. Raises WeightsError naming the file, what is in it, and what to do."""
+        """Opens the files that a recipe names. Raises WeightsError with the file, its content, and what to do."""
 
     @classmethod
     @abstractmethod
     def described(cls, settings: ModelSettings) -> Self:
-        """The same model by its configurations alone, all its weights random, whatever files there are: to be counted,
-        where memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
+        """The model by its configurations only, with random weights even where files exist: for counting parameters on
+        the meta device. A replaced autoencoder is assumed to be as large as the model's own."""
 
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:
-        """A model that ships, with random weights and under a million parameters."""
+        """A shipped model with random weights and fewer than a million parameters."""
         name = cls.spec.name
         return cls.of(ModelSettings(family=name, path=shipped(f"tiny-{name}"), weights="random"), seed)
 
     @property
     @abstractmethod
     def parts(self) -> tuple[str, ...]:
-        """The parts of this model, in the family's order; one that is nowhere may be among them."""
+        """The parts of this model, in the family's order; parts without files may be among them."""
 
     @property
     def prediction(self) -> Prediction:
-        """What the recipe says that the denoiser predicts, else what the files say. Raises WeightsError E1409."""
+        """What the denoiser predicts, by the recipe or else by the files. Raises WeightsError E1409."""
         prediction = self.settings.prediction or scheduler_file.prediction_of(self.scheduler)
         if prediction is None:
             raise WeightsError(
                 f"{self.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is "
-                f"{self.scheduler.get('prediction_type')!r}; family {self.spec.name} knows epsilon and v_prediction, "
-                "write model.prediction to choose",
+                f"{self.scheduler.get('prediction_type')!r}; family {self.spec.name} supports epsilon and "
+                "v_prediction; set model.prediction to choose",
                 code="E1409",
             )
         return cast(Prediction, prediction)
 
     @staticmethod
     def _require_equal(where: Path, constraints: Iterable[ConfigConstraint]) -> None:
-        for what, one, two in constraints:
-            if one != two:
+        for description, first, second in constraints:
+            if first != second:
                 raise WeightsError(
-                    f"{where}: {what} {one}, the other part says {two}; its parts are of different models", code="E1409"
+                    f"{where}: {description} {first}, the other part has {second}; its parts are of different models",
+                    code="E1409",
                 )
 
     def _without_weights(self, folder: Path) -> WeightsError:
         return WeightsError(
-            f"{folder}: has a configuration and no weights; give the path of a complete model, or write "
-            "model.weights=random to train from nothing",
+            f"{folder}: has a configuration but no weights; give the path of a complete model, or set "
+            "model.weights=random to train from scratch",
             code="E1407",
         )
 
     @abstractmethod
     def shapes(self, part: str) -> Mapping[str, Shape]:
-        """The shape of every tensor of a part, by the names of files in diffusers' layout. No memory is taken for
+        """The shape of every tensor of a part, by the names of files in diffusers' layout. Allocates no memory for
         values. Raises WeightsError."""
 
     def require_trainable(self) -> None:
-        """Raises WeightsError E1220, E1221 for a variant that can be drawn from, and is not trained unless the recipe
-        says so."""
+        """Raises WeightsError E1220, E1221 for a variant that can be sampled but is trained only if the recipe allows
+        it."""
         return
 
     def absences(self) -> Iterator[str]:
-        """Parts that the model may have and has not, with what takes their place."""
+        """Notes on optional parts that the model does not have, and what is used instead."""
         return iter(())
 
     def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
-        """`shapes` of all parts that can be trained, by their folders in diffusers' layout, as adapters name them."""
+        """`shapes` of all trainable parts, by their folders in diffusers' layout, as adapters name them."""
         return {self.spec.folders[part]: self.shapes(part) for part in self.spec.trainable if part in self.parts}
 
     def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
@@ -145,22 +146,22 @@ class ModelFiles(ABC):
 
     @abstractmethod
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
-        """A part with its weights: in `form`, on the CPU, eval mode. Stored weights are read straight into it. Raises
+        """A part with its weights: in `form`, on the CPU, eval mode. Stored weights are read directly into it. Raises
         WeightsError."""
 
     @abstractmethod
     def fingerprint(self, part: str) -> str:
-        """64 hexadecimal digits that name a part's weights and configuration. "schedule" (noise schedule and
-        prediction) and "tokenizer" (all of them) are asked for like parts. A part that the model has not has a name,
-        too. Of random weights: of the configuration, the seed and torch's version."""
+        """64 hexadecimal digits that identify a part's weights and configuration. "schedule" (noise schedule and
+        prediction) and "tokenizer" (all of them) count as parts. A part that the model does not have has a fingerprint,
+        too. That of random weights depends on the configuration, the seed and torch's version."""
 
     def _fingerprint(self, part: str, config: Mapping[str, Any], **weights: Any) -> str:
-        """Of a configuration, without what says nothing of the network, and what the weights are; nothing is given
-        of random ones."""
+        """The fingerprint of a configuration, without entries that do not affect the network, and of `weights`, which
+        is empty for random ones."""
         values = {k: v for k, v in config.items() if not k.startswith("_") and k != "transformers_version"}
         version = torch.__version__.split("+")[0]
-        drawn = {"weights": "random", "seed": self.seed, "part": part, "torch": version}
-        return fingerprint.of_values({"config": values} | (weights or drawn))
+        random = {"weights": "random", "seed": self.seed, "part": part, "torch": version}
+        return fingerprint.of_values({"config": values} | (weights or random))
 
     @abstractmethod
     def text_identity(self) -> str:
@@ -173,23 +174,23 @@ class ModelFiles(ABC):
         of text."""
 
     def description(self, title: str) -> Description | None:
-        """What a header says of the model; None of families that ModelSpec has no word for."""
+        """The model's description for a file header; None for families that ModelSpec does not define."""
         return None
 
     def text_shape(self) -> tuple[int, int] | None:
-        """Tokens and width of the text that the denoiser takes, from its configuration, where no encoder has to be
-        asked; None otherwise. Embeddings that were made elsewhere are held to it."""
+        """Token count and width of the text that the denoiser takes, if its configuration contains them; None
+        otherwise. Embeddings from other trainers must have this shape."""
         return None
 
     def encoded_spec(self) -> EncodedSpec | None:
-        """What the model takes of latents and texts that another trainer has encoded; None where nothing is known that
-        makes such."""
+        """What the model accepts of latents and texts that another trainer has encoded; None if no such trainer is
+        known."""
         return None
 
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None] | None:
-        """The weights of each part under its network's names; of a part that has none, None.
+        """The weights of each part under its network's names; None for a part without weights.
 
-        parts: of a described model. None for models in diffusers' layout, or in one file of Stable Diffusion's, whose
-        files are looked at as such. Raises WeightsError.
+        parts: the networks of a model opened with `described`. Returns None for models in diffusers' layout and for
+        Stable Diffusion in one file, whose files are inspected directly. Raises WeightsError.
         """
         return None

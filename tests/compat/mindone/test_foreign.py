@@ -34,7 +34,7 @@ def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replac
     for more in ((), ("--save_path", "./merged_weight.ckpt")):
         assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
         said = capsys.readouterr().err
-        assert "error[E1410]: merged_weight.ckpt: is already there" in said
+        assert "error[E1410]: merged_weight.ckpt: already exists" in said
         assert "merged_weight.ckpt is --save_path; write --replace before the lone `--`" in said
 
 

@@ -71,8 +71,8 @@ def test_what_is_trained_is_what_the_files_say(
 ) -> None:
     assert world.train("run", verb="cache", **settings) == 0
     said = capsys.readouterr().out
-    assert "latents of 3 pictures to take over from files, whose age cannot be checked" in said
-    assert "6 entries, 0 were there, made 6" in said
+    assert "importing latents of 3 pictures from files, which cannot be checked" in said
+    assert "6 entries, 0 present, 6 added" in said
     recipe = located(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
@@ -122,7 +122,7 @@ def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     monkeypatch.setattr(Family, "load", classmethod(watched))
     assert world.train("run", **settings) == 0
     assert set(loaded) == {frozenset({"denoiser"})}
-    assert "6 entries, 0 were there, made 6" in capsys.readouterr().out
+    assert "6 entries, 0 present, 6 added" in capsys.readouterr().out
     whole = world.end("run")
     assert world.train("parts", **settings | {"run__steps": 1}) == 0
     assert world.train("parts", **settings) == 0
@@ -134,7 +134,7 @@ def test_one_changed_file_is_taken_over_again(world: Any, settings: dict[str, An
     np.save(folder / "latent_cache" / "1.npy", np.ones((1, 4, 8, 6), np.float32))
     capsys.readouterr()
     assert world.train("run", verb="cache", **settings) == 0
-    assert "5 were there, made 1: 1 picture changed" in capsys.readouterr().out
+    assert "5 present, 1 added: 1 picture changed" in capsys.readouterr().out
 
 
 def test_latents_of_no_bucket_are_told_with_the_sizes_that_there_are(
@@ -149,7 +149,7 @@ def test_latents_of_no_bucket_are_told_with_the_sizes_that_there_are(
 def test_a_family_that_takes_nothing_over_says_so(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     other = {"model__family": "sd", "model__path": world.model, "model__weights": "random"}
     assert world.train("run", verb="cache", **settings | other) == 2
-    assert "take model.family=sdxl" in capsys.readouterr().err
+    assert "set model.family=sdxl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("place", "shape"), [("latent_cache", (1, 16, 6, 8)), ("crossattn_cache", (1, 77, 64))])
@@ -160,4 +160,4 @@ def test_the_cache_of_another_model_is_refused(
     assert world.train("run", verb="cache", **settings) == 2
     error = capsys.readouterr().err
     assert "E1371" in error
-    assert "they are another model's" in error
+    assert "of another model" in error

@@ -58,8 +58,8 @@ def test_names_that_a_trainer_left_behind_are_freed(
     mindspore_format.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
     merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "plain")
     said = capsys.readouterr().out
-    assert f"{len(held)} names were freed of `._backbone`" in said
-    assert f"left out: {len(held)} averaged tensors; --ema=use takes them" in said
+    assert f"`stage2.` from {len(held)} names" in said
+    assert f"left out: {len(held)} averaged tensors; --ema=use uses them" in said
     assert same(load_file(tmp_path / "plain" / UNET), state)
     merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "averaged", "--ema=use")
     assert same(load_file(tmp_path / "averaged" / UNET), {n: t * 3 for n, t in state.items()})

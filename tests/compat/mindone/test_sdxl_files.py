@@ -116,7 +116,7 @@ def test_other_models_are_not_written_as_mindspores_checkpoints(
     for words in (["convert", model], ["merge", model, model]):
         assert main([*words, str(tmp_path / "x.ckpt")]) == 2
         said = capsys.readouterr().err
-        assert "only models of family sdxl are written as .ckpt files, write a name that ends in .safetensors" in said
+        assert "only models of family sdxl can be written as .ckpt files; use a name that ends in .safetensors" in said
     assert list(tmp_path.iterdir()) == []
 
 

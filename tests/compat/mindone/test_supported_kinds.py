@@ -40,7 +40,7 @@ def test_its_tables_are_checked_cached_and_trained(world: Any, capsys: pytest.Ca
     folder.mkdir()
     settings = PLAIN | table_of_mindone(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
+    for verb, said in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0

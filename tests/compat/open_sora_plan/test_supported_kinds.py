@@ -55,7 +55,7 @@ LATTE: dict[str, Any] = PLAIN | {
 def test_its_lists_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = LATTE | {"data__format": "clip-list", "data__path": world.root / "clips.txt"}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
+    for verb, said in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
@@ -80,4 +80,4 @@ def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_co
     assert "is of family latte" in capsys.readouterr().out
     for target in ("folder", "one.safetensors"):
         assert main(["convert", str(released), str(world.root / target)]) == 2
-        assert "models of other families are read as they are" in capsys.readouterr().err
+        assert "models of other families need no conversion" in capsys.readouterr().err

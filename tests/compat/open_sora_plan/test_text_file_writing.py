@@ -245,10 +245,10 @@ def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     monkeypatch.setattr(assemble, "encoders", lambda *_: pytest.fail)
     assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
     output = capsys.readouterr().out
-    assert "3 embeddings to take over from files, whose age cannot be checked" in output
-    assert "3 entries, 0 were there, made 3" in output
+    assert "importing 3 embeddings from files, whose age cannot be checked" in output
+    assert "3 entries, 0 present, 3 added" in output
     assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
-    assert "3 entries, 3 were there, nothing to make" in capsys.readouterr().out
+    assert "3 entries, 3 present, nothing to add" in capsys.readouterr().out
     text_cache_npz.write(tmp_path / "texts/1.npz", EmbeddingFile(states[:20], (np.arange(20) < 5).astype(np.uint8)))
     with pytest.raises(CacheError, match="has 20 tokens, but the model needs 24") as caught:
         cache.run([str(tmp_path / "recipe.yaml")])

@@ -54,5 +54,5 @@ def test_into_a_model_of_clips_they_go_as_well(released: Path, tmp_path: Path, c
     assert torch.equal(Clips.of(settings, ["denoiser"]).parts()["denoiser"].state_dict()[name], after[name])
     part = tmp_path / "part.safetensors"
     save_file({name: before[name]}, part)
-    with pytest.raises(MezzotintError, match="adapters alone are merged"):
+    with pytest.raises(MezzotintError, match="only adapters can be merged"):
         merged(base, part, adapter, tmp_path / "more")

@@ -162,5 +162,5 @@ def test_a_run_trains_from_a_cache_that_another_machine_has_filled(
         losses.append([line["loss"] for line in outside.read_lines(next(folder.rglob("metrics.jsonl")))])
         said.append(capsys.readouterr().out)
     assert losses[0] == losses[1] == losses[2]
-    assert ["nothing to make" in text for text in said] == [False, False, True]
+    assert ["nothing to add" in text for text in said] == [False, False, True]
     assert not list((tmp_path / "two").rglob("*.rows")), "rows lie on the storage alone"

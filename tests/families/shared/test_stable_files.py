@@ -117,11 +117,11 @@ def test_a_folder_without_weights_is_refused_unless_random_is_asked_for() -> Non
         ("unet/config.json", {"in_channels": 9}, "inpainting", "E1406"),
         ("unet/config.json", {"cross_attention_dim": 2048}, "SDXL", "E1406"),
         ("model_index.json", {"text_encoder_2": ["transformers", "CLIPTextModel"]}, "SDXL", "E1406"),
-        ("text_encoder/config.json", {"hidden_size": 48}, "text of width 32, the other part says 48", "E1409"),
+        ("text_encoder/config.json", {"hidden_size": 48}, "text of width 32, the other part has 48", "E1409"),
         ("vae/config.json", {"latent_channels": 16}, "different models", "E1409"),
         ("unet/config.json", {"layers_per_block": 1}, "unexpected: ", "E1405"),
         ("unet/config.json", {"block_out_channels": [16, 32, 32, 64]}, "of another shape: ", "E1405"),
-        ("unet/config.json", {"down_block_types": ["NoSuchBlock"] * 4}, "makes no network", "E1409"),
+        ("unet/config.json", {"down_block_types": ["NoSuchBlock"] * 4}, "no network can be built", "E1409"),
     ],
 )
 def test_a_model_of_another_kind_is_refused_by_name(
@@ -136,9 +136,9 @@ def test_a_model_of_another_kind_is_refused_by_name(
 
 def test_paths_that_are_no_model_folder_are_refused_by_name(copy: Path, tmp_path: Path) -> None:
     cases = {
-        tmp_path / "nowhere": ("E1401", "not there"),
+        tmp_path / "nowhere": ("E1401", "does not exist"),
         copy / "vae": ("E1406", "autoencoder"),
-        copy / "unet" / "diffusion_pytorch_model.safetensors": ("E1406", "a denoiser alone"),
+        copy / "unet" / "diffusion_pytorch_model.safetensors": ("E1406", "a standalone denoiser"),
         tmp_path: ("E1406", "without model_index.json"),
     }
     for path, (code, words) in cases.items():
@@ -175,7 +175,7 @@ def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None
 def test_a_tokenizer_of_another_model_is_refused(copy: Path) -> None:
     path = copy / "tokenizer" / "vocab.json"
     edit(path, **{f"new{i}": 713 + i for i in range(7)})
-    with pytest.raises(WeightsError, match="720 tokens, the text encoder knows 713"):
+    with pytest.raises(WeightsError, match="720 tokens, the text encoder has 713"):
         Family.of(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
 
 

@@ -109,7 +109,7 @@ _INDEXES = [
     _index("pickle", "a shard that is a pickle", {"weight_map": {"a": "a.bin"}}),
     _index("long", "a name that no file can have", {"weight_map": {"a": "x" * 300 + ".safetensors"}}),
     _index("nul", "a NUL in a name", {"weight_map": {"a": "a\0.safetensors"}}),
-    _index("absent", "a shard that is not there", {"weight_map": {"a": "b.safetensors"}}, says="not there"),
+    _index("absent", "a shard that is not there", {"weight_map": {"a": "b.safetensors"}}, says="does not exist"),
     _index("twice", "a key twice", '{"weight_map": {"a": "a.safetensors", "a": "b.safetensors"}}'),
     _index("utf-16", "UTF-16", json.dumps({"weight_map": {}}).encode("utf-16")),
     _index("two", "a tensor in two shards", {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}, names="safetensors"),

@@ -41,7 +41,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
     assert np.isfinite([one["loss"][k] for k in ("first", "last", "last_micro_batch")]).all()
     shown = capsys.readouterr().out
     assert (out / "bench.txt").read_text("utf-8") in shown
-    assert f"the results are in {Path('bench/measured')}" in shown
+    assert f"results in {Path('bench/measured')}" in shown
     with Image.open(out / "bench.png") as image:
         assert image.size == (1650, 1050)
 

@@ -68,12 +68,12 @@ def test_the_bar_is_read_as_the_published_log_shows_it() -> None:
 def test_the_table_has_the_readings_and_their_remarks() -> None:
     document = {"recipe": "x", "processes": 8, "device": "NVIDIA X", "rows": [row([step(1.0)] * 30)] * 2}
     page = "\n".join(_page.table(document))
-    for words in ("0.0455 (below 0.0456)", "says nothing about learning", "14 micro-batches, 4 updates",
-                  "takes every update for a full one", "64 %"):  # fmt: skip
+    for words in ("0.0455 (below 0.0456)", "does not indicate learning", "14 micro-batches, 4 updates",
+                  "counts every update as a full batch", "64 %"):  # fmt: skip
         assert words in page, words
     unknown = {**document, "rows": [row([step(1.0)] * 3, peak=None, target=None)]}
     page = "\n".join(_page.table(unknown))
-    assert "no peak on record" in page
+    assert "unknown peak" in page
     assert "last micro-batch" not in page
     assert "IPS" not in page
 
@@ -89,7 +89,7 @@ def test_rows_are_compared_block_by_block() -> None:
     assert ratio["seconds"] == ratio["cpu_seconds"] == {"median": 3.0, "lowest": 2.0, "highest": 4.0, "rounds": 3}
     page = "\n".join(_page.table({"recipe": "x", "processes": 1, "device": "NVIDIA X", "rows": rows}))
     assert "3 (2 to 4) of stock" in page
-    assert "times as fast: by seconds an image" in page
+    assert "times as fast: by seconds per image" in page
     [alone] = _page.compare([mine], 1, by_cpu=False)
     assert alone["against"] is None
     long = row([step(1.0)] * 45)

@@ -36,7 +36,7 @@ def test_the_stock_loop_trains_on_the_same_pictures(shared_world: Any, tmp_path:
     ("words", "said"),
     [
         (["model.family=sdxl"], "trains model.family=sd"),
-        (["model.train=[denoiser, text_encoder]"], "trains the denoiser alone"),
+        (["model.train=[denoiser, text_encoder]"], "only trains the denoiser"),
         (["objective.loss=huber"], "has the mse of epsilon"),
         (["optim.optimizer.kind=lion"], "has AdamW"),
     ],

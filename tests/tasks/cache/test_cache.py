@@ -29,6 +29,6 @@ def test_the_verb_says_where_how_many_and_why(world: Any, capsys: pytest.Capture
     assert cache.run(words) == 0
     said = capsys.readouterr().out
     assert f"cache in {world.root / 'cache'}" in said
-    assert "made 21: 10 pictures new, 11 captions new" in said
+    assert "21 added: 10 pictures new, 11 captions new" in said
     assert cache.run(words) == 0
-    assert "21 were there, nothing to make" in capsys.readouterr().out
+    assert "21 present, nothing to add" in capsys.readouterr().out

@@ -45,9 +45,9 @@ def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any
     assert list(drawn) == [f"class-0000{n}.png" for n in range(5)]
     assert len(set(drawn.values())) == 5
     heard = world.out("whole")
-    assert "note: 5 class pictures of 'a picture' will be generated into" in heard
-    assert re.search(r"class pictures: 2 of 5, about [\d.]+ s left", heard)
-    assert "class pictures: 5 of 5" in heard
+    assert "note: 5 class images of 'a picture' will be generated into" in heard
+    assert re.search(r"class images: 2 of 5, about [\d.]+ s left", heard)
+    assert "class images: 5 of 5" in heard
     with Image.open(whole / "class-00003.png") as image:
         assert image.size == (128, 128), "what tiny-sd was made for"
         facts = pictures.recorded_in(image)
@@ -86,7 +86,7 @@ def test_pictures_of_other_settings_are_reported(shared_world: Any, tmp_path: Pa
         image.save(folder / "mine.png")
         image.save(folder / "class-00009.png")
     sentence = class_pictures.of_other_settings(recipe_of(shared_world, folder))
-    assert "2 class pictures there were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
+    assert "2 class images in it were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
     assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
     assert not class_pictures.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
@@ -118,10 +118,10 @@ def test_progress_says_how_long_the_others_take() -> None:
     for _ in range(4):
         progress.advance(2)
     assert lines == [
-        ("class pictures: 2 of 10, about 2 min 0 s left", True),
-        ("class pictures: 4 of 10, about 1 min 30 s left", False),
-        ("class pictures: 6 of 10, about 1 min 20 s left", True),
-        ("class pictures: 8 of 10, about 37.5 s left", False),
+        ("class images: 2 of 10, about 2 min 0 s left", True),
+        ("class images: 4 of 10, about 1 min 30 s left", False),
+        ("class images: 6 of 10, about 1 min 20 s left", True),
+        ("class images: 8 of 10, about 37.5 s left", False),
     ]
 
 
@@ -155,7 +155,7 @@ def test_check_says_how_many_would_be_drawn_and_draws_none(shared_world: Any, tm
     reading = parse(shared_world.words("checked", **words_of(shared_world, "checked", folder)), "check")
     checked = check(reading)
     assert not checked.problems
-    assert any("5 class pictures of 'a picture' will be generated into" in note for note in checked.notes)
+    assert any("5 class images of 'a picture' will be generated into" in note for note in checked.notes)
     assert checked.dataset is not None
     assert len(checked.dataset.rows) == 10
     assert not folder.exists()

@@ -48,7 +48,7 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
     second = filled(root)
     assert second.encoders == []  # no part of the model was loaded
     assert (second.summary.present, second.summary.new, second.summary.why) == (13, 0, ())
-    assert "nothing to make" in second.summary.lines()[-1]
+    assert "nothing to add" in second.summary.lines()[-1]
     assert str(root / "cache") in second.summary.lines()[0]
     assert second.summary.bytes > 0
 
@@ -70,7 +70,7 @@ def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else
     assert after.captions == ["something else"]
     assert after.summary.why == ("1 picture changed", "1 caption changed")
     assert after.summary.lines()[-1].startswith(
-        "cache: 13 entries, 11 were there, made 2: 1 picture changed, 1 caption changed"
+        "cache: 13 entries, 11 present, 2 added: 1 picture changed, 1 caption changed"
     )
     whole, fresh = take(after), take(filled(root, data(root, cache={"path": root / "other"})))
     assert whole.keys() == fresh.keys()
@@ -224,7 +224,7 @@ def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
         moments[-1, 0, 0, 0] = float("nan")
         return moments
 
-    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*not finite") as caught:
+    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*non-finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
     assert filled(root).summary.new > 0  # and the lock on the shard was given back
@@ -240,7 +240,7 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     latents = LatentCache(settings.cache.path, settings, identity="vae", compute="fp32", seed=5)
     rows = np.arange(len(catalogue), dtype=np.int32)
     worker = Worker(catalogue, settings, lambda what: cast(ModelFamily, Encoder(what)), torch.device("cpu"))
-    with pytest.raises(DatasetError, match=r"3\.png: its content is not what the index says") as caught:
+    with pytest.raises(DatasetError, match=r"3\.png: its content differs from the index") as caught:
         fill(worker, rows, Caches(latents))
     assert caught.value.code == "E1251"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mezzotint.tasks.cache.inventory import in_words, share
+from mezzotint.tasks.cache.inventory import describe, share
 
 
 def test_each_entry_falls_to_one_process_and_all_have_some() -> None:
@@ -16,8 +16,8 @@ def test_each_entry_falls_to_one_process_and_all_have_some() -> None:
 
 
 def test_reasons_are_counted_the_most_frequent_first() -> None:
-    assert in_words("picture", ["VAE changed", "changed", "changed"]) == (
+    assert describe("picture", ["VAE changed", "changed", "changed"]) == (
         "2 pictures changed",
         "1 picture (VAE changed)",
     )
-    assert in_words("caption", []) == ()
+    assert describe("caption", []) == ()

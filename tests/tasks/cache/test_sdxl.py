@@ -38,7 +38,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 def counts(said: str) -> tuple[int, int, int]:
     """Entries wanted, there and made, of the last filling that was told."""
-    lines = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) were there, (?:made (\d+)|nothing to make)", said)
+    lines = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) present, (?:(\d+) added|nothing to add)", said)
     needed, there, encoded = lines[-1]
     return int(needed), int(there), int(encoded or 0)
 

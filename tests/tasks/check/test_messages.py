@@ -74,7 +74,7 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
 @pytest.mark.parametrize(
     ("word", "code", "said"),
     [
-        ("model.path=missing", "E1401", "missing is not there"),
+        ("model.path=missing", "E1401", "missing does not exist"),
         ("data.path=missing", "E1201", "missing: does not exist"),
         ("model.path=x.gguf", "E1402", "it is a GGUF file"),
         ("model.path=plain", "E1406", "plain: is a folder without model_index.json"),
@@ -154,7 +154,7 @@ def test_a_family_is_named_only_where_it_trains_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
     unknown = {"unet": 1, "_class_name": "SomePipeline"}
-    assert str(kinds.of_index(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("no SDXL (")
+    assert str(kinds.of_index(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("not SDXL (")
     known = {"unet": 1, "_class_name": "StableDiffusionImg2ImgPipeline"}
     for linear, name in ((False, "SD 1.x"), (True, "SD 2.x")):
         config = {"cross_attention_dim": 128, "use_linear_projection": linear}

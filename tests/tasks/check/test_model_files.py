@@ -27,7 +27,7 @@ MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
         (lambda file: file.unlink(), "E1407"),
         (lambda file: shutil.copy(file.parent.parent / "vae" / file.name, file), "E1405"),
     ],
-    ids=["truncated", "pickled", "missing", "another model's"],
+    ids=["truncated", "pickled", "missing", "of another model"],
 )
 def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, damage: Any, code: str) -> None:
     damage(quick / "model" / "unet" / "diffusion_pytorch_model.safetensors")

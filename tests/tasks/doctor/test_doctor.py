@@ -14,7 +14,7 @@ from PIL import Image, ImageCms
 
 from mezzotint.data.catalogue import likeness
 from mezzotint.errors import DatasetError
-from mezzotint.tasks.doctor import _looking, doctor
+from mezzotint.tasks.doctor import _examining, doctor
 
 
 def write_odd(folder: Path) -> None:
@@ -154,8 +154,8 @@ def test_a_seed_of_minus_one_is_drawn_and_said(ask: Ask, tmp_path: Path, monkeyp
     (tmp_path / "few").mkdir()
     for number in range(4):
         put(tmp_path / "few", f"{number}.png", scene(number), f"caption {number}")
-    opened, seeds = _looking.opened, []
-    monkeypatch.setattr(_looking, "opened", lambda recipe: (seeds.append(recipe.run.seed), opened(recipe))[1])
+    opened, seeds = _examining.open_data, []
+    monkeypatch.setattr(_examining, "open_data", lambda recipe: (seeds.append(recipe.run.seed), opened(recipe))[1])
     _, text = ask(tmp_path / "few", "run.seed=-1")
     assert seeds[0] >= 0
     assert f"run.seed is -1: a new run draws its own; here, the seed is {seeds[0]}, drawn just now" in text

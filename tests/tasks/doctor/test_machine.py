@@ -45,8 +45,8 @@ SOUND = Machine(
     ],
 )
 def test_what_is_known_not_to_work_is_told(name: str, status: str, changes: dict[str, Any]) -> None:
-    assert list(_machine.known_bad(SOUND)) == []
-    (finding,) = _machine.known_bad(replace(SOUND, **changes))
+    assert list(_machine.findings(SOUND)) == []
+    (finding,) = _machine.findings(replace(SOUND, **changes))
     assert (finding.name, finding.status) == (name, status)
     assert finding.sentence
     assert finding.advice
@@ -65,11 +65,11 @@ def test_packages_that_do_not_go_together_are_told(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: of(asks, name))
     monkeypatch.setattr(importlib.metadata, "version", lambda name: of(versions, name))
-    assert list(_machine.unmet()) == [
-        "mezzotint needs torch>=2.10, and 2.9.1 is installed",
-        "mezzotint needs peft>=0.19, and 0.1 is installed",
+    assert list(_machine.unmet_requirements()) == [
+        "mezzotint needs torch>=2.10, but 2.9.1 is installed",
+        "mezzotint needs peft>=0.19, but 0.1 is installed",
         "mezzotint needs nowhere>=1, which is not installed",
-        "xformers needs torch==2.1.0, and 2.9.1 is installed",
+        "xformers needs torch==2.1.0, but 2.9.1 is installed",
     ]
 
 

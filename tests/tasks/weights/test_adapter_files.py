@@ -47,7 +47,7 @@ def test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write(
     assert main([verb, *words]) == 2
     complaint = capsys.readouterr().err
     assert "error[E1406]" in complaint
-    assert "a LoRA, an adapter of a model" in complaint
+    assert "a LoRA adapter" in complaint
     for line in ("sample MODEL --adapter=FILE", "merge MODEL FILE NEW_FILE", "model.adapter.path=FILE", "--base=MODEL"):
         assert line in complaint
 

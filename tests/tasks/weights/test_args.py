@@ -13,13 +13,13 @@ from mezzotint.tasks.weights import args
 def test_what_is_in_the_way_is_named_and_replaced_only_where_it_may_be(tmp_path: Path) -> None:
     args.require_free(tmp_path / "new.safetensors", "merge")
     (tmp_path / "old.safetensors").write_bytes(b"x")
-    with pytest.raises(WeightsError, match="merge writes over nothing, give another name, or add --replace"):
+    with pytest.raises(WeightsError, match="merge does not overwrite it; give another name, or add --replace"):
         args.require_free(tmp_path / "old.safetensors", "merge")
     args.require_free(tmp_path / "old.safetensors", "merge", replaces=True)
     (tmp_path / "photos").mkdir()
-    with pytest.raises(WeightsError, match="is a folder and no model's, which --replace leaves alone"):
+    with pytest.raises(WeightsError, match="is a folder that is not a model; --replace does not remove it"):
         args.require_free(tmp_path / "photos", "merge", replaces=True)
-    with pytest.raises(RecipeError, match="is no folder; make it first"):
+    with pytest.raises(RecipeError, match="is not a folder; create it first"):
         args.require_free(tmp_path / "gone" / "new.safetensors", "merge")
 
 
@@ -39,7 +39,7 @@ def test_what_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path) -> No
 
 
 def test_a_pickle_is_never_written() -> None:
-    with pytest.raises(RecipeError, match=r"would be a pickle, which is never written; write b\.safetensors") as caught:
+    with pytest.raises(RecipeError, match=r"would be a pickle, which is never written; use b\.safetensors") as caught:
         args.parse(["a.safetensors", "b.pt"])
     assert caught.value.code == "E1012"
     assert args.parse(["a.safetensors", "b.safetensors", "--dtype=fp16", "--replace"]).replaces

@@ -88,7 +88,7 @@ def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_pa
     assert convert(source, tmp_path / "folder", f"--config={folder}") == 0
     printed = capsys.readouterr().out
     assert "left out: 684 averaged tensors" in printed
-    assert "not known: 1 tensor (mystery)" in printed
+    assert "unknown: 1 tensor (mystery)" in printed
     assert convert(tmp_path / "folder", tmp_path / "back.safetensors") == 0
     expected = {name: t for name, t in load_file(source).items() if not name.startswith("model_ema.diffusion")}
     assert equal(expected, load_file(tmp_path / "back.safetensors"))
@@ -217,7 +217,7 @@ def test_other_pickles_keep_their_names(tmp_path: Path, capsys: Any) -> None:
     torch.save({"encoder.down.0.x": torch.ones(3)}, tmp_path / "vae.pt")
     assert convert(tmp_path / "vae.pt", tmp_path / "vae.safetensors", "--dtype=fp16") == 0
     assert torch.equal(load_file(tmp_path / "vae.safetensors")["encoder.down.0.x"], torch.ones(3).half())
-    assert "autoencoder (VAE) alone" in capsys.readouterr().out
+    assert "standalone autoencoder (VAE)" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("pickles_read_here")
@@ -247,7 +247,7 @@ def test_what_a_single_file_has_no_place_for_is_told(tmp_path: Path, capsys: Any
     source = shutil.copytree(FOLDER, tmp_path / "source")
     (source / "safety_checker").mkdir()
     assert convert(source, tmp_path / "x.safetensors") == 0
-    assert "no place for them: safety_checker" in capsys.readouterr().out
+    assert "cannot contain them: safety_checker" in capsys.readouterr().out
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -280,12 +280,12 @@ def _taken_folder(root: Path) -> tuple[object, ...]:
     [
         (_taken_file, "E1410"),
         (_taken_folder, "E1410"),
-        (lambda root: (FOLDER, root / "x.bin"), "x.bin would be a pickle, which is never written; write x.safetensors"),
+        (lambda root: (FOLDER, root / "x.bin"), "x.bin would be a pickle, which is never written; use x.safetensors"),
         (lambda root: (FOLDER,), "SOURCE DESTINATION; got 1 name"),
         (lambda root: (FOLDER, root / "x", "--dtype=fp8"), "--dtype is fp32 or fp16 or bf16, got fp8"),
         (lambda root: (FOLDER, root / "x", "--dtyp=fp16"), "did you mean --dtype?"),
         (lambda root: (FOLDER, root / "x", "--config"), "--config needs a value; write --config=FOLDER"),
-        (lambda root: (FOLDER, root / "no" / "x"), "no is no folder"),
+        (lambda root: (FOLDER, root / "no" / "x"), "no is not a folder"),
         (lambda root: (root / "nowhere", root / "x"), "E1401"),
         (lambda root: (root, root / "x"), "a folder without model_index.json"),
         (lambda root: (FOLDER / "vae", root / "x"), "one component of a model"),
@@ -383,15 +383,15 @@ def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, ca
 def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys: Any) -> None:
     loha, lora = (FILES / f"sd_{name}.safetensors" for name in ("loha_r2_a4.lycoris", "lora_r4_a8.kohya"))
     out, base = tmp_path / "a.safetensors", f"--base={FOLDER}"
-    uses = "is a LoRA, an adapter of a model, and no model; draw with it: mezzotint sample MODEL --adapter=FILE"
+    uses = "is a LoRA adapter, not a model; to sample with it: mezzotint sample MODEL --adapter=FILE"
     folder = FILES / "sd_lora_text_r4.diffusers"
     refused: list[tuple[list[object], str, str]] = [
         ([loha, out, base, "--layout=diffusers"], "E1435", "does not support LoHa"),
-        ([lora, out], "E1406", "a LoRA, an adapter of a model; draw with it: mezzotint sample MODEL --adapter=FILE"),
+        ([lora, out], "E1406", "a LoRA adapter; to sample with it: mezzotint sample MODEL --adapter=FILE"),
         ([folder, out], "E1406", uses),
-        ([lora, out, base], "E1012", "write --layout=diffusers, --layout=kohya or --layout=comfy"),
+        ([lora, out, base], "E1012", "add --layout=diffusers, --layout=kohya or --layout=comfy"),
         ([lora, tmp_path / "a", base, "--layout=kohya"], "E1012", "a name that ends in .safetensors"),
-        ([lora, out, "--layout=kohya"], "E1441", "write --base=MODEL"),
+        ([lora, out, "--layout=kohya"], "E1441", "add --base=MODEL"),
         (
             [FILES / "sdxl_lora_text_r4.diffusers", out, base, "--layout=kohya"],
             "E1431",
@@ -423,4 +423,4 @@ def test_a_registered_format_is_written_and_read_back(
     for line in (["convert", sdxl_folder], ["merge", sdxl_folder, sdxl_folder / "unet"]):
         assert main([*map(str, line), str(tmp_path / "xl.numbers")]) == 2
         said = capsys.readouterr().err
-        assert "only models of family sd are written as .numbers files, write a name that ends in .safetensors" in said
+        assert "only models of family sd can be written as .numbers files; use a name that ends in .safetensors" in said

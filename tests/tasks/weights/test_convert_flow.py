@@ -41,7 +41,7 @@ def test_folder_to_file_to_folder_changes_no_tensor(tmp_path: Path, capsys: pyte
     folder, file, back = RECORDS / "wan" / "model", tmp_path / "wan.safetensors", tmp_path / "back"
     assert convert(folder, file) == 0
     said = capsys.readouterr().out
-    assert "left out, since a single file has no place for them: text_encoder, vae" in said
+    assert "left out, since a single file cannot contain them: text_encoder, vae" in said
     assert "head.modulation" in load_file(file)
     assert convert(file, back, f"--config={folder}") == 0
     said = capsys.readouterr().out
@@ -79,7 +79,7 @@ def test_each_of_two_denoisers_is_a_file_and_both_are_read(tmp_path: Path, capsy
     folder, high, low = (tmp_path / name for name in ("a14b", "wan2.2_high_noise.safetensors", "low.safetensors"))
     tiny_a14b(RECORDS / "wan" / "model", folder)
     assert convert(folder, high) != 0
-    assert "write --part=denoiser for that of much noise, --part=denoiser_2 for that" in capsys.readouterr().err
+    assert "add --part=denoiser for the high-noise one or --part=denoiser_2" in capsys.readouterr().err
     plain = {part: weights_of(folder, part) for part in ("transformer", "transformer_2")}
     for file, part in ((high, "denoiser"), (low, "denoiser_2")):
         assert convert(folder, file, f"--part={part}") == 0
@@ -131,7 +131,7 @@ def test_a_folder_is_made_of_both_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert convert(RECORDS / "sd3" / "model", tmp_path / "sd3.safetensors", "--part=denoiser_2") == 2
     assert "E1012" in capsys.readouterr().err
     assert convert("tiny-sd", tmp_path / "sd.safetensors", "--part=denoiser") == 2
-    assert "--part is for Wan 2.2 A14B alone; leave it out" in capsys.readouterr().err
+    assert "--part is only for Wan 2.2 A14B; leave it out" in capsys.readouterr().err
 
 
 def test_what_is_not_written_is_refused(

@@ -106,14 +106,14 @@ def test_what_cannot_be_extracted_is_a_sentence(tuned: Path, whole_sdxl: Path, t
     out = tmp_path / "a.safetensors"
     refused: list[tuple[list[object], str, str]] = [
         ([SD, SD, out, "--rank=4"], "E1444", "has the same layers"),
-        ([SD, whole_sdxl, out, "--rank=4"], "E1451", "they are of different models"),
+        ([SD, whole_sdxl, out, "--rank=4"], "E1451", "they are different models"),
         ([LTX, SD, out, "--rank=4"], "E1452", "another family or size"),
-        ([SD, tuned, out], "E1012", "--rank=N is needed"),
+        ([SD, tuned, out], "E1012", "--rank=N is required"),
         ([SD, tuned, out, "--rank=0"], "E1012", "at least 1"),
         ([SD, tuned, out, "--rank=4", "--share=2"], "E1012", "from 0 to below 1"),
         ([SD, tuned, tmp_path / "folder", "--rank=4"], "E1012", "ends in .safetensors"),
-        ([SD, tuned, tmp_path / "taken.safetensors", "--rank=4"], "E1410", "writes over nothing"),
-        ([FILES / "sd_lora_r4_a8.kohya.safetensors", tuned, out, "--rank=4"], "E1442", "is no model"),
+        ([SD, tuned, tmp_path / "taken.safetensors", "--rank=4"], "E1410", "does not overwrite it"),
+        ([FILES / "sd_lora_r4_a8.kohya.safetensors", tuned, out, "--rank=4"], "E1442", "is not a known model"),
         ([SD, FILES / "sd_lora_r4_a8.kohya.safetensors", out, "--rank=4"], "E1452", "looks like a LoRA"),
     ]
     for words, code, said in refused:

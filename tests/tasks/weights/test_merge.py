@@ -62,7 +62,7 @@ def test_later_files_win_and_what_they_lack_stays(
     assert same(tensors, {n: tripled[n] if n in early else doubled[n] for n in tensors})
     said = capsys.readouterr().out
     assert f"unet: {len(early)} tensors from {b}, {len(tensors) - len(early)} tensors from {a}" in said
-    assert f"{b}: left out, since the model has no such thing: 1 tensor (strange)" in said
+    assert f"{b}: left out, since the model has no such tensors: 1 tensor (strange)" in said
     assert f"{b}: lacks {len(tensors) - len(early)} tensors" in said
     message = json.loads((tmp_path / "report.json").read_text())["tensors"]
     assert message["unet"]["conv_in.weight"] == f"{b}: model.diffusion_model.input_blocks.0.0.weight"
@@ -123,16 +123,16 @@ def test_what_does_not_belong_together_is_refused_by_name(
     (tmp_path / "taken").mkdir()
     base, out = forms["folder"], tmp_path / "out"
     refused: list[tuple[list[object], str, str]] = [
-        ([base, tmp_path / "sd.safetensors", out], "E1451", "they are of different models, the file looks like"),
+        ([base, tmp_path / "sd.safetensors", out], "E1451", "they are different models, the file looks like"),
         ([base, lora, out], "E1431", "match no layer of this model"),
         ([base, tmp_path / "cut.safetensors", out], "E1402", "100 bytes are missing at its end"),
-        ([base, tmp_path / "nosuch.ckpt", out], "E1401", "is not there"),
+        ([base, tmp_path / "nosuch.ckpt", out], "E1401", "does not exist"),
         ([tmp_path / "unet.safetensors", base, out], "E1406", "mezzotint merge MODEL FILE NEW_FILE"),
-        ([base, base, tmp_path / "taken"], "E1410", "merge writes over nothing"),
-        ([base, tmp_path / "unet.safetensors", out, "--weights=1,1"], "E1405", "a whole model is needed"),
+        ([base, base, tmp_path / "taken"], "E1410", "merge does not overwrite it"),
+        ([base, tmp_path / "unet.safetensors", out, "--weights=1,1"], "E1405", "give a complete model"),
         ([base, base, tmp_path / "out.pt"], "E1012", "would be a pickle"),
         ([base, base, out, "--weights=1"], "E1012", "--weights has 1 numbers for 2 models"),
-        ([base, out], "E1012", "one model alone merges with nothing"),
+        ([base, out], "E1012", "merge needs at least two inputs"),
         ([base, base, out, "--weihgts=1,1"], "E1012", "did you mean --weights?"),
         ([base, tmp_path / "unet.safetensors", out, "--ema=use"], "E1415", "leave out --ema=use"),
     ]
@@ -264,11 +264,11 @@ def test_new_words_beside_an_adapter_are_not_left_out_in_silence(tmp_path: Path,
     folder.mkdir()
     shutil.copy(FILES / "sd_lora_r4_a8.kohya.safetensors", folder / "pytorch_lora_weights.safetensors")
     merged(SD, folder, tmp_path / "one")
-    assert "new word" not in capsys.readouterr().out
+    assert "learned token" not in capsys.readouterr().out
     save_file({"<wug>": torch.zeros(1, 8)}, folder / "learned_embeds.safetensors")
     merged(SD, folder, tmp_path / "two")
     file = folder / "learned_embeds.safetensors"
-    said = f"{folder}: its new word <wug> is not in the result; draw with --embedding='<wug>={file}'"
+    said = f"{folder}: its learned token <wug> is not in the result; to sample with it, add --embedding='<wug>={file}'"
     assert said in capsys.readouterr().out
 
 
@@ -325,10 +325,10 @@ def test_adapters_that_cannot_be_merged_are_a_sentence(whole_sdxl: Path, tmp_pat
         ([SD, nan, out], "E1403", "not finite"),
         ([SD, shape, out], "E1432", "to_v does not fit: lora_down.weight (4, 1024)"),
         ([SD, tmp_path / "named.safetensors", out], "E1402", "it is a pickle file"),
-        ([SD, f"{part}:0.5", out], "E1443", "is no adapter, and 0.5 is the strength of one"),
-        ([SD, SD, kohya, out, "--weights=1,1,1"], "E1012", "an adapter has its strength behind its name"),
+        ([SD, f"{part}:0.5", out], "E1443", "is not an adapter, but has the strength 0.5"),
+        ([SD, SD, kohya, out, "--weights=1,1,1"], "E1012", "append the strength of an adapter to its name"),
         ([kohya, SD, out], "E1012", "give the model first"),
-        ([kohya, dora, file], "E1441", "write --base=MODEL"),
+        ([kohya, dora, file], "E1441", "add --base=MODEL"),
         ([kohya, dora, file, f"--base={SD}"], "E1436", "is not a plain LoRA"),
         ([kohya, part, file, f"--base={SD}"], "E1430", "contains no adapter"),
         ([kohya, xl, file, f"--base={SD}"], "E1431", "looks like an adapter for SDXL"),

@@ -73,9 +73,9 @@ def test_ranks_follow_the_singular_values_of_each_layer(tmp_path: Path, capsys: 
 
 def test_what_cannot_be_resized_is_a_sentence(tmp_path: Path) -> None:
     refused: list[tuple[list[object], str, str]] = [
-        ([DORA, "--rank=2"], "E1441", "write --base=MODEL"),
-        ([DORA, "--rank=2", f"--base={tmp_path}"], "E1442", "the name of one that ships"),
-        ([DORA, f"--base={SD}"], "E1012", "--rank=N is needed"),
+        ([DORA, "--rank=2"], "E1441", "add --base=MODEL"),
+        ([DORA, "--rank=2", f"--base={tmp_path}"], "E1442", "the name of a shipped one"),
+        ([DORA, f"--base={SD}"], "E1012", "--rank=N is required"),
         ([DORA, f"--base={SD}", "--rank=2", "--share=0.1", "--sv-ratio=9"], "E1012", "give only one of them"),
         ([DORA, f"--base={SD}", "--rank=2", "--sv-ratio=0.5"], "E1012", "R is 1 or more, got 0.5"),
         ([DORA, f"--base={SD}", "--rank=2", "--sv-cumulative=0"], "E1012", "above 0 to 1, got 0"),

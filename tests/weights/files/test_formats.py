@@ -39,12 +39,12 @@ def test_a_registered_format_is_recognised_whatever_the_suffix(file: Path) -> No
     assert formats.name_at(file.with_name("no.numbers")) is None
     names = tuple(TENSORS)
     assert tensor_files.digest(file, names) == tensor_files.digest(file.with_name("y.numbers"), names)
-    assert kinds.of_path(file.rename(file.with_suffix(".x"))) == "no kind that is known here"
+    assert kinds.of_path(file.rename(file.with_suffix(".x"))) == "an unknown kind of file"
 
 
 def test_a_file_that_its_format_cannot_read_is_named(file: Path) -> None:
     file.write_bytes(b"#locked " + bytes(100))
-    with pytest.raises(WeightsError, match="no weights can be read from it: it is locked; unlock it"):
+    with pytest.raises(WeightsError, match="cannot be read as weights: it is locked; unlock it"):
         tensor_files.read_header(file)
 
 

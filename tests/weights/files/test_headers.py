@@ -30,8 +30,8 @@ BROKEN = {
     "noise": (bytes(range(100, 200)), "damaged"),
     "few bytes": (b"\x01\x02", "damaged"),
     "too long": (_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, b"\0" * 9), "too many"),
-    "hole": (_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"\0" * 8), "holes"),
-    "no table": (_header([1, 2]), "not a table"),
+    "hole": (_header({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"\0" * 8), "gaps"),
+    "not a JSON object": (_header([1, 2]), "not a JSON object"),
     "no tensors": (_header({"a": 3}), "describes no tensors"),
 }
 

@@ -72,9 +72,9 @@ def test_what_is_no_word_is_refused(tmp_path: Path) -> None:
     save_file({"a": rows(1, 8)}, tmp_path / "one.safetensors")
     save_file({"clip_g": rows(1, 12), "clip_l": rows(2, 8)}, tmp_path / "odd.safetensors")
     for path, encoders, why in (
-        (tmp_path / "two.safetensors", ONE, r"holds 2 tensors \(a, b\)"),
-        (tmp_path / "one.safetensors", TWO, "of a model with 1 text encoder, and this one has 2"),
-        (tmp_path / "odd.safetensors", TWO, "another number of rows"),
+        (tmp_path / "two.safetensors", ONE, r"contains 2 tensors \(a, b\)"),
+        (tmp_path / "one.safetensors", TWO, "for a model with 1 text encoder, this one has 2"),
+        (tmp_path / "odd.safetensors", TWO, "different number of rows"),
         (tmp_path, ONE, "has no learned_embeds.safetensors"),
     ):
         with pytest.raises(WeightsError, match=why) as caught:

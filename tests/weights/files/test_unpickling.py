@@ -22,7 +22,7 @@ from mezzotint.weights.files import pickled
 def test_a_canary_never_runs(tmp_path: Path, save: Save) -> None:
     nest, bird = tmp_path / "nest", tmp_path / "x.ckpt"
     save({"state_dict": {"a": 1, "b": Canary(nest)}}, bird)
-    with pytest.raises(WeightsError, match=r"asks for posix\.system") as caught:
+    with pytest.raises(WeightsError, match=r"imports posix\.system") as caught:
         pickled.convert(bird, tmp_path / "x.safetensors")
     assert caught.value.code == "E1411"
     assert not nest.exists()
@@ -51,7 +51,7 @@ class Imported:
 )
 def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments: tuple[Any, ...], name: str) -> None:
     save_zip({"a": torch.ones(1), "b": Imported(function, arguments)}, tmp_path / "x.pt")
-    with pytest.raises(WeightsError, match=f"asks for .*{name}"):
+    with pytest.raises(WeightsError, match=f"imports .*{name}"):
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
 
 
@@ -60,7 +60,7 @@ def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments:
     ("content", "words"),
     [
         (lambda: torch.zeros(1).expand(10**12), "would take 4000000000000 bytes"),
-        (lambda: torch.ones(2, dtype=torch.complex64), "of a type that weights do not have"),
+        (lambda: torch.ones(2, dtype=torch.complex64), "has a type that weights never have"),
     ],
 )
 def test_tensors_that_are_no_weights_are_refused(tmp_path: Path, content: Callable[[], Any], words: str) -> None:
@@ -73,7 +73,7 @@ def test_tensors_that_are_no_weights_are_refused(tmp_path: Path, content: Callab
 @pytest.mark.parametrize("value", [{"state_dict": {}, "a": 1}, torch.ones(2)])
 def test_files_without_named_tensors_are_refused(tmp_path: Path, value: Any) -> None:
     torch.save(value, tmp_path / "x.pt")
-    with pytest.raises(WeightsError, match="it holds"):
+    with pytest.raises(WeightsError, match="it contains"):
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")
 
 
@@ -90,7 +90,7 @@ page = runpy.run_path(sys.argv[1])
 for deed in json.loads(sys.argv[2]):
     child = os.fork()
     if not child:
-        page["_give_up_powers"](sys.argv[3], 1 << 30, 60, 100)
+        page["_drop_privileges"](sys.argv[3], 1 << 30, 60, 100)
         exec(deed)
         os._exit(0)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])  # it has written its reason, without an end of line
@@ -106,6 +106,6 @@ def test_the_process_that_reads_can_do_no_harm(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for line, name in zip(done.stdout.splitlines(), DEEDS.values(), strict=True):
         reason, _, status = line.partition("\t")
-        assert f"it tried to do something that no weights do ({name}" in json.loads(reason)["reason"]
+        assert f"it tried to do something that weights never need ({name}" in json.loads(reason)["reason"]
         assert status == "3"
     assert not (tmp_path / "nest").exists()

@@ -74,7 +74,7 @@ def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None
 def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
-    with pytest.raises(WeightsError, match="already there") as caught:
+    with pytest.raises(WeightsError, match="already exists") as caught:
         export_model(family, tmp_path / "out", trained(family, "denoiser"))
     assert caught.value.code == "E1410"
     assert os.listdir(tmp_path / "out") == ["mine"]

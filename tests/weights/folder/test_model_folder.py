@@ -42,7 +42,7 @@ def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("{", "not JSON"), ("[1]", "table"), ("[" * 100_000, "not JSON"), ("{" + " " * 4_000_000 + "}", "larger than")],
+    [("{", "not JSON"), ("[1]", "JSON object"), ("[" * 100_000, "not JSON"), ("{" + " " * 4_000_000 + "}", "larger")],
 )
 def test_a_damaged_configuration_is_named(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "model_index.json").write_text(content)
@@ -65,8 +65,8 @@ def test_a_name_that_is_nowhere_is_answered_with_where_it_was_looked_for(
     with pytest.raises(WeightsError) as caught:
         model_folder.open_folder(Path("sd15"))
     for words in (
-        f"in {tmp_path}", "beside the recipe", "`mezzotint ls models`", "a model's folder or file",
-        "`hf download OWNER/NAME` does it",
+        f"in {tmp_path}", "next to the recipe", "`mezzotint ls models`", "a model's folder or file",
+        "`hf download OWNER/NAME` downloads one",
     ):  # fmt: skip
         assert words in caught.value.message
 
@@ -122,7 +122,7 @@ def test_the_shipped_model_is_found_by_name() -> None:
 
 
 def test_a_place_that_is_taken_is_not_written_over(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="already there") as caught, model_folder.new_folder(tmp_path):
+    with pytest.raises(WeightsError, match="already exists") as caught, model_folder.new_folder(tmp_path):
         raise AssertionError("begun")
     assert caught.value.code == "E1410"
 
@@ -133,6 +133,6 @@ def test_a_place_that_is_taken_meanwhile_is_not_written_over(tmp_path: Path) -> 
             (aside / "x").write_text("ours")
             (tmp_path / "a" / "new").mkdir()
 
-    with pytest.raises(WeightsError, match="already there"):
+    with pytest.raises(WeightsError, match="already exists"):
         write()
     assert [path.name for path in (tmp_path / "a").rglob("*")] == ["new"]

@@ -56,7 +56,7 @@ def test_a_model_of_others_is_never_written_over(name: str, tmp_path: Path) -> N
     (out / name).write_text("theirs")
     export = exported(tmp_path / "a", "unet", "tokenizer")
     for refused in (lambda: publishing.refuse_others(out), lambda: publishing.publish(export, out)):
-        with pytest.raises(WeightsError, match=f"holds {name} already") as caught:
+        with pytest.raises(WeightsError, match=f"already contains {name}") as caught:
             refused()
         assert caught.value.code == "E1412"
     assert files(out) == {name: "theirs"}

@@ -21,7 +21,7 @@ def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
     assert known_layouts.of_names(header.keys()) is layout
     told = kinds.refusal(header, "sd")
     assert told == kinds.OtherKind(
-        words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl"
+        words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; set model.family=sdxl"
     )
 
 

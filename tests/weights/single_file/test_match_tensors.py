@@ -48,7 +48,7 @@ def test_a_folder_of_one_component_is_that_component() -> None:
     ("tensors", "code", "said"),
     [
         ({"conv_in.bias": torch.ones(3)}, "E1451", r"conv_in.bias has the shape \[3\], the model's unet needs"),
-        ({"x": torch.ones(3)}, "E1452", "holds nothing of the model"),
+        ({"x": torch.ones(3)}, "E1452", "contains nothing of the model"),
     ],
 )
 def test_what_is_of_another_model_is_refused(

@@ -216,7 +216,7 @@ def test_sd2_must_say_what_it_predicts(tmp_path: Path) -> None:
 
 
 def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
-    with pytest.raises(WeightsError, match=r"16 channels, text of width 32.*model\.config=FOLDER") as caught:
+    with pytest.raises(WeightsError, match=r"16 channels, cross-attention width 32.*model\.config=FOLDER") as caught:
         load(sd1, None)
     assert caught.value.code == "E1414"
 
@@ -228,14 +228,14 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
             {"model__diffusion_model__input_blocks__0__0__weight": (320, 9, 1, 1)},
             "inpainting model.*9 channels.*4 channels",
         ),
-        ({"model__diffusion_model__input_blocks__0__0__weight": (320, 8, 1, 1)}, "edits pictures"),
+        ({"model__diffusion_model__input_blocks__0__0__weight": (320, 8, 1, 1)}, "image-editing model"),
         ({"model__diffusion_model__input_blocks__0__0__weight": (320, 5, 1, 1)}, "depth-to-image"),
         (
             {"conditioner__embedders__1__model": (1,)},
-            "SDXL; family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl",
+            "SDXL; family sd trains Stable Diffusion 1.x and 2.x, text to image; set model.family=sdxl",
         ),
         ({"conditioner__embedders__0__model": (1,)}, "SDXL refiner"),
-        ({"unet__lora_down__weight": (1,)}, "LoRA, an adapter of a model; draw with it"),
+        ({"unet__lora_down__weight": (1,)}, "LoRA adapter; to sample with it"),
         ({"control_model__x": (1,)}, "ControlNet"),
         ({"model__diffusion_model__joint_blocks__0": (1,)}, "SD 3"),
         ({"cond_stage_model__transformer__x": ()}, "without text encoder"),
@@ -256,7 +256,7 @@ def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
         "decoder.up_blocks.0.x",
     ):
         save_file({name: torch.ones(1)}, tmp_path / "x.safetensors")
-        with pytest.raises(WeightsError, match=r"autoencoder \(VAE\) alone.*give the file of a whole model"):
+        with pytest.raises(WeightsError, match=r"standalone autoencoder \(VAE\).*give the file of a complete model"):
             load(tmp_path / "x.safetensors", None)
 
 

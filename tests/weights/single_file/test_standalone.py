@@ -199,7 +199,10 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     encoder = encoder_file("flux", "text_encoder_2", tmp_path / "t5.safetensors")
     assert "is not the autoencoder of FLUX.1" in refusal("flux", "E1478", vae=encoder)
     said = refusal("flux", "E1478", over=[file])
-    assert "is not one of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is an autoencoder" in said
+    assert (
+        "is not one of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is a standalone autoencoder"
+        in said
+    )
     again = Path(shutil.copy(encoder, tmp_path / "again.safetensors"))
     said = refusal("flux", "E1478", over=[encoder, again])
     assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; keep one"
@@ -209,12 +212,12 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     said = refusal("flux", "E1478", over=[tmp_path / "lean.safetensors"])
     assert "1 tensor (encoder.final_layer_norm.weight) of text_encoder_2 are missing or have another shape" in said
     save_file(load_file(encoder) | {"scaled_fp8": torch.zeros(2)}, tmp_path / "scaled.safetensors")
-    assert "scales beside them" in refusal("flux", "E1478", over=[tmp_path / "scaled.safetensors"])
+    assert "separate scales" in refusal("flux", "E1478", over=[tmp_path / "scaled.safetensors"])
     assert "does not exist" in refusal("flux", "E1401", vae=tmp_path / "none.safetensors")
     (tmp_path / "vae.pth").touch()
     assert "is not a folder or a .safetensors file" in refusal("flux", "E1406", vae=tmp_path / "vae.pth")
     said = refusal("flux", "E1406", vae=folder_of("wan"))
-    assert "holds AutoencoderKLWan, and this model has AutoencoderKL; give the folder of one" in said
+    assert "contains AutoencoderKLWan, this model has AutoencoderKL; give the folder of one" in said
 
 
 def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
     ("name", "code", "words"),
     [
         ("nowhere", "E1401", "does not exist"),
-        ("unet/diffusion_pytorch_model.safetensors", "E1478", "a denoiser alone"),
+        ("unet/diffusion_pytorch_model.safetensors", "E1478", "a standalone denoiser"),
         ("unet", "E1406", "UNet2DConditionModel"),
         ("tokenizer/vocab.json", "E1406", "not a folder"),
         ("scheduler", "E1409", "config.json"),
@@ -113,7 +113,7 @@ def test_what_is_no_autoencoder_is_refused_by_name(name: str, code: str, words: 
 def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
     other = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     (other / "config.json").write_text(json.dumps(CONFIG | {"latent_channels": 16}))
-    with pytest.raises(WeightsError, match="latents of channels 4, the other part says 16") as caught:
+    with pytest.raises(WeightsError, match="latents of channels 4, the other part has 16") as caught:
         Family.of(ModelSettings(path=MODEL, vae=other), only=[])
     assert caught.value.code == "E1409"
     (other / "diffusion_pytorch_model.safetensors").unlink()

@@ -1,7 +1,7 @@
-"""Arithmetic of a training step, counted, and what devices could do at most: together the model FLOP utilisation.
+"""FLOPs of a training step and peak FLOP/s of devices, which give the model FLOP utilisation (MFU).
 
-Counted are the matrix products and convolutions of forward and backward pass of what is trained, attention as the plain
-formula. Not counted, so that utilisation is comparable between settings: recompute, frozen encoders, the optimizer.
+Counts the matrix products and convolutions of the trained parts' forward and backward passes, with attention as the
+plain formula. Not counted, so that MFU is comparable between settings: recomputation, frozen encoders, the optimizer.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mezzotint.tasks.check.memory import MetaModel, upright
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Dense peak of a device in TFLOP/s, as its maker's data sheet has it. half: fp16 with float32 sums, and bf16 where
-    there is TF32. tf32, fp32: of float32 products with and without TF32; None where the device has none."""
+    """Dense peak of a device in TFLOP/s, from its data sheet. half: fp16 with float32 accumulation, and bf16 on devices
+    with TF32. tf32, fp32: float32 products with and without TF32; None if the device does not support it."""
 
     name: str
     half: float
@@ -56,23 +56,23 @@ PEAKS = (
     Peak("V100 SXM2", 125.0, None, 15.7),
     Peak("T4", 65.0, None, 8.1),
 )
-"""Dense figures: where a data sheet gives the double one of structured sparsity, half of it. SXM boards where nothing
-is said. The first name that a device's own name contains counts, so that longer names stand before shorter ones.
+"""Dense figures: half of the figure where a data sheet only gives one with structured sparsity. SXM boards unless the
+name says otherwise. The first name that a device's name contains applies, so longer names precede shorter ones.
 
-Sources, all NVIDIA's: the data sheets of HGX B200, GH200, H200, H100, A100, A40, A10, A10G, RTX A6000, RTX 6000 Ada,
+Sources, all from NVIDIA: the data sheets of HGX B200, GH200, H200, H100, A100, A40, A10, A10G, RTX A6000, RTX 6000 Ada,
 L40S, L40, L4, V100 and T4; for GeForce the appendices of the whitepapers on GA102 (2020), Ada (2022) and RTX Blackwell
-(2025), fp16 with float32 sums.
+(2025), fp16 with float32 accumulation.
 """
 
 _ANOTHER_DEVICE = frozenset({"Ti", "SUPER", "D", "Laptop", "Max", "Mobile", "MIG"})
-"""Words of a device's name that make it another one than the name before them, or a part of one."""
+"""Words in a device's name that mark another device than the name before them, or a part of one."""
 
-SOURCE = "dense peak of the maker's data sheet"
+SOURCE = "dense peak in the vendor's data sheet"
 
 
 def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
-    """Floating-point operations a second that a device could do at most; None where no data sheet is on record, and for
-    bf16 where the device has no such units.
+    """A device's peak in floating-point operations per second; None for devices without a known data sheet, and for
+    bf16 if the device does not support it.
 
     device_name: as torch reports it, such as "NVIDIA H200". precision: "fp32", "bf16" or "fp16".
     """
@@ -94,9 +94,9 @@ def peak_flops(device_name: str, precision: str, *, tf32: bool) -> float | None:
 
 
 def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
-    """Operations of one sample's forward and backward pass, by the size of its picture. Nothing is computed: a network
-    of fake tensors runs. recipe: located. Raises WeightsError for a model that cannot be described."""
-    # the plain formula of attention is made of products that the counter knows, whatever kernel will run
+    """FLOPs of one sample's forward and backward pass, by image size. Nothing is computed: the network runs on meta
+    tensors. recipe: located. Raises WeightsError for a model that cannot be built from its configurations."""
+    # the plain formula of attention consists of products that the counter supports, for any kernel used in training
     plain = {"run.gradient_checkpointing.enabled": False, "run.precision": "fp32", "model.attention": "math"}
     outline = MetaModel(with_values(recipe, plain), "cpu")
 

@@ -1,4 +1,4 @@
-"""What `bench` reports: one JSON document, and a table made from it."""
+"""The report of `bench`: one JSON document, and a table made from it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench.measuring import Measured, Step
 
 BLOCK = 10
-"""Steps whose speed is compared between rows as one number."""
+"""Steps per block; the speed of rows is compared block by block."""
 
 READ_AT = 100
-"""The step at which the published protocol reads the progress bar: of 101, so that the last one does not count."""
+"""The step at which the published protocol reads the progress bar: the last of 101 steps is not counted."""
 
 _SMOOTHING = 0.3  # of tqdm's bar
 
@@ -38,7 +38,7 @@ _LINES = {
     "set-up": "{setup}",
     "of it, filling caches": "{filling}",
     "an epoch": "{protocol[micro_batches_per_epoch]} micro-batches, {protocol[updates_per_epoch]} updates",
-    "epochs begun": "{protocol[epochs]}",
+    "epochs started": "{protocol[epochs]}",
     "fill-ups an epoch": "{protocol[fill_ups_per_epoch]}",
     "total batch (gbsz)": "{protocol[total_batch]}",
     "seconds a step on the bar": "{protocol[bar_seconds_per_step]:.4g}",
@@ -47,14 +47,13 @@ _LINES = {
     "loss, last micro-batch": "{target[found]:.4f} ({reached} {target[below]:g})",
     "loss, last update": "{loss[last]:.4f}",
 }
-"""The lines of the table, each of what a row has and of `_in_words`; a line is empty where a row has no such figure."""
+"""The lines of the table, formatted from a row and `_formatted`; a cell is empty where a row has no such figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What all rows share. flops: of one sample by image size; empty where they were not counted. peak: FLOP/s of one
-    device; None where none is on record. target: a loss to
-    be below, as a published protocol has one; None without."""
+    """Values that all rows share. flops: of one sample by image size; empty if not counted. peak: FLOP/s of one device;
+    None if unknown. target: the loss to stay below, from a published protocol; None without one."""
 
     processes: int
     device: str
@@ -65,7 +64,7 @@ class Context:
 
 
 def row(measured: Measured, context: Context, changes: Sequence[str]) -> Row:
-    """A row as JSON. changes: settings in which it differs from the recipe."""
+    """A row as JSON values. changes: settings that differ from the recipe."""
     steps = measured.steps
     timed = steps[min(context.warm_up, len(steps) - 1) :]
     return {
@@ -93,16 +92,15 @@ def row(measured: Measured, context: Context, changes: Sequence[str]) -> Row:
 
 
 def compare(rows: Sequence[Row], warm_up: int, *, by_cpu: bool) -> list[Row]:
-    """The rows, each with how many times as fast it is as the stock loop, or else as the first: the ratio of seconds an
-    image in blocks of ten steps, at least three blocks, with the median and the extremes. by_cpu: whether CPU seconds
-    are shown."""
+    """The rows, each with its speed relative to the stock loop, or else to the first row: the ratio of seconds per
+    image in blocks of ten steps, at least three blocks, as median and extremes. by_cpu: whether to show CPU seconds."""
     base = next((r for r in rows if r["name"] == "stock"), rows[0])
     count = len(base["step_seconds"])
     blocks = [*pairwise([*range(warm_up, count, max(1, min(BLOCK, (count - warm_up) // 3))), count])]
 
     def ratios(r: Row, meter: str) -> Row | None:
         ours, theirs = (
-            [sum(one[meter][a:b]) / max(1, sum(one["step_samples"][a:b])) for a, b in blocks] for one in (r, base)
+            [sum(which[meter][a:b]) / max(1, sum(which["step_samples"][a:b])) for a, b in blocks] for which in (r, base)
         )
         each = [b / a for a, b in zip(ours, theirs, strict=True) if a and b]
         if not each:
@@ -119,12 +117,12 @@ def compare(rows: Sequence[Row], warm_up: int, *, by_cpu: bool) -> list[Row]:
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
-    """The page, line by line: a column for each row of the document."""
+    """The lines of the table, with a column for each row of the document."""
     rows: list[Row] = document["rows"]
     lines = [f"mezzotint bench {document['recipe']}", f"{document['processes']} x {document['device']}", ""]
     lines.append(_columns("", [r["name"] for r in rows]))
     for title, form in _LINES.items():
-        cells = [_cell(form, r | _in_words(r)) for r in rows]
+        cells = [_cell(form, r | _formatted(r)) for r in rows]
         if any(cells):
             lines.append(_columns(title, cells))
     lines += [f"{r['name']}: {', '.join(r['changes'])}" for r in rows if r["changes"]]
@@ -138,11 +136,11 @@ def _cell(form: str, values: Row) -> str:
         return ""
 
 
-def _in_words(r: Row) -> Row:
-    """What of a row is shown in other units, or in words; None for nothing."""
+def _formatted(r: Row) -> Row:
+    """Figures of a row in display units or as text; None for missing ones."""
     flops, speed, against = r["flops_per_image"], r["flops_per_second"], r.get("against")
     ratio = against and against["cpu_seconds" if against["by"] == "CPU seconds" else "seconds"]
-    utilization = "" if speed is None else "no peak on record"
+    utilization = "" if speed is None else "unknown peak"
     if r["mfu"] is not None:
         utilization = f"{100 * r['mfu']:.3g} %"
     return {
@@ -189,8 +187,8 @@ def _arithmetic(timed: Sequence[Step], context: Context) -> Row:
 
 
 def _protocol(measured: Measured, context: Context) -> Row:
-    """The readings of the published protocol: images a second and device by its formula, gbsz / seconds / devices,
-    which takes every update for a full one."""
+    """The figures of the published protocol: images per second and device by its formula, gbsz / seconds / devices,
+    which counts every update as a full batch."""
     timeline, seconds = measured.timeline, [step.seconds for step in measured.steps]
     epoch, total_batch = timeline.epoch(0), measured.recipe.data.batch_size * measured.recipe.optim.accumulation
     read_at = min(READ_AT, len(seconds))
@@ -212,7 +210,7 @@ def _protocol(measured: Measured, context: Context) -> Row:
 
 
 def bar_seconds(seconds: Sequence[float]) -> float:
-    """The seconds a step that tqdm's bar shows after these steps: their exponential mean, corrected for its start,
+    """The seconds per step that tqdm's bar shows after these steps: their exponential mean with bias correction,
     (0.3 x_n + 0.7 · 0.3 x_{n−1} + …) / (1 − 0.7ⁿ). seconds: of each step, in order; at least one."""
     mean = 0.0
     for each in seconds:
@@ -233,16 +231,16 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     remarks = []
     if any(r["target"] for r in rows):
         remarks = [
-            "IPS by the formula: gbsz / seconds / devices, with the seconds that a smoothed bar shows at step "
-            f"{rows[0]['protocol']['read_at_step']}; it takes every update for a full one",
+            "IPS by the formula: gbsz / seconds / devices, with the seconds that a smoothed progress bar shows at step "
+            f"{rows[0]['protocol']['read_at_step']}; it counts every update as a full batch",
             "loss, last micro-batch: of process 0, as the protocol reads its target; one micro-batch at random "
-            "timesteps, which says nothing about learning; the line below is the mean of the whole update",
+            "timesteps, which does not indicate learning; the line below is the mean of the whole update",
         ]
     if any(r["mfu"] is not None for r in rows):
-        remarks.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
+        remarks.append(f"MFU: FLOP/s of the trained networks divided by the {SOURCE}")
     if against := [r["against"] for r in rows if r.get("against")]:
         remarks.append(
-            f"times as fast: by {against[0]['by']} an image; the median of blocks of steps, with the extremes; if 1 "
-            "lies between them it means nothing"
+            f"times as fast: by {against[0]['by']} per image; the median of blocks of steps, with the extremes; not "
+            "significant if 1 is between them"
         )
     return remarks

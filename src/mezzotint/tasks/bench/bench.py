@@ -1,5 +1,5 @@
-"""The command `bench`: how fast a recipe trains on this machine, and how much memory it takes. The real loop over the
-real data for some steps; only the numbers are kept: a JSON document, a table, and a plot of loss and speed."""
+"""The command `bench`: measures how fast a recipe trains on this machine, and its memory. Runs the real training loop
+over the real data for some steps, and writes only figures: a JSON document, a table, and a plot of loss and speed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _FILES = ("bench.json", "bench.txt", "bench.png")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the options of the line say. steps, warm_up, target: None where they are absent. words: of the whole
-    line."""
+    """The command-line options. steps, warm_up, target: None if not given. words: all arguments."""
 
     words: tuple[str, ...] = ()
     steps: int | None = None
@@ -75,8 +74,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch) -> dict[str, Any]:
-    """Measures every row, one after the other, and puts the document together. All processes call it. recipe: located,
-    with its data."""
+    """Measures every row, one after the other, and returns the document. All processes call it. recipe: located, with
+    its data."""
     length = options.steps or recipe.run.steps
     if length is not None:
         _require_timed_steps(options.warm_up, min(length, options.steps or MAX_STEPS))
@@ -108,7 +107,7 @@ def bench(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, 
 
 
 def _rows(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str, Recipe, list[str]]]:
-    """The rows in the order in which they are measured: name, recipe, and what it changes."""
+    """The rows in the order of measuring: name, recipe, and the settings that it changes."""
     rows: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
     if options.fast:
         faster, changes = faster_than(recipe, runtime.device)
@@ -119,8 +118,8 @@ def _rows(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str,
 
 
 def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]]:
-    """The recipe with everything switched on that keeps its mathematics: caches of what is frozen, frozen parts in the
-    run's own type, and on GPUs compiled blocks. Also the settings that changed, as `key=value`."""
+    """The recipe with every optimisation that keeps its mathematics: caches for frozen parts, frozen parts in the run's
+    precision, and on GPUs compiled blocks. Also returns the changed settings, as `key=value`."""
     varied = recipe.data.crop not in ("center", "stretch") or recipe.data.flip > 0
     cache: dict[str, Any] = {"latents": True, "text": not recipe.model.trained_encoders}
     if varied:
@@ -172,7 +171,7 @@ def _require_timed_steps(warm_up: int | None, count: int) -> None:
 
 
 def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
-    """Counted where the model can be described from its configurations; a benchmark does without otherwise."""
+    """FLOPs by image size; empty if the model cannot be built from its configurations."""
     sizes = {size for one in measured for step in one.steps for size in step.sizes}
     try:
         return flops_of_samples(recipe, sorted(sizes, key=lambda s: (s.width, s.height)))
@@ -181,7 +180,7 @@ def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
 
 
 def _write(document: dict[str, Any], options: Options) -> list[str]:
-    """Writes the files. Returns what is printed."""
+    """Writes the files. Returns the lines to print."""
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
     folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)
@@ -195,12 +194,12 @@ def _write(document: dict[str, Any], options: Options) -> list[str]:
         durable.write_new(folder / file, content, replaces=options.replaces)
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
-    return [*page, "", f"the results are in {folder}: {', '.join(_FILES)}"]
+    return [*page, "", f"results in {folder}: {', '.join(_FILES)}"]
 
 
 def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
-    """What the line says. words: of the whole line. A foreign line has a second row, and the target of the protocol
-    that is published for it."""
+    """The options of a command line. words: all its arguments. A command line of another trainer implies a second row
+    and the target loss of the protocol that is published for it."""
     against, target = line.get("--against") or "", line.number("--target")
     if against not in ("", _stock.NAME):
         raise RecipeError(f"mezzotint bench: --against can only be {_stock.NAME}, got {against!r}", code="E1012")

@@ -1,4 +1,4 @@
-"""One measured run for `bench`: the real loop over the real data, without run folder, checkpoints and previews."""
+"""One measured run for `bench`: the real training loop and data, without run folder, checkpoints and previews."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MAX_STEPS = 101
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One measured step. seconds: by the trainer's clock, waiting for data included. cpu_seconds: of all processes,
-    loader workers left out. processed: samples over all processes. distinct: of them, those that their epoch had not
-    seen before. sizes: samples by image size. last_micro_loss: mean loss of this process's last micro-batch."""
+    """One measured step. seconds: by the trainer's clock, including waiting for data. cpu_seconds: of all processes,
+    without loader workers. processed: samples over all processes. distinct: those of them that occur for the first time
+    in their epoch. sizes: samples by image size. last_micro_loss: mean loss of this process's last micro-batch."""
 
     seconds: float
     wait_seconds: float
@@ -48,9 +48,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run's numbers. timeline: the plan of its batches. setup_seconds: from the start to the first step.
-    cache_seconds: of them, filling caches. memory: peak bytes of this process during the steps, of the device or on a
-    CPU of the process. pictures: of the data set, held-out ones left out."""
+    """A run's figures. timeline: the plan of its batches. setup_seconds: from the start to the first step.
+    cache_seconds: the part of them for filling caches. memory: peak bytes during the steps, of the device, or on a CPU
+    of the process. pictures: of the data set, without held-out ones."""
 
     name: str
     recipe: Recipe
@@ -63,16 +63,16 @@ class Measured:
 
 
 def length(recipe: Recipe, dataset: Dataset, steps: int | None) -> int:
-    """How many steps a row trains. steps: as given; None for the run's own length, at most MAX_STEPS."""
+    """The number of steps that a row trains. steps: as given; None for the run's length, at most MAX_STEPS."""
     return steps or min(MAX_STEPS, length_in_steps(recipe, dataset.timeline))
 
 
 def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say: Callable[[str], None]) -> Measured:
     """Trains the first steps of a recipe.
 
-    All processes call it together. Raises OutOfMemory E1751, and what data and model raise.
+    All processes call it together. Raises OutOfMemory E1751, and as opening data and model does.
     """
-    began = time.perf_counter()
+    started = time.perf_counter()
     recipe, notes = class_pictures.as_checked(recipe)  # none is generated for a benchmark
     for note in notes:
         say(note)
@@ -88,7 +88,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
             with assemble.open_trainer(resolved, runtime, dataset, caches, model, callbacks=[reports]) as trainer:
                 feed = trainer.batches = Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
                 reset_peak(runtime.device)
-                setup = time.perf_counter() - began
+                setup = time.perf_counter() - started
                 trainer.run()
                 feed.mark()
                 memory = peak_memory(runtime.device)
@@ -112,8 +112,8 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
 
 @dataclass(slots=True)
 class Feed:
-    """The loader, and beside it how each step was divided into micro-batches (shares), and the CPU seconds as each was
-    asked for (marks)."""
+    """Wraps the loader and records the sizes of each step's micro-batches (shares), and the CPU seconds at the request
+    of each step (marks)."""
 
     loader: Iterable[StepBatches]
     timeline: Timeline
@@ -133,12 +133,12 @@ class Feed:
             yield batches
 
     def mark(self) -> None:
-        """A step begins, or the last one has ended."""
+        """Records the start of a step, or the end of the last one."""
         self.marks.append(time.process_time())
 
 
 class _Reports(Callback):
-    """Keeps every report, as late as they come: nothing is waited for."""
+    """Collects all reports, delayed ones, so that no step waits."""
 
     follows = True
     on_all_ranks = True
@@ -169,12 +169,12 @@ def _steps(feed: Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[floa
 
 
 def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, dict[Size, int]]:
-    """Of a step's samples, on all processes: how many their epoch sees for the first time; how many there are of each
+    """Counts a step's samples on all processes: those that occur for the first time in their epoch, and those of each
     size. table: of buckets."""
-    number, place = timeline.locate(step)
+    number, step_of_epoch = timeline.locate(step)
     epoch = timeline.epoch(number)
     distinct, sizes = 0, dict[Size, int]()
-    for batch in np.flatnonzero(epoch.step_of == place).tolist():
+    for batch in np.flatnonzero(epoch.step_of == step_of_epoch).tolist():
         visits = epoch.visit[epoch.starts[batch] : epoch.starts[batch + 1]]
         distinct += int((visits == 0).sum())
         size = table[int(epoch.bucket[batch])]
@@ -185,17 +185,17 @@ def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, d
 def _fill_caches(
     recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]
 ) -> tuple[Caches, float]:
-    began = time.perf_counter()
+    started = time.perf_counter()
     caches = assemble.open_caches(recipe, files)
     if caches.latents is None and caches.text is None:
         return caches, 0.0
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
     cache.fill_rows(recipe, files, runtime, [(dataset.catalogue, rows, recipe.data)], caches, say)
-    return caches, time.perf_counter() - began
+    return caches, time.perf_counter() - started
 
 
 def reset_peak(device: torch.device) -> None:
-    """Starts measuring the peak of memory anew, where the system can."""
+    """Resets the measured peak memory, if the system supports it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
@@ -206,8 +206,8 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes since `reset_peak`: allocated on a GPU, resident of the process on a CPU. Where the system keeps no peak
-    that can be reset, that of the process's whole life."""
+    """Peak bytes since `reset_peak`: allocated on a GPU, or resident in the process on a CPU. If the system cannot
+    reset the peak, that of the process's lifetime."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device)

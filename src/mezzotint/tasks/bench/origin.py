@@ -1,4 +1,4 @@
-"""Where a benchmark's figures come from: the command, the day, the machine, and which Mezzotint it was."""
+"""The provenance of a benchmark's figures: the command, the date, the machine, and the version of Mezzotint."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FOLDERS = re.compile(r"(^|=)(?:~|/|[A-Za-z]:[\\/])[^=]*[\\/]")
 
 
 def origin(words: Sequence[str], runtime: Runtime, launch: Launch) -> dict[str, Any]:
-    """As JSON, for the document of a benchmark. words: behind `mezzotint bench`; of paths the last name is kept.
+    """The provenance as JSON values. words: the arguments of `mezzotint bench`; paths are cut to their last name.
 
-    `date` is in UTC, to the second; `environment` has the commit and how threads wait.
+    `date` is in UTC, to the second; `environment` contains the commit and the wait policy of threads.
     """
     return {
         "command": ["mezzotint", "bench", *(_FOLDERS.sub(r"\1…/", word) for word in words)],
@@ -31,7 +31,7 @@ def origin(words: Sequence[str], runtime: Runtime, launch: Launch) -> dict[str, 
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The model of this machine's processor as the system names it; of a system that names none, its architecture."""
+    """The processor's model name, or its architecture if the system does not report one."""
     with suppress(OSError):
         if match := re.search(r"^model name\s*: (.*)", cpuinfo.read_text("utf-8"), re.MULTILINE):
             return match[1].strip()

@@ -14,7 +14,7 @@ from mezzotint.settings.sections.data import CaptionSettings, DataSettings
 
 
 def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:
-    """The section with so many synthetic images, written below a folder, instead of its own data set."""
+    """The settings with `count` synthetic images, written below a folder, in place of their data set."""
     folder = write(below / "stand-in" / f"{count}-pictures-of-{settings.resolution}", count, settings.resolution)
     captions = CaptionSettings(dropout=settings.captions.dropout)
     values = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
@@ -22,8 +22,8 @@ def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings
 
 
 def write(folder: Path, count: int, side: int) -> Path:
-    """Writes images of side × side pixels and their captions, unless the folder exists: it gets its name when it is
-    complete. Each is noise of 8×8 colours, enlarged, the same on every machine. Raises StorageError."""
+    """Writes images of side × side pixels and their captions atomically, unless the folder exists. Each image is 8×8
+    random colours, enlarged, the same on every machine. Raises StorageError."""
     if folder.is_dir():
         return folder
     with durable.storage_errors(folder):

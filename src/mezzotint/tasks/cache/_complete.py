@@ -1,8 +1,8 @@
-"""Which entries were once found complete, so that they are not looked for again: a record in the cache's memo, with the
-size and times of every file that holds them.
+"""Records that all entries of a data set are complete, so the next start need not look them up: stored in the cache's
+memo, with the size and times of every file that contains them.
 
-It holds as long as no name, size or time of these files changes. Whoever adds an entry, notes a damaged one or changes
-a byte ends it, and the next start looks for every entry again.
+The record is valid as long as no name, size or time of these files changes. Adding an entry, recording a damaged one or
+changing a byte invalidates it, and the next start looks up every entry again.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder
     "holdout",
             "rating", "max_skipped", "verify", "on_corrupt", "decode_timeout", "max_samples", "epoch_seed",
             "hub_cache"}  # fmt: skip
-"""Settings that decide no entry, or only by the rows."""
+"""Settings that do not affect entries, or only through the rows."""
 
-_TICK = 10_000_000  # nanoseconds after which a file that changes again has another time
+_TICK = 10_000_000  # nanoseconds after which another change of a file gives it another time
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Entries that are all there. needed: how many. bytes: on disk. is_checked: each was read and found as it was
-    written. repeats: see `CacheSummary`."""
+    """A complete set of entries. needed: their number. bytes: on disk. is_checked: whether each was read and verified.
+    repeats: see `CacheSummary`."""
 
     needed: int
     bytes: int
@@ -45,7 +45,7 @@ class Complete:
 
 
 class Record:
-    """The record of one data set's entries. rows: of the catalogue. extra: captions besides."""
+    """The record of one data set's entries. rows: of the catalogue. extra: further captions."""
 
     def __init__(
         self, catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, caches: Caches,
@@ -67,35 +67,35 @@ class Record:
         )
 
     def read(self) -> Complete | None:
-        """What is known to be complete; None if it has to be looked for."""
+        """The recorded entries; None if they have to be looked up."""
         content = self._memo.get_json("complete", self._key)
         try:
             return Complete(**content["known"]) if content["files"] == self._state(content["folders"]) else None
-        except (KeyError, TypeError, OSError, ValueError):  # none, or none of ours
+        except (KeyError, TypeError, OSError, ValueError):  # no record, or an invalid one
             return None
 
     def damaged(self) -> dict[str, list[int]]:
-        """How the files look in which damaged entries are noted."""
+        """Size and times of the files that list damaged entries."""
         return {name: state for name, state in self._state(self._folders()).items() if name.endswith("/damaged")}
 
-    def write(self, known: Complete) -> None:
-        """Records that everything is there, by the files as they are now. A record that says so already is left as it
-        is; in a folder that cannot be written nothing is recorded."""
-        if self.read() == known:
+    def write(self, complete: Complete) -> None:
+        """Records that everything is complete, with the current state of the files. An equal record is left unchanged;
+        in a read-only folder nothing is recorded."""
+        if self.read() == complete:
             return
         folders = self._folders()
         files = self._state(folders)
         age = time.time_ns() - max((state[1] for state in files.values()), default=0)
         if 0 <= age < _TICK:
-            time.sleep((_TICK - age) / 1e9)  # what changes from now on shows it
-        content = {"known": asdict(known), "folders": folders, "files": files}
+            time.sleep((_TICK - age) / 1e9)  # so that later changes give files other times
+        content = {"known": asdict(complete), "folders": folders, "files": files}
         self._memo.put("complete", self._key, json.dumps(content).encode("ascii"), keep=_KEPT)
 
     def _folders(self) -> list[str]:
         return [str(store.folder.relative_to(self._root)) for store in self._caches.stores]
 
     def _state(self, folders: Sequence[str]) -> dict[str, list[int]]:
-        """Size, times of modification and change of every file, by path below the cache's folder."""
+        """Size, modification time and change time of every file, by path below the cache's folder."""
         paths = [cache.folder / "layout.json" for cache in self._caches.in_use]
         paths += [path for folder in folders for path in (self._root / folder).glob("*")]
         stats = {path.relative_to(self._root).as_posix(): path.stat() for path in paths if path.exists()}

@@ -1,9 +1,9 @@
-"""How a filling runs encoders, so that an entry is the same whatever is made with it.
+"""Runs encoders so that an entry does not depend on what is encoded with it.
 
-An encoder is always shown one shape: a picture or a clip alone, captions by eight, filled up where there are fewer. On
-a CPU each of these is computed by one thread, as another number of them gives other bits, and several at once; an
-autoencoder's weights lie channels last there, which costs fewer page faults. The kernels of a GPU may be of a kind that
-gives other bits each time; so there the first batch is encoded twice, and what comes out is said and kept.
+An encoder always gets the same shape: one image or clip, or eight captions, padded if there are fewer. On a CPU each of
+these batches is computed by one thread, since the number of threads changes the bits, and several run concurrently; an
+autoencoder's weights are channels-last there, which causes fewer page faults. GPU kernels may be nondeterministic, so
+there the first batch is encoded twice, and a difference is reported and recorded.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.weights.layers_in_turn import LayersInTurn
 
 CAPTIONS = 8
-"""In a batch. Measured on a CPU: one by one takes 1.25 times the time, and more than eight cost page faults. Two
-pictures at once cost page faults, too, and have other bits than one. Whoever changes this raises `entries.ENCODING`."""
+"""Captions per batch. Measured on a CPU: single captions take 1.25 times as long, and more than eight cause page
+faults. Batches of two images cause page faults, too, and give other bits than one. Changing this requires a new
+`entries.ENCODING`."""
 
 NO_REPEAT = (
-    "cache: this device gave other numbers when it encoded the same again, so entries depend on when they are made: a "
-    "cache that is made anew or mended may not give the same run to the bit (run.deterministic=true helps where it can)"
+    "cache: encoding is not deterministic on this device: encoding the same batch again gave other numbers; a run with "
+    "a rebuilt or repaired cache may not be bit-exact (run.deterministic=true helps where possible)"
 )
 
 Item = TypeVar("Item")
@@ -36,26 +37,26 @@ Result = TypeVar("Result", Tensor, TextEmbedding)
 
 
 class Encoding:
-    """Runs an encoder over batches. device: where it computes. `repeats`: whether it gave the same numbers when it
-    was shown the same again."""
+    """Runs an encoder over batches. device: where it computes. `repeats`: whether encoding the same batch again gave
+    the same numbers."""
 
     def __init__(self, device: torch.device) -> None:
         self.repeats = True
-        self._proves = device.type != "cpu"
+        self._is_to_verify = device.type != "cpu"
         self._threads = torch.get_num_threads() if device.type == "cpu" else 0
 
-    def laid_out(self, family: ModelFamily) -> ModelFamily:
-        """The family with its autoencoder as it is fastest here."""
+    def set_memory_format(self, family: ModelFamily) -> ModelFamily:
+        """Sets the autoencoder's fastest memory format for the device, in place; returns the family."""
         if self._threads:
-            for weight in (one for module in family.parts().values() for one in module.parameters() if one.ndim == 4):
+            for weight in (p for module in family.parts().values() for p in module.parameters() if p.ndim == 4):
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
         return family
 
     def text_of(self, family: ModelFamily, captions: Sequence[str]) -> TextEmbedding:
-        """The embeddings of no more captions than a batch has."""
-        shown = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))]
+        """The embeddings of at most `CAPTIONS` captions."""
+        padded = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))]
         with torch.no_grad():
-            text = family.encode_text(shown)
+            text = family.encode_text(padded)
         states, mask, pooled = (None if one is None else one[: len(captions)] for one in _numbers(text))
         assert states is not None
         return TextEmbedding(states, mask, pooled)
@@ -68,15 +69,15 @@ class Encoding:
         at_once: int,
         in_turn: LayersInTurn | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
-        """Each item with what `encode` gives for it, in order. at_once: that are computed at most, as each takes memory
-        of its own. in_turn: reads the encoder's layers, which many items then go through together."""
+        """Yields each item with its result of `encode`, in order. at_once: how many are computed concurrently at most,
+        since each needs memory. in_turn: streams the encoder's layers; many items then share each loaded group."""
         if in_turn is not None:
-            yield from self._together(encode, items, in_turn, at_once)
+            yield from self._run_streamed(encode, items, in_turn, at_once)
         elif not self._threads:
             for item in items:
                 result = encode(item)
-                if self._proves:
-                    self._proves = False
+                if self._is_to_verify:
+                    self._is_to_verify = False
                     self.repeats = all(map(_equal, _numbers(result), _numbers(encode(item))))
                 yield item, result
         else:
@@ -87,10 +88,10 @@ class Encoding:
             finally:
                 torch.set_num_threads(self._threads)
 
-    def _together(
+    def _run_streamed(
         self, encode: Callable[[Item], Result], items: Iterable[Item], in_turn: LayersInTurn, at_once: int
     ) -> Iterator[tuple[Item, Result]]:
-        def one(item: Item) -> Result:
+        def encode_one(item: Item) -> Result:
             if self._threads:
                 torch.set_num_threads(1)
             return encode(item)
@@ -98,10 +99,11 @@ class Encoding:
         wave: list[Item]
         try:
             for wave in _waves(items, in_turn.together):
-                proves, self._proves = self._proves, False
-                shown: list[Item] = [*wave, wave[0]] if proves else wave
-                results = in_turn.run([partial(one, item) for item in shown], min(self._threads, max(at_once, 1)))
-                if proves:
+                verifies, self._is_to_verify = self._is_to_verify, False
+                inputs: list[Item] = [*wave, wave[0]] if verifies else wave
+                passes = [partial(encode_one, item) for item in inputs]
+                results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
+                if verifies:
                     self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
                 yield from zip(wave, results, strict=False)
         finally:

@@ -1,8 +1,8 @@
-"""Filling the cache: find what it lacks, encode that with the family, append it. Used by the verb `cache`, and by
-`train` before the first step.
+"""Fills the cache: looks up which entries are absent, encodes them with the family, and appends them. Used by the
+command `cache`, and by `train` before the first step.
 
-Every process looks for the entries of its own part of the pictures and captions and makes those that are absent. What a
-process of another run has made meanwhile is not made again.
+Every process looks up its share of the images and captions and encodes the absent ones. Entries that a process of
+another run has added meanwhile are not encoded again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, Lookup, Looku
 from mezzotint.weights.model_files import EncodedSpec
 
 VERIFIED_BYTES = 8 << 30
-"""Entries of no more bytes than this are read and checked at each start."""
+"""Entries of at most this many bytes in all are read and verified at each start."""
 
 _PIXELS_PER_BATCH = 8 * 512 * 512
 _CAPTIONS_PER_BATCH = 32
@@ -49,10 +49,9 @@ _SECONDS_BETWEEN_LINES = 5.0
 
 @dataclass(frozen=True, slots=True)
 class CacheSummary:
-    """What a filling has met and done, over all processes. needed, present, new: entries. why: the reasons in words
-    ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: where
-    they lie. repeats: whether encoders gave the same numbers when they were shown the same again, where that was looked
-    at."""
+    """The result of a filling, over all processes. needed, present, new: numbers of entries. why: the reasons
+    ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: of the
+    stores. repeats: whether encoding the same batch again gave the same numbers, where that was checked."""
 
     needed: int
     present: int
@@ -64,20 +63,20 @@ class CacheSummary:
     repeats: bool = True
 
     def lines(self) -> tuple[str, ...]:
-        """For the reader: where, how many, why."""
-        what = f"made {self.new}: {', '.join(self.why)}" if self.new else "nothing to make"
-        places = [f"cache in {folder}" for folder in self.folders]
-        there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {size(self.bytes)}"
-        return (*places, there) if self.repeats else (*places, there, NO_REPEAT)
+        """Lines for the user: folders, numbers and reasons."""
+        added = f"{self.new} added: {', '.join(self.why)}" if self.new else "nothing to add"
+        folders = [f"cache in {folder}" for folder in self.folders]
+        summary = f"cache: {counted(self.needed, 'entry')}, {self.present} present, {added}; {size(self.bytes)}"
+        return (*folders, summary) if self.repeats else (*folders, summary, NO_REPEAT)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What encoding needs: the data, the family on demand, this process's place.
+    """What encoding needs: the data, a loader of the family, this process's rank.
 
-    load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
-    it on `device`, in the type they compute in. encoded: what the model takes of what others have encoded. barrier,
-    share, gather: of the processes of a run, as `Runtime` has them."""
+    load: called with what to encode, only when something is absent; returns the family with the necessary parts on
+    `device`, in the dtype they compute in. encoded: what the model accepts from other trainers' caches. barrier, share,
+    gather: as in `Runtime`."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -100,65 +99,67 @@ def fill(
     *,
     verify_bytes: int | None = VERIFIED_BYTES,
 ) -> CacheSummary:
-    """Encodes whatever the caches lack of these rows (held-out rows belong to them, too) and of `extra_captions` (such
-    as preview prompts). The empty caption is always there. Entries are durable when this returns, on all processes.
+    """Encodes the missing entries of these rows (including held-out rows) and of `extra_captions` (such as preview
+    prompts). The empty caption is always included. Entries are durable when this returns, on all processes.
 
-    verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
-    Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
+    verify_bytes: entries are read and verified if they have at most this many bytes in all; None always verifies.
+    Raises DatasetError for an image that can no longer be read, CacheError, StorageError; finished entries are kept.
     """
     if worker.rank:
         worker = replace(worker, say=lambda line: None)
     folders = tuple(str(cache.folder.absolute()) for cache in caches.in_use)
     record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
-    known = _known(worker, record, verify_bytes)
-    if known is not None:
-        return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders, known.repeats)
+    complete = _recorded(worker, record, verify_bytes)
+    if complete is not None:
+        return CacheSummary(complete.needed, complete.needed, 0, (), 0, complete.bytes, folders, complete.repeats)
     damaged = record.damaged()
     part = worker.rank, worker.world_size
     lookups = inventory.look_up(
         worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
     )
     ledger = Ledger(caches.in_use[0].root, worker.settings)
-    needed, present, why = _together(worker, lookups, ledger, caches)
-    # from here on things change
+    needed, present, why = _count_on_all_ranks(worker, lookups, ledger, caches)
+    # no change to the cache before this line
     encoded, repeats = _fill_absent(worker, rows, caches, lookups)
     size = sum(store.bytes_on_disk for store in caches.stores)
     if worker.rank == 0:
         for store in caches.stores:
             store.put_in_order()
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
-        if record.damaged() == damaged:  # else another look is due
+        if record.damaged() == damaged:  # otherwise the next start has to look up entries again
             record.write(Complete(needed, size, lookups.is_checked, repeats))
     return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
 
 
-def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
-    """What is known to be there without a look; the first process knows it for all."""
-    known = record.read() if worker.rank == 0 and verify_bytes is not None else None
-    if known is not None and verify_bytes is not None and not (known.is_checked or known.bytes > verify_bytes):
-        known = None
-    text = worker.share(json.dumps(asdict(known)) if known is not None else "")
+def _recorded(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
+    """The record of complete entries, which the first process reads for all; None if entries have to be looked up."""
+    complete = record.read() if worker.rank == 0 and verify_bytes is not None else None
+    if complete is not None and verify_bytes is not None and not (complete.is_checked or complete.bytes > verify_bytes):
+        complete = None
+    text = worker.share(json.dumps(asdict(complete)) if complete is not None else "")
     return Complete(**json.loads(text)) if text else None
 
 
-def _together(worker: Worker, lookups: Lookups, ledger: Ledger, caches: Caches) -> tuple[int, int, tuple[str, ...]]:
-    """Entries that are needed and that are there, and in words why others are not, over all processes, which wait for
-    each other."""
+def _count_on_all_ranks(
+    worker: Worker, lookups: Lookups, ledger: Ledger, caches: Caches
+) -> tuple[int, int, tuple[str, ...]]:
+    """The numbers of needed and of present entries over all processes, and why others are absent. Synchronises the
+    processes."""
     why = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
-    count, absent = sum(map(len, lookups.absent)), sum(int(one.sum()) for one in lookups.absent)
+    count, absent = sum(map(len, lookups.absent)), sum(int(mask.sum()) for mask in lookups.absent)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
-    words: list[str] = []
-    for place, one in ((2, "picture"), (3, "caption")):
+    phrases: list[str] = []
+    for index, noun in ((2, "picture"), (3, "caption")):
         reasons: Counter[str] = Counter()
         for of_process in of_all:
-            reasons.update(of_process[place])
-        words += inventory.in_words(one, reasons)
-    return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
+            reasons.update(of_process[index])
+        phrases += inventory.describe(noun, reasons)
+    return sum(numbers[0] for numbers in of_all), sum(numbers[1] for numbers in of_all), tuple(phrases)
 
 
 def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookups: Lookups) -> tuple[int, bool]:
-    """Makes what is absent of this process's part, durably; returns when all processes have. How many entries this
-    process made, and whether the encoders of all repeat their numbers."""
+    """Encodes the absent entries of this process durably, and waits for all processes. Returns the number of entries
+    that this process encoded, and whether encoding was deterministic on all."""
     latents, text = caches.latents, caches.text
     encodings = [Encoding(worker.device) for _ in caches.in_use]
     try:
@@ -179,63 +180,63 @@ def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookup
 
 
 _Absent = Sequence[tuple[LatentEntries, NDArray[np.int64]]]
-"""Entries of each bucket, and which of them are to be made, (n,)."""
+"""Entries of each bucket, and the indices of those to encode, (n,)."""
 
 
 def _fill_latents(
     worker: Worker, latents: LatentCache, pictures: Sequence[Lookup[LatentEntries]], encoding: Encoding
 ) -> int:
-    mine = [(one.needed, np.flatnonzero(one.absent)) for one in pictures]
-    count = sum(len(entries) for _, entries in mine)
+    absent = [(lookup.needed, np.flatnonzero(lookup.absent)) for lookup in pictures]
+    count = sum(len(entries) for _, entries in absent)
     if not count:
         return 0
     if latents.is_imported:
-        worker.say(f"cache: latents of {counted(count, 'picture')} to take over from files, {import_cache.AGE}")
+        worker.say(f"cache: importing latents of {counted(count, 'picture')} from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
-        for needed, entries in mine:
+        for needed, entries in absent:
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
         return count
-    return _encode_latents(worker, latents, mine, encoding)
+    return _encode_latents(worker, latents, absent, encoding)
 
 
-def _encode_latents(worker: Worker, latents: LatentCache, mine: _Absent, encoding: Encoding) -> int:
-    count = sum(len(entries) for _, entries in mine)
+def _encode_latents(worker: Worker, latents: LatentCache, absent: _Absent, encoding: Encoding) -> int:
+    count = sum(len(entries) for _, entries in absent)
     progress, encoded = _Progress(worker, "pictures", count), 0
-    family = encoding.laid_out(worker.load("media"))
+    family = encoding.set_memory_format(worker.load("media"))
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
-        for needed, of_bucket in mine:
+        for needed, of_bucket in absent:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
             batches = _batches(of_bucket, 1)
-            absent = _to_encode(worker, latents, needed, batches, pool, progress)
+            to_encode = _still_absent_pixels(worker, latents, needed, batches, pool, progress)
 
             def encode(batch: _Pixels, needed: LatentEntries = needed) -> Tensor:
                 return _moments(worker, latents, family, needed, *batch)
 
-            with closing(encoding.run(encode, absent, at_once=size)) as of_batches:
+            with closing(encoding.run(encode, to_encode, at_once=size)) as of_batches:
                 for (entries, _), rows in of_batches:
-                    _keep_rows(worker, latents, family, needed, entries, rows)
+                    _store_latents(worker, latents, family, needed, entries, rows)
                     encoded += len(entries)
-            for store in latents.stores:  # what waits to be synced is that of one bucket at most
+            for store in latents.stores:  # so that at most one bucket waits to be synced
                 store.close_writer()
     return encoded
 
 
 def _fill_masks(worker: Worker, latents: LatentCache, rows: NDArray[np.int32]) -> None:
-    mine = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
-    if count := _mask_filling.fill(worker.catalogue, worker.settings, latents, mine):
-        worker.say(f"cache: {counted(count, 'mask')} kept beside the latents")
+    of_process = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
+    if count := _mask_filling.fill(worker.catalogue, worker.settings, latents, of_process):
+        worker.say(f"cache: {counted(count, 'mask')} stored with the latents")
 
 
 _Pixels = tuple[NDArray[np.int64], Tensor]
 """Entries of a bucket, (n,), and their uint8 pixels."""
 
 
-def _to_encode(
+def _still_absent_pixels(
     worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor,
     progress: _Progress,
 ) -> Iterator[_Pixels]:  # fmt: skip
-    """Batches of what nobody has made meanwhile."""
-    for batch, pixels in _decoded(worker, latents, needed, batches, pool):
+    """Batches of entries that no other process has added meanwhile."""
+    for batch, pixels in _decode_ahead(worker, latents, needed, batches, pool):
         entries = _still_absent(latents.store(needed.bucket, is_still=needed.is_still), needed.addresses, batch)
         progress.add(len(batch))
         if len(entries):
@@ -243,51 +244,51 @@ def _to_encode(
             yield batch[entries], pixels[torch.from_numpy(entries)]
 
 
-def _decoded(
+def _decode_ahead(
     worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor
 ) -> Iterator[_Pixels]:
-    """Batches with their pixels; the next ones are decoded while these are encoded."""
+    """Batches with their pixels; the next ones are decoded while the caller encodes."""
 
-    def collected(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
+    def collect(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
         results = [picture.result() for picture in pictures]
-        sound = [i for i, result in enumerate(results) if result is not None]
+        valid = [i for i, result in enumerate(results) if result is not None]
         pixels = [torch.from_numpy(result) for result in results if result is not None]
-        return batch[sound], torch.stack(pixels) if pixels else torch.empty(0)
+        return batch[valid], torch.stack(pixels) if pixels else torch.empty(0)
 
     ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8] | None]]]] = deque()
     for batch in batches:
         ahead.append((batch, [pool.submit(_decode, worker, latents, needed, int(i)) for i in batch]))
-        if len(ahead) > 1 and sum(len(one) for one, _ in ahead) > 2 * worker.settings.workers:
-            yield collected(*ahead.popleft())
+        if len(ahead) > 1 and sum(len(entries) for entries, _ in ahead) > 2 * worker.settings.workers:
+            yield collect(*ahead.popleft())
     while ahead:
-        yield collected(*ahead.popleft())
+        yield collect(*ahead.popleft())
 
 
 def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8] | None:
-    """The pixels of an entry; None of a picture that proves damaged, where its place shall count nothing."""
+    """The pixels of an entry; None for a corrupt image with `data.on_corrupt=zero_weight`."""
     row = int(needed.rows[entry])
     fault_injection.reach("data.decode")
     try:
         picture = _read(worker, latents, needed, entry)
     except DatasetError as error:
-        is_spared = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
-        if worker.settings.has_clips or needed.is_still or not is_spared:
+        is_skipped = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
+        if worker.settings.has_clips or needed.is_still or not is_skipped:
             raise
-        worker.say(f"cache: {worker.catalogue.path(row)} is damaged: no entry is made")
+        worker.say(f"cache: {worker.catalogue.path(row)} is corrupt: it gets no entry")
         return None
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)
         raise DatasetError(
-            f"{path}: its content is not what the index says, although size and times are; `touch` the file and start "
-            "again",
+            f"{path}: its content differs from the index, although its size and times are the same; `touch` the file "
+            "and start again",
             code="E1251",
         )
     return picture
 
 
 def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
-    """(3, H, W), or (3, F, H, W) of a clip."""
-    row, view, still = (int(one[entry]) for one in (needed.rows, needed.views, needed.stills))
+    """(3, H, W), or (3, F, H, W) for a clip."""
+    row, view, still = (int(column[entry]) for column in (needed.rows, needed.views, needed.stills))
     placed = latents.placement(worker.catalogue, row, view, needed.clip)
     if not (worker.settings.has_clips or needed.is_still):
         return read_picture(worker.catalogue, row, placed, worker.settings)
@@ -301,7 +302,7 @@ def _moments(
     worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     pixels: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Rows as they are kept."""
+    """The rows to store: moments, or samples with `data.cache.content=sample`."""
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
@@ -311,7 +312,7 @@ def _moments(
     return rows
 
 
-def _keep_rows(
+def _store_latents(
     worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     rows: Tensor,
 ) -> None:  # fmt: skip
@@ -326,34 +327,34 @@ def _keep_rows(
 
 def _fill_text(worker: Worker, text: TextCache, captions: Lookup[TextEntries], encoding: Encoding) -> int:
     needed = captions.needed
-    mine = np.flatnonzero(captions.absent)
-    of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]
-    of_others = ~of_files & (needed.rows[mine] >= 0) & text.is_imported
+    absent = np.flatnonzero(captions.absent)
+    of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[absent]
+    of_others = ~of_files & (needed.rows[absent] >= 0) & text.is_imported
     if of_files.any():
-        what = counted(int(of_files.sum()), "embedding")
-        worker.say(f"cache: {what} to take over from files, whose age cannot be checked")
-        _take_over(text, needed, mine[of_files], worker.settings.format)
+        count = counted(int(of_files.sum()), "embedding")
+        worker.say(f"cache: importing {count} from files, whose age cannot be checked")
+        _import_embeddings(text, needed, absent[of_files], worker.settings.format)
     if of_others.any():
-        worker.say(f"cache: {counted(int(of_others.sum()), 'embedding')} to take over from files, {import_cache.AGE}")
+        worker.say(f"cache: importing {counted(int(of_others.sum()), 'embedding')} from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
-        import_cache.texts(worker.catalogue, text, needed, mine[of_others], spec)
-    taken_over = of_files | of_others
-    return int(taken_over.sum()) + _encode_text(worker, text, needed, mine[~taken_over], encoding)
+        import_cache.texts(worker.catalogue, text, needed, absent[of_others], spec)
+    imported = of_files | of_others
+    return int(imported.sum()) + _encode_text(worker, text, needed, absent[~imported], encoding)
 
 
 def _encode_text(
-    worker: Worker, text: TextCache, needed: TextEntries, mine: NDArray[np.int64], encoding: Encoding
+    worker: Worker, text: TextCache, needed: TextEntries, absent: NDArray[np.int64], encoding: Encoding
 ) -> int:
-    """mine: the entries to encode, (n,)."""
-    if not len(mine):
+    """absent: indices of the entries to encode, (n,)."""
+    if not len(absent):
         return 0
-    progress, encoded = _Progress(worker, "captions", len(mine)), 0
+    progress, encoded = _Progress(worker, "captions", len(absent)), 0
     family = worker.load("text")
     if family.in_turn is not None:
-        worker.say("cache: the text encoder is read layer by layer, a group of them at a time")
+        worker.say("cache: the text encoder's layers are streamed, a group at a time")
 
-    def absent() -> Iterator[NDArray[np.int64]]:
-        for batch in _batches(mine, CAPTIONS):
+    def still_absent() -> Iterator[NDArray[np.int64]]:
+        for batch in _batches(absent, CAPTIONS):
             entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
             progress.add(len(batch))
             if len(entries):
@@ -364,16 +365,16 @@ def _encode_text(
         return encoding.text_of(family, [needed.captions[i] for i in entries])
 
     at_once = _CAPTIONS_PER_BATCH // CAPTIONS
-    with closing(encoding.run(encode, absent(), at_once=at_once, in_turn=family.in_turn)) as of_batches:
+    with closing(encoding.run(encode, still_absent(), at_once=at_once, in_turn=family.in_turn)) as of_batches:
         for entries, embedding in of_batches:
-            _keep(text, embedding, needed, entries)
+            _store_text(text, embedding, needed, entries)
             encoded += len(entries)
     return encoded
 
 
-def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:
-    """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
-    those of the model's text where its files say them."""
+def _import_embeddings(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:
+    """Stores embeddings of these captions from other trainers' files. All files must have the same length and width:
+    those of the model's text where its files contain them."""
     read = format_of(format_name).read_embedding
     assert read is not None, format_name
     length, width = text.expected_shape or (None, None)
@@ -387,10 +388,10 @@ def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64],
             length, width = file.states.shape
             states.append(torch.from_numpy(file.states))
             masks.append(torch.from_numpy(file.mask))
-        _keep(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, batch)
+        _store_text(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, batch)
 
 
-def _keep(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entries: NDArray[np.int64]) -> None:
+def _store_text(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entries: NDArray[np.int64]) -> None:
     text.define(layout_of(embedding))
     rows = text.rows()
     assert rows is not None
@@ -405,7 +406,7 @@ def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64
 def _still_absent(
     rows: Store | TextRows | None, addresses: NDArray[np.uint8], entries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Positions in `entries` of those that no other process has made since."""
+    """Positions in `entries` of those that no other process has added since."""
     if rows is None:
         return np.arange(len(entries))
     rows.refresh()
@@ -413,19 +414,19 @@ def _still_absent(
 
 
 class _Progress:
-    """Says every few seconds how far it is."""
+    """Reports progress every few seconds."""
 
-    def __init__(self, worker: Worker, what: str, count: int) -> None:
+    def __init__(self, worker: Worker, noun: str, count: int) -> None:
         others = f", this process's share of {worker.world_size}" if worker.world_size > 1 else ""
-        worker.say(f"cache: {count} {what if count > 1 else what[:-1]} to encode{others}")
-        self._say, self._what, self._count = worker.say, what, count
-        self._began = self._said = time.monotonic()
+        worker.say(f"cache: {count} {noun if count > 1 else noun[:-1]} to encode{others}")
+        self._say, self._noun, self._count = worker.say, noun, count
+        self._started = self._reported = time.monotonic()
         self._done = 0
 
     def add(self, done: int) -> None:
         self._done += done
         now = time.monotonic()
-        if now - self._said >= _SECONDS_BETWEEN_LINES and self._done < self._count:
-            self._said = now
-            rate = self._done / (now - self._began)
-            self._say(f"cache: {self._done} of {self._count} {self._what}, {rate:.1f}/s")
+        if now - self._reported >= _SECONDS_BETWEEN_LINES and self._done < self._count:
+            self._reported = now
+            rate = self._done / (now - self._started)
+            self._say(f"cache: {self._done} of {self._count} {self._noun}, {rate:.1f}/s")

@@ -1,4 +1,4 @@
-"""Masks in the cache of latents: pooled once for each placement, so that a cached run opens no mask file."""
+"""Fills the latent cache with masks, pooled once for each placement, so a cached run opens no mask file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _AT_ONCE = 64
 
 
 def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, rows: NDArray[np.int32]) -> int:
-    """Keeps what is absent of the masks of these rows, whose latents are there. Returns how many. Raises DatasetError
-    E1251 for a mask file that has changed under its size and times, and as reading does."""
+    """Stores the missing masks of these rows, whose latents are cached already. Returns their number. Raises
+    DatasetError E1251 for a mask file that changed without a change of size and times, and as reading does."""
     if not settings.mask.is_on:
         return 0
     table, done = buckets.table(settings), 0
@@ -36,8 +36,8 @@ def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, row
             if has_mask(catalogue, row, settings):
                 at = latents.placement(catalogue, row, view, table[number])
                 placed[latents.mask_address(catalogue, row, at)] = row, at
-        is_there = store.has(list(placed), checks=True) if placed else ()
-        absent = iter([address for address, has in zip(placed, is_there, strict=True) if not has])
+        present = store.has(list(placed), checks=True) if placed else ()
+        absent = iter([address for address, has in zip(placed, present, strict=True) if not has])
         while batch := list(islice(absent, _AT_ONCE)):
             masks = {address: _read(catalogue, *placed[address], settings) for address in batch}
             whole = {address: mask for address, mask in masks.items() if mask is not None}
@@ -48,12 +48,12 @@ def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, row
 
 
 def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> torch.Tensor | None:
-    """None of a picture that proves damaged, where its place shall count nothing."""
+    """The mask; None for a corrupt image with `data.on_corrupt=zero_weight`."""
     path, digests = catalogue.overrides.mask_of(row), catalogue.overrides.mask_digest
     if path is not None and digests is not None and decoding.digest_of(path) != bytes(digests[row]):
         raise DatasetError(
-            f"{path}: its content is not what the index says, although size and times are; `touch` the file and start "
-            "again",
+            f"{path}: its content differs from the index, although its size and times are the same; `touch` the file "
+            "and start again",
             code="E1251",
         )
     try:

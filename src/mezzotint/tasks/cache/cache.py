@@ -1,5 +1,5 @@
-"""The verb `cache`: encode the pictures and captions of a recipe once, ahead of the training, and say how many were
-made and why. `train` fills the cache through the same `fill` before its first step."""
+"""The command `cache`: encodes the images and captions of a recipe once, before training, and reports how many were
+encoded and why. `train` fills the cache through the same `fill` before its first step."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles
 
 Seen = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]
-"""Rows of catalogues that a run sees, with the settings of each."""
+"""Rows of catalogues that a run uses, with the settings of each."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint cache RECIPE key=value …`. Under torchrun each process encodes its share.
 
-    Every entry is read and checked, not only looked for. Raises RecipeError E1306 when the recipe caches nothing, and
+    Every entry is read and verified, not only looked up. Raises RecipeError E1306 when the recipe caches nothing, and
     as `fill` does.
     """
     return encode(parse(arguments, "cache"))
@@ -43,18 +43,18 @@ def encode(reading: Reading) -> int:
     recipe = located(reading)
     if not (recipe.data.cache.latents or recipe.data.cache.text):
         raise RecipeError(
-            "the recipe caches nothing; add data.cache.latents=true, data.cache.text=true, or both", code="E1306"
+            "the recipe caches nothing; set data.cache.latents=true, data.cache.text=true, or both", code="E1306"
         )
     with closing(open_runtime(recipe.run, Launch.read())) as runtime:
         for note in reading.notes if runtime.is_first else ():
-            _aloud(f"note: {note}")
+            _print(f"note: {note}")
         _fill(recipe, runtime)
     return 0
 
 
 def _fill(recipe: Recipe, runtime: Runtime) -> None:
-    """Fills the caches of a recipe and checks every entry. Raises as `fill_for`."""
-    say = _aloud if runtime.is_first else lambda line: None
+    """Fills the caches of a recipe and verifies every entry. Raises as `fill_for`."""
+    say = _print if runtime.is_first else lambda line: None
     files = assemble.open_files(recipe)
     text_files.make(recipe, files, runtime, say)
     class_pictures.draw(recipe, runtime, say)
@@ -63,15 +63,15 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
     draws = caches.latents is not None and any(caches.latents.seeds)
     if recipe.run.seed == -1 and (draws or recipe.data.max_samples is not None):
         raise RecipeError(
-            "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips, kept draws, or "
-            "which samples data.max_samples takes); "
-            "write run.seed=NUMBER, or let mezzotint train fill the cache",
+            "run.seed is -1, so the seed is chosen when a run starts, and the cache depends on it (crops, flips, "
+            "stored draws, or the samples chosen by data.max_samples); set run.seed=NUMBER, or let mezzotint train "
+            "fill the cache",
             code="E1307",
         )
     if caches.text is not None and runtime.is_first and not assemble.only_texts_of_files(recipe):
         try:
             tokenizers = assemble.family_class(recipe).load(files, only=[])
-        except WeightsError:  # what is missing is said where it is needed
+        except WeightsError:  # missing files are reported where they are needed
             tokenizers = None
         if tokenizers is not None:
             lost = long_captions.lost_words(tokenizers, dataset.catalogue, recipe.data.captions)
@@ -80,7 +80,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 
-def _aloud(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 
@@ -88,9 +88,9 @@ def fill_for(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None],
     *, checks: bool,
 ) -> dict[str, bool]:  # fmt: skip
-    """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
-    whether every entry is read, however many they are. say: of the first process. Returns what a
-    history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`)."""
+    """Fills the caches with everything that a run uses: training and validation samples, preview prompts. checks:
+    whether to read and verify every entry, for any number of bytes. say: prints a line on the first process. Returns
+    entries for the run's history: `cache_repeats`, if encoding is not deterministic (`CacheSummary.repeats`)."""
     prompts, seen = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
     return fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks)
 
@@ -99,7 +99,7 @@ def fill_rows(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, seen: Seen, caches: Caches, say: Callable[[str], None],
     captions: Sequence[str] = (), *, checks: bool = False,
 ) -> dict[str, bool]:  # fmt: skip
-    """Fills the caches that there are with some rows, and with captions besides. Returns as `fill_for`."""
+    """Fills the existing caches with some rows, and with further captions. Returns as `fill_for`."""
     repeats = True
     if caches.latents is None and caches.text is None:
         return {}

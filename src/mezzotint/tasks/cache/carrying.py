@@ -1,4 +1,4 @@
-"""A cache on object storage (`data.cache.path: s3://…`): brought before the data is opened, carried there after each
+"""A cache on object storage (`data.cache.path: s3://…`): downloaded before the data is opened, uploaded after each
 filling. One process of each machine does it, the others wait."""
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from mezzotint.tasks import assemble
 def open_dataset(
     recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None
 ) -> assemble.Dataset:
-    """`assemble.open_dataset`, with the index from a cache on object storage where one was carried there. Raises what
-    that raises, and DatasetError E1840, E1841, StorageError E1844."""
+    """As `assemble.open_dataset`, with the index from a cache on object storage if it contains one. Raises as that
+    does, and DatasetError E1840, E1841, StorageError E1844."""
     cache = recipe.data.cache
     if is_remote(cache.path):
         if runtime.rank % runtime.local_size == 0:
@@ -29,7 +29,7 @@ def open_dataset(
 
 
 def carry(recipe: Recipe, runtime: Runtime) -> None:
-    """Carries what was made here to a cache on object storage. Raises DatasetError E1840, StorageError E1844."""
+    """Uploads new files to a cache on object storage. Raises DatasetError E1840, StorageError E1844."""
     if is_remote(recipe.data.cache.path):
         if runtime.rank % runtime.local_size == 0:
             carried.carry(recipe.data.cache.path)
@@ -37,6 +37,6 @@ def carry(recipe: Recipe, runtime: Runtime) -> None:
 
 
 def print_progress(done: int, total: int) -> None:
-    """Ten lines while many pictures are looked at, for verbs that have no line of their own."""
+    """Prints ten lines while many images are examined, for commands without a progress line of their own."""
     if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
-        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
+        print(f"examining images: {done:,} of {total:,}", file=sys.stderr)

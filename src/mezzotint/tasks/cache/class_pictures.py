@@ -1,7 +1,7 @@
-"""Class pictures that the model draws itself where there are too few, before a run looks at its data (`data.prior`).
+"""Generates missing class images with the model itself before a run opens its data (`data.prior`).
 
-They lie in the folder of class pictures as class-00000.png and so on, and say how they were drawn. What lies there
-stays, whoever made it.
+They are written to the folder of class images as class-00000.png and so on, with their sampling settings as metadata.
+Existing files are never changed.
 """
 
 from __future__ import annotations
@@ -40,38 +40,38 @@ from mezzotint.training.precision.policy import Precision
 _NAME = re.compile(r"class-[0-9]{5,}\.png")
 _REPORT_SECONDS = 60.0
 _COMPARED = ("prompt", "negative_prompt", "steps", "guidance", "solver")
-"""What of a class picture's record should be as the recipe has it."""
+"""Metadata of a class image that should equal the recipe's settings."""
 
 
 def missing(recipe: Recipe) -> list[int]:
-    """The numbers of the class pictures that are still to be drawn: with those of others there are then
-    `data.prior.num_class_images`. Empty where the recipe has none drawn."""
+    """The numbers of the class images to generate, so that there are `data.prior.num_class_images` together with
+    other images in the folder. Empty where the recipe generates none."""
     prior = recipe.data.prior
     if not prior.num_class_images:
         return []
-    names = _there(recipe)
+    names = _existing(recipe)
     others = sum(not _NAME.fullmatch(name) for name in names)
     return [n for n in range(prior.num_class_images - others) if _name(n) not in names]
 
 
-def _there(recipe: Recipe) -> list[str]:
-    """The pictures in the folder of class pictures, masks left out."""
+def _existing(recipe: Recipe) -> list[str]:
+    """The images in the folder of class images, without masks."""
     try:
         names = walk(recipe.data.prior.path[0], decoding.SUFFIXES).names
-    except DatasetError:  # a folder that is not there is made
+    except DatasetError:  # a missing folder is created later
         return []
     return [name for name in names if recipe.data.mask.source != "files" or not is_named_mask(name)]
 
 
 def of_other_settings(recipe: Recipe) -> str:
-    """What to print of class pictures that were generated with another prompt, or with other settings of `sample`, than
-    the recipe's; "" where there are none."""
+    """A note on class images that were generated with another prompt, or other settings of `sample`, than the
+    recipe's; "" if there are none."""
     prior, sample = recipe.data.prior, recipe.sample
     if not prior.num_class_images:
         return ""
     expected = pictures.facts(Request(prior.class_prompt, Size(1, 1), sample.negative_prompt), sample)
     count, example = 0, ""
-    for name in filter(_NAME.fullmatch, _there(recipe)):
+    for name in filter(_NAME.fullmatch, _existing(recipe)):
         with suppress(OSError, AttributeError), Image.open(prior.path[0].expanduser() / name) as image:
             facts = pictures.recorded_in(image)
             other = next((key for key in _COMPARED if facts.get(key, expected[key]) != expected[key]), None)
@@ -81,33 +81,33 @@ def of_other_settings(recipe: Recipe) -> str:
     if not count:
         return ""
     return (
-        f"{prior.path[0]}: {counted(count, 'class picture')} there were generated with other settings ({example}); "
-        "they stay and are trained with data.prior.class_prompt as caption; to have new ones, move them away"
+        f"{prior.path[0]}: {counted(count, 'class image')} in it were generated with other settings ({example}); "
+        "they are kept and trained with data.prior.class_prompt as caption; to generate new ones, move them away"
     )
 
 
 def as_checked(recipe: Recipe) -> tuple[Recipe, list[str]]:
-    """A recipe whose data can be looked at before its class pictures are generated, and what to print about them: while
-    there are none, without them."""
+    """A recipe whose data can be examined before its class images are generated, and notes about them. While there
+    are no class images, the recipe is without `data.prior`."""
     numbers, prior = missing(recipe), recipe.data.prior
     others = [sentence] if (sentence := of_other_settings(recipe)) else []
     if not numbers:
         return recipe, others
     note = _warning(recipe, len(numbers))
     if len(numbers) < prior.num_class_images:
-        return recipe, [f"{note}. The counts here are those of the pictures that are there", *others]
+        return recipe, [f"{note}. The counts here include only existing images", *others]
     without = with_values(recipe, {"data.prior": PriorSettings()})
-    return without, [f"{note}. There are none yet: the counts and lengths here are those without them"]
+    return without, [f"{note}. None exist yet: the counts and lengths here are without them"]
 
 
 def _warning(recipe: Recipe, count: int) -> str:
-    """What generating so many class pictures takes, and how to avoid it."""
+    """What generating `count` class images costs, and how to avoid it."""
     prior, sample = recipe.data.prior, recipe.sample
     passes = count * sample.steps * (1 if sample.guidance[0] in (0.0, 1.0) else 2)
     return (
-        f"{counted(count, 'class picture')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
+        f"{counted(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
         f"training starts: {sample.steps} steps each, about {passes:,} passes of the model, which can take hours on a "
-        "CPU. To avoid it, put pictures of your own into that folder, name a folder that has some (data.prior.path), "
+        "CPU. To avoid it, put images of your own into that folder, set data.prior.path to a folder that has some, "
         "or lower data.prior.num_class_images"
     )
 
@@ -115,18 +115,17 @@ def _warning(recipe: Recipe, count: int) -> str:
 def draw(
     recipe: Recipe, runtime: Runtime, say: Callable[[str], None], report: Callable[[str, bool], None] | None = None
 ) -> None:
-    """Generates the class pictures that are missing, each process its share, by `recipe.sample` and the seed of the
-    run.
+    """Generates the missing class images, each process its share, with `recipe.sample` and the run's seed.
 
-    Noise is addressed by (seed, number of the picture), so that neither the number of processes nor an interruption
-    changes it. Every picture is kept at once. say: of the first process. report: shows a line of progress, and whether
-    it is due where there are lines only; None prints those that are due by `say`. Raises StorageError, RecipeError
-    E1455 where a file came in between.
+    Noise is addressed by (seed, image number), so neither the number of processes nor an interruption changes it. Each
+    image is written as soon as it is generated. say: prints a line on the first process. report: shows a progress line;
+    its flag is whether the line is due where lines are only appended; None prints due lines by `say`. Raises
+    StorageError, RecipeError E1455 if another process has written a file meanwhile.
     """
     numbers = missing(recipe)
     if runtime.is_first and (sentence := of_other_settings(recipe)):
         say(f"note: {sentence}")
-    runtime.barrier()  # before any process draws, all have counted
+    runtime.barrier()  # all processes count before any of them generates
     if not numbers:
         return
     folder = recipe.data.prior.path[0].expanduser()
@@ -134,16 +133,18 @@ def draw(
         folder.mkdir(parents=True, exist_ok=True)
     say(f"note: {_warning(recipe, len(numbers))}")
     size = recipe.sample.batch_size
-    # whole blocks, of whichever is missing: what is drawn together is the same after an interruption
+    # complete blocks, even of partly missing ones: batches are the same after an interruption
     blocks = sorted({number // size for number in numbers})[runtime.rank :: runtime.world_size]
-    mine = [n for n in numbers if n // size in blocks]
-    whose = " of this process" if runtime.world_size > 1 else ""
-    progress = _GenerationProgress(len(mine), whose, report or (lambda line, is_due: say(line) if is_due else None))
-    for contents in _drawn(recipe, runtime.device, blocks, progress) if mine else ():
-        written = [number for number in contents if number in mine]
+    of_process = [n for n in numbers if n // size in blocks]
+    suffix = " of this process" if runtime.world_size > 1 else ""
+    progress = _GenerationProgress(
+        len(of_process), suffix, report or (lambda line, is_due: say(line) if is_due else None)
+    )
+    for contents in _generate(recipe, runtime.device, blocks, progress) if of_process else ():
+        written = [number for number in contents if number in of_process]
         for number in written:
             path = folder / _name(number)
-            durable.write_new(path, contents[number], code="E1455", remedy="start again, which counts anew")
+            durable.write_new(path, contents[number], code="E1455", remedy="start again to count the images again")
             fault_injection.reach("class.picture")
         progress.advance(len(written))
     runtime.barrier()
@@ -153,36 +154,36 @@ def draw(
 
 
 class _GenerationProgress:
-    """How many class pictures there are and how long the others take: reported for each block, due for the first and
-    the last and once a minute."""
+    """Reports how many class images are done and the time left: for each block; due for the first, the last, and once
+    a minute."""
 
     def __init__(
-        self, total: int, whose: str, report: Callable[[str, bool], None], clock: Callable[[], float] = time.monotonic
+        self, total: int, suffix: str, report: Callable[[str, bool], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._total, self._whose, self._report, self._clock = total, whose, report, clock
+        self._total, self._suffix, self._report, self._clock = total, suffix, report, clock
         self._done = 0
         self._due = -math.inf
         self.start()
 
     def start(self) -> None:
-        """The time begins here: the model is loaded."""
-        self._began = self._clock()
+        """Starts the clock, after the model is loaded."""
+        self._started = self._clock()
 
     def advance(self, count: int) -> None:
-        """So many more are done."""
+        """Counts further images and reports."""
         self._done += count
         now, left = self._clock(), self._total - self._done
         is_due = not left or now >= self._due
         if is_due:
             self._due = now + _REPORT_SECONDS
-        time_left = f", about {duration((now - self._began) / self._done * left)} left" if left else ""
-        self._report(f"class pictures: {self._done} of {self._total}{self._whose}{time_left}", is_due)
+        time_left = f", about {duration((now - self._started) / self._done * left)} left" if left else ""
+        self._report(f"class images: {self._done} of {self._total}{self._suffix}{time_left}", is_due)
 
 
-def _drawn(
+def _generate(
     recipe: Recipe, device: torch.device, blocks: Sequence[int], progress: _GenerationProgress
 ) -> Iterator[dict[int, bytes]]:
-    """Of each block the PNG files by number. progress: its time begins when the model is loaded."""
+    """For each block the PNG files by number. progress: is started when the model is loaded."""
     files = open_files(recipe)
     family = family_class(recipe).load(files)
     add_to(family, recipe.model)
@@ -190,24 +191,24 @@ def _drawn(
     precision, settings = Precision.of(recipe.run), recipe.sample
     holding.freeze(family, recipe, precision, device)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction).to(device)
-    how = Sampling(objective.schedule, objective.parameterization, device, settings)
+    sampling = Sampling(objective.schedule, objective.parameterization, device, settings)
     progress.start()
     for block in blocks:
         numbers = range(block * settings.batch_size, (block + 1) * settings.batch_size)
         requests = embed_prompts(family, [_request(recipe, family, number) for number in numbers])
         with precision.autocast(device):
-            latents = sample_latents(family, requests, how)
+            latents = sample_latents(family, requests, sampling)
         decoded = zip(requests, family.decode_media(latents), strict=True)
         facts = {"drawn_as": "class picture"}
         yield {r.index: pictures.png(as_bytes(pixels), pictures.facts(r, settings) | facts) for r, pixels in decoded}
 
 
 def _request(recipe: Recipe, family: ModelFamily, number: int) -> Request:
-    """Of the size that the model was made for, or else of the one that is trained."""
+    """A request of the model's native size, or else of the training resolution."""
     side = max(1, round(recipe.data.resolution / family.grid.side)) * family.grid.side
-    own = family.own_size or Size(side, side)
+    native = family.own_size or Size(side, side)
     prompt, negative = recipe.data.prior.class_prompt, recipe.sample.negative_prompt
-    return Request(prompt, Size(own.width, own.height), negative, recipe.run.seed, number)
+    return Request(prompt, Size(native.width, native.height), negative, recipe.run.seed, number)
 
 
 def _name(number: int) -> str:

@@ -1,5 +1,5 @@
-"""Takes latents and texts that another program has encoded (`data/files/encoded.py`) over into a cache of ours. Nothing
-is computed but the model's scaling of latents. Used by `_filling.py` in the place of the encoders.
+"""Imports latents and texts that another program has encoded (`data/files/encoded.py`) into a cache. Only the model's
+scaling of latents is computed. `_filling.py` uses this instead of the encoders.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from mezzotint.tasks.cache.inventory import LatentEntries, TextEntries
 from mezzotint.weights.model_files import EncodedSpec
 
 _AT_ONCE = 16
-AGE = "whose age cannot be checked: by which autoencoder, encoders and captions they were made, nobody has written down"
-"""What is said of the files."""
+AGE = "which cannot be checked: the files do not record which autoencoder, encoders and captions they are from"
+"""The caveat in messages about the files."""
 
 
 def require_encoded(spec: EncodedSpec | None) -> EncodedSpec:
-    """What the model takes. Raises WeightsError E1409 for a family that takes nothing over."""
+    """The shapes that the model accepts. Raises WeightsError E1409 for a family that cannot import any."""
     if spec is None:
         raise WeightsError(
-            "the data set holds latents and texts that are encoded already, and models of this model.family take none; "
-            "take model.family=sdxl, or train from pictures",
+            "the data set contains encoded latents and texts, which models of this model.family cannot use; set "
+            "model.family=sdxl, or train from images",
             code="E1409",
         )
     return spec
@@ -40,8 +40,8 @@ def require_encoded(spec: EncodedSpec | None) -> EncodedSpec:
 def latents(
     catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], spec: EncodedSpec
 ) -> None:
-    """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
-    size than their bucket, or of another number of channels."""
+    """Stores the latents of some entries, scaled for the denoiser. Raises CacheError E1371 for latents of another size
+    than their bucket, or of another number of channels."""
     if not len(entries):
         return
     pixels = _files_of(catalogue, int(needed.rows[entries[0]])).PIXELS
@@ -56,8 +56,8 @@ def latents(
             array = _read(catalogue, row).latents
             if array.shape[0] != spec.channels:
                 raise CacheError(
-                    f"{catalogue.path(row)}: latents of {array.shape[0]} channels, and the model's have "
-                    f"{spec.channels}; they are another model's",
+                    f"{catalogue.path(row)}: its latents have {array.shape[0]} channels, the model's have "
+                    f"{spec.channels}; they are of another model",
                     code="E1371",
                 )
             rows.append((array - spec.shift) * spec.factor)
@@ -72,7 +72,7 @@ def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> No
     sizes = sorted(set(zip(catalogue.height.tolist(), catalogue.width.tolist(), strict=True)))
     shown = ", ".join(f"[{h}, {w}]" for h, w in sizes[:40])
     raise CacheError(
-        f"{catalogue.path(row)}: latents of {height}×{width} pixels (height first), and no bucket has this size; write "
+        f"{catalogue.path(row)}: latents of {height}×{width} pixels (height first), and no bucket has this size; set "
         f"data.buckets.shape=list data.buckets.sizes='[{shown}]'",
         code="E1371",
     )
@@ -81,8 +81,8 @@ def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> No
 def texts(
     catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], spec: EncodedSpec
 ) -> None:
-    """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
-    another shape than the model's text has."""
+    """Stores the embeddings of some entries, each from its row. Raises CacheError E1371 for embeddings of another shape
+    than the model's text."""
     for chunk in _chunks(entries):
         fault_injection.reach("cache.encode")
         files = [_read(catalogue, row) for row in needed.rows[chunk].tolist()]
@@ -91,16 +91,16 @@ def texts(
             if shape != (spec.length, spec.width, spec.pooled):
                 raise CacheError(
                     f"{catalogue.path(row)}: its text has {shape[0]} tokens of {shape[1]} and {shape[2]} pooled, the "
-                    f"model's {spec.length} of {spec.width} and {spec.pooled}; they are another model's",
+                    f"model's {spec.length} of {spec.width} and {spec.pooled}; it is of another model",
                     code="E1371",
                 )
         states = torch.from_numpy(np.stack([entry.states for entry in files]))
         embedding = TextEmbedding(states, pooled=torch.from_numpy(np.stack([entry.pooled for entry in files])))
         cache.define(layout_of(embedding))
-        kept = cache.rows()
-        assert kept is not None
+        stored = cache.rows()
+        assert stored is not None
         names = [str(catalogue.path(row)) for row in needed.rows[chunk].tolist()]
-        kept.append(needed.addresses[chunk], embedding, names=names, at_once=False)
+        stored.append(needed.addresses[chunk], embedding, names=names, at_once=False)
 
 
 def _files_of(catalogue: Catalogue, row: int) -> EncodedFiles:

@@ -1,5 +1,5 @@
-"""Which cache entries a data set needs, which of them are absent, and why: worked out from a ledger of what the last
-filling saw.
+"""Determines which cache entries a data set needs, which of them are absent, and why, from a ledger of the last
+filling.
 
 The ledger (one array for each data set, in the cache's memo) is advisory. It never decides what is encoded, only how
 that is explained: `2 pictures changed, 1 caption changed`.
@@ -37,9 +37,9 @@ _KEPT = 64  # ledgers in one memo
 
 @dataclass(frozen=True, slots=True)
 class LatentEntries:
-    """Entries of one bucket: addresses (n, 32), and the row and view that want each. stills: (n,) −1 for a picture
-    or clip itself, else which of its frames is kept as a picture; its clip lies in `clip`. is_still: whether these are
-    pictures beside clips."""
+    """Entries of one bucket: addresses (n, 32), and the row and view that need each. stills: (n,), −1 for an image or
+    clip itself, else the frame of it that is stored as an image; `clip` is the size of its clip. is_still: whether
+    these are images that are batched with clips."""
 
     bucket: Size
     addresses: NDArray[np.uint8]
@@ -52,8 +52,8 @@ class LatentEntries:
 
 @dataclass(frozen=True, slots=True)
 class TextEntries:
-    """Captions, each once, with their addresses (n, 32) and the first row that wants each, −1 for none. marks: the file
-    in which another trainer keeps each one's embedding (`overrides.Marked.encoded`), empty for what is encoded."""
+    """Captions, each once, with their addresses (n, 32) and the first row that needs each, −1 for none. marks: the file
+    with each one's embedding by another trainer (`overrides.Marked.encoded`), empty for captions to encode."""
 
     captions: tuple[str, ...]
     addresses: NDArray[np.uint8]
@@ -65,11 +65,12 @@ Entries = TypeVar("Entries", LatentEntries, TextEntries)
 
 
 def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArray[np.int32], DataSettings]]:
-    """Every catalogue with the rows of it that the run sees, trained or measured: what a cache has to hold."""
+    """Every catalogue with its rows that the run uses, for training or validation: what a cache must contain."""
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
-    own = [(dataset.catalogue, rows, recipe.data)]
-    for catalogue, of_set, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
-        yield catalogue, of_set, settings
+    used = [(dataset.catalogue, rows, recipe.data)]
+    used += [(data_set.catalogue, data_set.rows, data_set.settings) for data_set in dataset.sets.values()]
+    for catalogue, rows_of_set, settings in used:
+        yield catalogue, rows_of_set, settings
         if catalogue.stills is not None:
             yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
 
@@ -77,18 +78,18 @@ def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArra
 def latent_entries(
     catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, latents: LatentCache
 ) -> tuple[LatentEntries, ...]:
-    """All placements of all rows, by bucket; pictures of equal content and placement share an entry. Of clips also the
-    frames that are trained as pictures; of pictures beside clips, each in every size of clip."""
+    """All placements of all rows, by bucket; images of equal content and placement share an entry. For clips also the
+    frames that are trained as images; for images that are batched with clips, each in every clip size."""
     if catalogue.sizes:
         return tuple(_of_bucket(catalogue, rows, latents, size, is_still=True) for size in catalogue.sizes)
     table = buckets.table(settings)
     of_bucket = catalogue.buckets_of(rows, settings)
     groups = []
     for number in np.unique(of_bucket).tolist():
-        here = rows[of_bucket == number]
-        groups.append(_of_bucket(catalogue, here, latents, table[number]))
+        in_bucket = rows[of_bucket == number]
+        groups.append(_of_bucket(catalogue, in_bucket, latents, table[number]))
         if settings.clips.images_from == "clips":
-            groups.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.images))
+            groups.append(_frames_of_bucket(catalogue, in_bucket, latents, table[number], settings.clips.images))
     return tuple(groups)
 
 
@@ -97,20 +98,20 @@ def _of_bucket(
 ) -> LatentEntries:
     of_views = [latents.addresses(catalogue, rows, bucket, view) for view in range(latents.views)]
     addresses = [address for of_row in zip(*of_views, strict=True) for address in of_row]
-    first = _firsts(addresses)
+    first = _first_positions(addresses)
     number = np.fromiter(first.values(), np.int64, len(first))
     views, stills = (number % latents.views).astype(np.int16), np.full(len(first), -1, np.int16)
     return LatentEntries(bucket, _as_array(first), rows[number // latents.views], views, stills, bucket, is_still)
 
 
-def _firsts(values: Sequence[bytes]) -> dict[bytes, int]:
-    """Each value once, in order, with the place where it comes first."""
+def _first_positions(values: Sequence[bytes]) -> dict[bytes, int]:
+    """Each value once, in order, with its first position."""
     first: dict[bytes, int] = dict.fromkeys(values, -1)
     if len(first) == len(values):
         return dict(zip(values, range(len(values)), strict=True))
-    for place, value in enumerate(values):
+    for position, value in enumerate(values):
         if first[value] < 0:
-            first[value] = place
+            first[value] = position
     return first
 
 
@@ -131,9 +132,9 @@ def _frames_of_bucket(
 def text_entries(
     catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], part: tuple[int, int] = (0, 1)
 ) -> TextEntries:
-    """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
-    empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it. part:
-    a process and how many there are, each of which has its own of the captions."""
+    """Every caption that these rows can choose, the empty one, and `extra`. Where rows have embedding files, the empty
+    caption is included only if captions are dropped; imported embeddings never are. part: the rank and number of
+    processes, which share the captions."""
     always = _always_needed(catalogue, rows, text, extra)
     as_written = None if catalogue.overrides.embeddings else text.captions_as_written(catalogue, rows)
     if as_written is None:
@@ -144,47 +145,47 @@ def text_entries(
 def _always_needed(
     catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]
 ) -> Sequence[str]:
-    """`extra`, and the empty caption where it may be asked for."""
-    own = catalogue.overrides
-    of_files = own.embeddings and any(own.embedding_of(row) for row in rows.tolist())
+    """`extra`, and the empty caption if it may be needed."""
+    overrides = catalogue.overrides
+    of_files = overrides.embeddings and any(overrides.embedding_of(row) for row in rows.tolist())
     return extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
 
 
 def _by_row(
     catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
 ) -> TextEntries:
-    """Every caption that a visit of a row can have, and its file of an embedding."""
+    """Every caption that a visit of a row can have, and its embedding file."""
     row_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
     for row in rows.tolist():
         mark = catalogue.overrides.embedding_of(row)
         for caption in text.captions_of(catalogue, row):
             row_of.setdefault((caption, mark if caption or not text.drops else ""), row)
-    mine = [key for key in row_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
-    addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
-    captions, marks = tuple(caption for caption, _ in mine), tuple(mark for _, mark in mine)
-    return TextEntries(captions, addresses, np.array([row_of[key] for key in mine], dtype=np.int32), marks)
+    keys = [key for key in row_of if _is_in_part(part, "".join(key).encode("utf-8", "surrogatepass"))]
+    addresses = _as_array(text.address(caption, mark) for caption, mark in keys)
+    captions, marks = tuple(caption for caption, _ in keys), tuple(mark for _, mark in keys)
+    return TextEntries(captions, addresses, np.array([row_of[key] for key in keys], dtype=np.int32), marks)
 
 
 def _as_written(
     texts: Sequence[bytes], of_rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
 ) -> TextEntries:
-    """The same where captions are chosen whole, as their files have them: `texts`, in UTF-8, of the rows `of_rows`."""
-    first = _firsts([*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts])
+    """As `_by_row`, where captions are used exactly as in their files: `texts`, in UTF-8, of the rows `of_rows`."""
+    first = _first_positions([*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts])
     owners = np.concatenate((np.full(len(always), -1, np.int32), of_rows))
-    mine = {caption: place for caption, place in first.items() if _falls_to(part, caption)} if part[1] > 1 else first
-    places = np.fromiter(mine.values(), np.int64, len(mine))
-    captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in mine)
-    return TextEntries(captions, _as_array(map(text.address_of, mine)), owners[places], ("",) * len(mine))
+    chosen = {caption: at for caption, at in first.items() if _is_in_part(part, caption)} if part[1] > 1 else first
+    positions = np.fromiter(chosen.values(), np.int64, len(chosen))
+    captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in chosen)
+    return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[positions], ("",) * len(chosen))
 
 
-def _falls_to(part: tuple[int, int], caption: bytes) -> bool:
+def _is_in_part(part: tuple[int, int], caption: bytes) -> bool:
     return part[1] == 1 or zlib.crc32(caption) % part[1] == part[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Generic[Entries]):
-    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,). is_checked:
-    whether entries were read, and not only looked for."""
+    """The needed entries of one bucket, or of all captions, and which of them are absent or damaged, each (n,).
+    is_checked: whether entries were read, and not only looked up."""
 
     needed: Entries
     absent: NDArray[np.bool_]
@@ -193,7 +194,7 @@ class Lookup(Generic[Entries]):
 
     @classmethod
     def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> Lookup[Entries]:
-        """In a store, or in the rows of texts; None has nothing yet."""
+        """Looks up entries in a store or the rows of texts; None for one that does not exist yet."""
         damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
         if rows is None:
             return cls(needed, ~damaged, damaged, True)
@@ -204,40 +205,43 @@ class Lookup(Generic[Entries]):
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """Of a process's part: of the pictures, by bucket, and of the captions, None without a cache of text."""
+    """The lookups of one process: images by bucket, and captions, None without a text cache."""
 
     pictures: tuple[Lookup[LatentEntries], ...]
     captions: Lookup[TextEntries] | None
 
     @property
     def absent(self) -> list[NDArray[np.bool_]]:
-        """Of every store, entry by entry."""
-        return [one.absent for one in self.pictures] + ([self.captions.absent] if self.captions is not None else [])
+        """For each lookup, which entries are absent."""
+        return [lookup.absent for lookup in self.pictures] + (
+            [self.captions.absent] if self.captions is not None else []
+        )
 
     @property
     def is_checked(self) -> bool:
-        """Whether all entries were read, and not only looked for."""
-        return all(one.is_checked for one in self.pictures) and (self.captions is None or self.captions.is_checked)
+        """Whether all entries were read, and not only looked up."""
+        return all(lookup.is_checked for lookup in self.pictures) and (
+            self.captions is None or self.captions.is_checked
+        )
 
 
 def look_up(
     catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, caches: Caches, extra: Sequence[str], *,
     part: tuple[int, int], verify_bytes: int | None,
 ) -> Lookups:  # fmt: skip
-    """What caches need of rows, and of `extra` captions, and what they lack of it. part: a process and how many there
-    are. verify_bytes: entries are read when those of all processes are no more bytes than this; None reads any
-    number."""
+    """Looks up the entries that rows and `extra` captions need. part: the rank and number of processes. verify_bytes:
+    entries are read and verified if those of all processes have at most this many bytes; None always reads them."""
 
     def checks(row_bytes: int) -> bool:
         return verify_bytes is None or row_bytes * part[1] <= verify_bytes
 
     pictures: tuple[Lookup[LatentEntries], ...] = ()
     if caches.latents is not None:
-        mine = rows[share(catalogue.digest[rows], *part)]
-        needed = latent_entries(catalogue, mine, settings, caches.latents)
-        pairs = [(one, caches.latents.store(one.bucket, is_still=one.is_still)) for one in needed]
-        all_bytes = sum(len(one.rows) * store.row_bytes for one, store in pairs if store)
-        pictures = tuple(Lookup.at(one, store, checks=checks(all_bytes)) for one, store in pairs)
+        rows_of_part = rows[share(catalogue.digest[rows], *part)]
+        needed = latent_entries(catalogue, rows_of_part, settings, caches.latents)
+        pairs = [(entries, caches.latents.store(entries.bucket, is_still=entries.is_still)) for entries in needed]
+        all_bytes = sum(len(entries.rows) * store.row_bytes for entries, store in pairs if store)
+        pictures = tuple(Lookup.at(entries, store, checks=checks(all_bytes)) for entries, store in pairs)
     if caches.text is None:
         return Lookups(pictures, None)
     captions, stored = text_entries(catalogue, rows, caches.text, extra, part), caches.text.rows()
@@ -246,7 +250,7 @@ def look_up(
 
 
 class Ledger:
-    """What the last filling saw of each sample: 64-bit hashes of its picture, captions and of the identities."""
+    """The state of each sample at the last filling: 64-bit hashes of its image, captions and of the identities."""
 
     def __init__(self, folder: Path, settings: DataSettings) -> None:
         self._memo = Memo(folder)
@@ -263,8 +267,8 @@ class Ledger:
         latents: LatentCache | None,
         text: TextCache | None,
     ) -> NDArray[Any]:
-        """The ledger's lines for rows as they are now, in order of `rows`. Without one of the caches its old fields
-        stay."""
+        """The ledger's lines for the current state of `rows`, in their order. Fields of a cache that is None keep their
+        old values."""
         lines = np.zeros(len(rows), dtype=_LEDGER)
         lines["key"] = catalogue.key_hash[rows]
         at, known = self._find(lines["key"])
@@ -282,17 +286,17 @@ class Ledger:
         return lines
 
     def pictures(self, lines: NDArray[Any]) -> list[str]:
-        """Why latents of these samples are absent: "new", "changed", … one word or phrase each."""
+        """Why latents of these samples are absent: "new", "changed", … one phrase each."""
         reasons = [("picture", "changed"), ("media", "VAE changed"), ("placed", "placement changed"),
                    ("kept", "cache settings changed")]  # fmt: skip
         return self._why(lines, "media", reasons)
 
     def captions(self, lines: NDArray[Any]) -> list[str]:
-        """Why embeddings of captions are absent. lines: of the samples they belong to."""
+        """Why embeddings of captions are absent. lines: of their samples."""
         return self._why(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
 
     def caption_of_none(self, text: TextCache, caption: str) -> str:
-        """Why the embedding of a caption is absent that belongs to no sample."""
+        """Why the embedding of a caption without a sample is absent."""
         if not self._old["text"].any():
             return "new"
         if _hash(text.identity) not in self._old["text"]:
@@ -300,7 +304,7 @@ class Ledger:
         return "entry gone" if caption == "" else "new"
 
     def write(self, lines: NDArray[Any]) -> None:
-        """Keeps these lines, and the old ones of other samples. A folder that cannot be written keeps the old."""
+        """Stores these lines, and keeps those of other samples. In a read-only folder nothing changes."""
         at, known = self._find(lines["key"])
         if known.all() and (self._old[at] == lines).all():
             return
@@ -330,35 +334,35 @@ class Ledger:
 def reasons(
     catalogue: Catalogue, settings: DataSettings, ledger: Ledger, caches: Caches, lookups: Lookups
 ) -> tuple[Counter[str], Counter[str]]:
-    """How many pictures and how many captions are absent for each reason."""
+    """The number of absent images and captions for each reason."""
 
     def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
         return ledger.lines(catalogue, rows, settings, latents=caches.latents, text=caches.text)
 
     of_pictures: dict[int, str] = {}
-    for looked in lookups.pictures:
-        absent = np.flatnonzero(looked.absent)
-        why = ledger.pictures(lines(looked.needed.rows[absent]))
+    for lookup in lookups.pictures:
+        absent = np.flatnonzero(lookup.absent)
+        why = ledger.pictures(lines(lookup.needed.rows[absent]))
         for i, reason in zip(absent.tolist(), why, strict=True):
-            of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
+            of_pictures.setdefault(int(lookup.needed.rows[i]), "entry damaged" if lookup.damaged[i] else reason)
     of_captions: Counter[str] = Counter()
     captions = lookups.captions
     if captions is not None and caches.text is not None:
         absent = np.flatnonzero(captions.absent)
         of_rows = captions.needed.rows[absent]
-        why = ledger.captions(lines(of_rows))  # a line of row −1 is not looked at
+        why = ledger.captions(lines(of_rows))  # the line of row −1 is not used
         for i, row, reason in zip(absent.tolist(), of_rows.tolist(), why, strict=True):
             of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
             of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
     return Counter(of_pictures.values()), of_captions
 
 
-def in_words(one: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str, ...]:
+def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str, ...]:
     """`("2 pictures changed", "1 picture (VAE changed)")` from ("changed", "changed", "VAE changed"), the most frequent
     first."""
     counts = Counter(reasons).most_common()
-    shown = [(n, reason if reason in ("new", "changed") else f"({reason})") for reason, n in counts]
-    return tuple(f"{n} {one}{'s' if n > 1 else ''} {reason}" for n, reason in shown)
+    phrases = [(n, reason if reason in ("new", "changed") else f"({reason})") for reason, n in counts]
+    return tuple(f"{n} {noun}{'s' if n > 1 else ''} {reason}" for n, reason in phrases)
 
 
 def _placing(settings: DataSettings) -> tuple[object, ...]:
@@ -378,7 +382,7 @@ def _as_array(addresses: Iterable[bytes]) -> NDArray[np.uint8]:
 
 
 def share(digests: NDArray[np.uint8], rank: int, world_size: int) -> NDArray[np.bool_]:
-    """Which pictures are a process's own to look for and to encode: divided by content, (n, 32), so that no process has
-    to tell another, and equal ones fall to one."""
+    """Which images a process looks up and encodes, (n,). digests: (n, 32). The division by content needs no
+    communication, and equal images belong to the same process."""
     numbers = np.ascontiguousarray(digests[:, 24:]).view("<u8")[:, 0]
     return np.asarray(numbers % np.uint64(world_size) == rank, dtype=np.bool_)

@@ -1,6 +1,5 @@
-"""Text embeddings in files that a data set names: what the format does about those that are missing, before captions
-are encoded. A module of the group `mezzotint.tasks.text_files`, by the format's name, offers what `EmbeddingWriter`
-lists."""
+"""Text embedding files that a data set names: how a format handles missing ones before captions are encoded. A module
+of the group `mezzotint.tasks.text_files`, named like the format, implements `EmbeddingWriter`."""
 
 from __future__ import annotations
 
@@ -20,24 +19,24 @@ class EmbeddingWriter(Protocol):
     """Writes the files of text embeddings that a data set of one format names."""
 
     def require(self, recipe: Recipe, words: Sequence[str]) -> None:
-        """Raises CacheError when the files have to be written first. words: what stood behind the command, for the line
-        that the message prints."""
+        """Raises CacheError when the files must be written first. words: the command's arguments, for the command line
+        in the message."""
 
     def make(self, recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
-        """Writes the missing files, each process its share; returns how many were written by all. Raises WeightsError,
-        StorageError, DatasetError."""
+        """Writes the missing files, each process its share; returns the number that all have written. Raises
+        WeightsError, StorageError, DatasetError."""
 
 
 def require(recipe: Recipe, words: Sequence[str]) -> None:
-    """See EmbeddingWriter; nothing is required where no embedding comes from a file."""
-    if (own := _of_format(recipe)) is not None:
-        own.require(recipe, words)
+    """See EmbeddingWriter; does nothing where no embedding comes from a file."""
+    if (writer := _of_format(recipe)) is not None:
+        writer.require(recipe, words)
 
 
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
     """See EmbeddingWriter; 0 where no embedding comes from a file."""
-    own = _of_format(recipe)
-    return 0 if own is None else own.make(recipe, files, runtime, say)
+    writer = _of_format(recipe)
+    return 0 if writer is None else writer.make(recipe, files, runtime, say)
 
 
 def _of_format(recipe: Recipe) -> EmbeddingWriter | None:

@@ -1,4 +1,4 @@
-"""What the doctor finds about batches: how buckets fill, and what each number of processes leaves over or repeats."""
+"""Findings about batches: how buckets fill, and how evenly each number of processes shares them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
 
 def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) -> Iterator[Finding]:
-    """processes: numbers to be told besides the usual ones."""
+    """Findings about buckets and processes. processes: numbers of processes to report besides the usual ones."""
     rows, settings = estimates.bucket_rows(dataset, recipe), recipe.data
     poor = [row for row in rows if row.visits < settings.batch_size]
-    rest = {"short": "trained in a smaller batch", "drop": "left out, others in each epoch",
-            "fill": "filled up with visits repeated", "repeat": "filled up with visits repeated"}  # fmt: skip
+    rest = {"short": "trained in a smaller batch", "drop": "left out, different ones in each epoch",
+            "fill": "filled up with repeated visits", "repeat": "filled up with repeated visits"}  # fmt: skip
     over = sum(row.rest for row in rows)
     table = [
         (str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", f"{row.rest:,}",
          f"{row.repeated:,}", f"{row.left_out:,}")
         for row in rows
     ]  # fmt: skip
-    words = (
+    fill = (
         f"{len(poor)} with fewer pictures than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
     )
     rest_of_epoch = f"{rest[settings.remainder]} (data.remainder={settings.remainder})"
@@ -40,20 +40,20 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     advice = {
         "mend": "pictures of a bucket without a batch are never trained: set data.remainder=short, or lower "
         "data.batch_size",
-        "look": "fewer buckets (a larger data.buckets.step), or a smaller data.batch_size, waste less",
-        "know": "nothing has to be done",
+        "look": "to waste less, use fewer buckets (a larger data.buckets.step) or a smaller data.batch_size",
+        "know": "no action needed",
     }[status]
     yield Finding(
         "buckets", status, len(rows),
-        f"{counted(len(rows), 'bucket')}, {words}; {left_over}",
+        f"{counted(len(rows), 'bucket')}, {fill}; {left_over}",
         advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
     )  # fmt: skip
     yield _of_processes(recipe, dataset, processes)
 
 
 def _of_processes(recipe: Recipe, dataset: Dataset, processes: Sequence[int]) -> Finding:
-    """A batch is that of all processes together, so that their number changes no batch; what it changes is how even the
-    shares are."""
+    """A finding about numbers of processes. A batch is shared by all processes, so their number does not change it,
+    only how evenly it is shared."""
     sizes = np.diff(dataset.timeline.epoch(0).starts)
     epoch, batch_size = dataset.timeline.epoch(0), recipe.data.batch_size
     lines = []
@@ -68,10 +68,10 @@ def _of_processes(recipe: Recipe, dataset: Dataset, processes: Sequence[int]) ->
             str(count), f"{uneven:,} of {len(sizes):,}", f"{idle:,} ({work:.0%})", f"{int((sizes < count).sum()):,}",
             f"{epoch.left_out:,}", f"{epoch.filled:,}",
         ))  # fmt: skip
-    head = ("processes", "uneven batches", "places idle", "batches too few for all", "left out", "repeated")
+    head = ("processes", "uneven batches", "idle places", "batches too small for all", "left out", "repeated")
     return Finding(
         "processes", "know", len(lines),
         f"data.batch_size={batch_size} is shared by all processes; in the first epoch:",
-        "take a number of processes that divides data.batch_size; data.remainder=fill or drop makes every batch whole",
+        "use a number of processes that divides data.batch_size; data.remainder=fill or drop makes every batch full",
         (), (head, *lines),
     )  # fmt: skip

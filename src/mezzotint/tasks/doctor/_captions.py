@@ -1,4 +1,4 @@
-"""What the doctor finds about captions besides the common findings: the same for many, and their tags."""
+"""Findings about captions besides the common ones: shared captions and tags."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from mezzotint.errors import MezzotintError
 from mezzotint.settings.counting import counted
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
 from mezzotint.tasks.check import memory
-from mezzotint.tasks.doctor._looking import ExaminedData
+from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
 _MANY = 3
-"""So many samples with one caption are a finding."""
+"""The number of samples with the same caption that gives a finding."""
 
 _TAGS = 200
 
 
-def of_captions(looked: ExaminedData) -> Iterator[Finding]:
-    """Captions that samples share, and tags."""
-    catalogue = looked.dataset.catalogue
-    firsts = {row: catalogue.captions(row)[0] for row in looked.rows().tolist() if catalogue.captions(row)}
+def of_captions(examined: ExaminedData) -> Iterator[Finding]:
+    """Findings about shared captions and tags."""
+    catalogue = examined.dataset.catalogue
+    first_captions = {row: catalogue.captions(row)[0] for row in examined.rows().tolist() if catalogue.captions(row)}
     prior = catalogue.overrides.prior
-    yield from _shared({row: text for row, text in firsts.items() if text.strip() and not prior[row]})
-    yield from _of_tags(list(firsts.values()))
+    yield from _shared({row: text for row, text in first_captions.items() if text.strip() and not prior[row]})
+    yield from _of_tags(list(first_captions.values()))
 
 
-def lost_words(looked: ExaminedData) -> tuple[LostWords | None, list[Finding]]:
-    """Captions that the model's text encoder truncates, by its own tokenizer, and a finding where it cannot be read."""
-    recipe = looked.recipe
+def lost_words(examined: ExaminedData) -> tuple[LostWords | None, list[Finding]]:
+    """Captions that the model's text encoder truncates, and a finding where its tokenizer cannot be read."""
+    recipe = examined.recipe
     if only_texts_of_files(recipe):
         return None, []
     try:
         _, family = memory.described(family_class(recipe), recipe.model)
-        return long_captions.lost_words(family, looked.dataset.catalogue, recipe.data.captions), []
+        return long_captions.lost_words(family, examined.dataset.catalogue, recipe.data.captions), []
     except MezzotintError as error:
-        what = f"captions were not measured: {error.message.partition('; ')[0]}"
-        return None, [Finding("no-tokenizer", "look", 1, what, "set model.path to the model that is trained")]
+        sentence = f"captions were not measured: {error.message.partition('; ')[0]}"
+        return None, [Finding("no-tokenizer", "look", 1, sentence, "set model.path to the model to train")]
 
 
 def _shared(captions: dict[int, str]) -> Iterator[Finding]:
-    """Captions that many samples have."""
+    """A finding about captions that many samples share."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in captions.items():
         rows_of[" ".join(text.split())].append(row)
@@ -57,8 +57,8 @@ def _shared(captions: dict[int, str]) -> Iterator[Finding]:
         "shared-captions", "know" if is_all else "look", count,
         f"all {count:,} pictures have one caption" if is_all
         else f"{count:,} pictures share {counted(len(shared), 'caption')}, each the same for {_MANY} or more",
-        "right for one subject or style; otherwise say what differs, since the model learns the mean of what one text "
-        "stands for",
+        "fine for a single subject or style; otherwise describe what differs, since the model learns the average of "
+        "all images with the same text",
         limit_examples(
             Example(f"{len(rows):,} times: {shorten(text)}", tuple(("", row) for row in rows[:6]))
             for text, rows in shared
@@ -67,30 +67,32 @@ def _shared(captions: dict[int, str]) -> Iterator[Finding]:
 
 
 def _of_tags(captions: Sequence[str]) -> Iterator[Finding]:
-    """How often each tag stands, where captions are lists of tags."""
+    """Findings about the frequency and spelling of tags, where captions are lists of tags."""
     lists = [Tags.of(text) for text in captions]
     many = [tags for tags in lists if len(tags.tags) >= 2]
     if 2 * len(many) < len(captions) or not many:
         return
-    words = [tag for tags in lists for tag in {tags.main, *tags.tags} if tag]
-    if sum(len(tag.split()) for tag in words) > 5 * len(words):
+    all_tags = [tag for tags in lists for tag in {tags.main, *tags.tags} if tag]
+    if sum(len(tag.split()) for tag in all_tags) > 5 * len(all_tags):
         return  # sentences with commas
-    counts = Counter(words)
+    counts = Counter(all_tags)
     once = sum(number == 1 for number in counts.values())
     rows = [(shorten(tag), f"{number:,}", f"{number / len(captions):.0%}") for tag, number in counts.most_common(_TAGS)]
     yield Finding(
         "tags", "know", len(counts), f"{counted(len(counts), 'tag')}, {once:,} of them in one caption only",
-        "a tag of nearly all captions says nothing by itself; one that stands once is hardly learned",
+        "a tag in nearly all captions carries no information; a tag in only one is hardly learned",
         (), (("tag", "captions", "share"), *rows),
     )  # fmt: skip
     spelled: dict[str, set[str]] = defaultdict(set)
     for tag in counts:
         spelled[" ".join(tag.replace("_", " ").replace("-", " ").casefold().split())].add(tag)
-    ways = [sorted(one) for one in spelled.values() if len(one) > 1]
-    ways.sort(key=lambda one: -sum(counts[tag] for tag in one))
-    if ways:
+    variants = [sorted(tags) for tags in spelled.values() if len(tags) > 1]
+    variants.sort(key=lambda tags: -sum(counts[tag] for tag in tags))
+    if variants:
         yield Finding(
-            "tags-spelled-twice", "look", len(ways), f"{counted(len(ways), 'tag')} spelled in several ways",
+            "tags-spelled-twice", "look", len(variants), f"{counted(len(variants), 'tag')} spelled in several ways",
             "spell each in one way: the model reads them as different words",
-            limit_examples(Example(", ".join(f"{shorten(tag)} ({counts[tag]:,})" for tag in one)) for one in ways),
+            limit_examples(
+                Example(", ".join(f"{shorten(tag)} ({counts[tag]:,})" for tag in tags)) for tags in variants
+            ),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the doctor finds by decoding the images: ones that look alike, ones without colours; and conversions."""
+"""Findings from decoding the images: near-duplicates, images without colours, and conversions."""
 
 from __future__ import annotations
 
@@ -10,95 +10,95 @@ from mezzotint.data.catalogue import likeness
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.data.media.colour import WORDS, Conversion
 from mezzotint.settings.counting import counted
-from mezzotint.tasks.doctor._looking import ExaminedData, by_digest
+from mezzotint.tasks.doctor._examining import ExaminedData, by_digest
 
 _ADVICE = {
-    Conversion.TURNED: "nothing: the image is trained as viewers show it",
-    Conversion.ALPHA: "choose data.background for what lies behind, or use masks (data.mask) to train the object alone",
-    Conversion.DEEP: "nothing, unless the picture is very dark: then bring it to 8 bits yourself",
-    Conversion.CMYK: "look at its colours; where they are off, save it as sRGB yourself",
-    Conversion.PROFILE: "nothing: its colours are as its profile says",
-    Conversion.BAD_PROFILE: "look at its colours, and save it as sRGB where they are off",
-    Conversion.FIRST_FRAME: "take it away, or save the frame that you mean as a picture",
-    Conversion.COLOUR_SPACE: "look at its colours; where they are off, save it as sRGB yourself",
-    Conversion.VARIABLE_RATE: "encode the clip anew at an even rate",
+    Conversion.TURNED: "no action needed: the image is trained as viewers show it",
+    Conversion.ALPHA: "set data.background to choose the background, or use masks (data.mask) to train only the object",
+    Conversion.DEEP: "no action needed, unless the picture is very dark: then convert it to 8 bits yourself",
+    Conversion.CMYK: "check its colours; if they are wrong, save it as sRGB yourself",
+    Conversion.PROFILE: "no action needed: its colour profile is applied",
+    Conversion.BAD_PROFILE: "check its colours; if they are wrong, save it as sRGB yourself",
+    Conversion.FIRST_FRAME: "remove it, or save the frame that you want as a picture",
+    Conversion.COLOUR_SPACE: "check its colours; if they are wrong, save it as sRGB yourself",
+    Conversion.VARIABLE_RATE: "encode the clip again at a constant frame rate",
 }
 _LOOK = (Conversion.CMYK, Conversion.BAD_PROFILE, Conversion.FIRST_FRAME, Conversion.VARIABLE_RATE)
 
 
-def of_likeness(looked: ExaminedData) -> Iterator[Finding]:
-    """Images that look alike among the trained ones, and held-out ones that are trained too."""
-    exact = list(by_digest(looked))
-    across = {pair: "the same bytes" for pair in exact if looked.trained[pair[0]] != looked.trained[pair[1]]}
-    near = likeness.near_pairs(looked.looks) if looked.looks is not None else []
+def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
+    """Findings about near-duplicates among the trained images, and about held-out images that are also trained."""
+    exact = list(by_digest(examined))
+    across = {pair: "the same bytes" for pair in exact if examined.trained[pair[0]] != examined.trained[pair[1]]}
+    near = likeness.near_pairs(examined.looks) if examined.looks is not None else []
     same = set(exact)
     alike = []
-    for a, b, apart in near:
-        words = f"apart {apart:g} of 255"
-        if looked.digest(a) == looked.digest(b) or not looked.trained[a]:
+    for a, b, distance in near:
+        note = f"distance {distance:g} of 255"
+        if examined.digest(a) == examined.digest(b) or not examined.trained[a]:
             continue
-        if looked.trained[b]:
-            alike.append((a, b, words))
+        if examined.trained[b]:
+            alike.append((a, b, note))
         elif (a, b) not in same:
-            across.setdefault((a, b), words)
+            across.setdefault((a, b), note)
     if alike:
         yield Finding(
             "near-duplicates", "look", len(alike),
             f"{counted(len(alike), 'pair')} of pictures that look alike: resized, compressed again, or of one series",
             "keep the better one of each; near-identical images are memorised first",
-            _pairs(looked, alike),
+            _pairs(examined, alike),
         )  # fmt: skip
     if across:
-        pairs = [(a, b, words) for (a, b), words in across.items()]
-        count = len({place for pair in across for place in pair if not looked.trained[place]})
+        pairs = [(a, b, note) for (a, b), note in across.items()]
+        count = len({place for pair in across for place in pair if not examined.trained[place]})
         yield Finding(
             "held-out-is-trained", "mend", count,
-            f"{counted(count, 'held-out picture')} also among the trained ones, so that the held-out loss flatters",
-            "take the trained copies away, or hold out a folder of its own (data.holdout.path)",
-            _pairs(looked, pairs),
+            f"{counted(count, 'held-out picture')} also among the trained ones, so the held-out loss is too low",
+            "remove the trained copies, or hold out a separate folder (data.holdout.path)",
+            _pairs(examined, pairs),
         )  # fmt: skip
-    yield from _of_colours(looked)
+    yield from _of_colours(examined)
 
 
-def _pairs(looked: ExaminedData, pairs: Sequence[tuple[int, int, str]]) -> tuple[Example, ...]:
-    named = (((looked.places[a], looked.places[b]), distance) for a, b, distance in pairs)
+def _pairs(examined: ExaminedData, pairs: Sequence[tuple[int, int, str]]) -> tuple[Example, ...]:
+    named = (((examined.places[a], examined.places[b]), distance) for a, b, distance in pairs)
     return limit_examples(
-        Example(f"{looked.name(second)} = {looked.name(first)} ({distance})", (first, second))
+        Example(f"{examined.name(second)} = {examined.name(first)} ({distance})", (first, second))
         for (first, second), distance in named
     )
 
 
-def _of_colours(looked: ExaminedData) -> Iterator[Finding]:
-    plain = np.flatnonzero(looked.plain).tolist()
+def _of_colours(examined: ExaminedData) -> Iterator[Finding]:
+    plain = np.flatnonzero(examined.plain).tolist()
     if plain:
         yield Finding(
             "plain", "look", len(plain), f"{counted(len(plain), 'picture')} of a single colour",
-            "take away what is empty by mistake", _places(looked, plain),
+            "remove those that are empty by mistake", _places(examined, plain),
         )  # fmt: skip
-    grey = np.flatnonzero(looked.grey & ~looked.plain).tolist()
+    grey = np.flatnonzero(examined.grey & ~examined.plain).tolist()
     if grey:
-        share = len(grey) / max(1, len(looked.places))
+        share = len(grey) / max(1, len(examined.places))
         yield Finding(
             "grey", "know", len(grey), f"{counted(len(grey), 'picture')} without colours ({share:.0%})",
-            "say it in their captions (black and white photo), or colours fade in what the model draws",
-            _places(looked, grey),
+            "mention it in their captions (black and white photo), or generated images become less colourful",
+            _places(examined, grey),
         )  # fmt: skip
 
 
-def _places(looked: ExaminedData, places: Sequence[int]) -> tuple[Example, ...]:
-    samples = [looked.places[place] for place in places]
-    return limit_examples(Example(looked.name(sample), (sample,)) for sample in samples)
+def _places(examined: ExaminedData, places: Sequence[int]) -> tuple[Example, ...]:
+    samples = [examined.places[place] for place in places]
+    return limit_examples(Example(examined.name(sample), (sample,)) for sample in samples)
 
 
-def of_conversions(looked: ExaminedData) -> Iterator[Finding]:
-    """What is done to pictures before they are trained, a finding for each kind."""
-    rows = looked.rows()
-    flags = looked.dataset.catalogue.conversions[rows]
+def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
+    """A finding for each kind of conversion that pictures undergo before training."""
+    rows = examined.rows()
+    flags = examined.dataset.catalogue.conversions[rows]
     for flag, advice in _ADVICE.items():
         places = np.flatnonzero(flags & np.uint16(flag)).tolist()
         if places:
             yield Finding(
                 f"converted-{str(flag.name).lower().replace('_', '-')}", "look" if flag in _LOOK else "know",
                 len(places),
-                f"{counted(len(places), 'picture')}: {WORDS[flag]}", advice, _places(looked, places),
+                f"{counted(len(places), 'picture')}: {WORDS[flag]}", advice, _places(examined, places),
             )  # fmt: skip

@@ -1,5 +1,5 @@
-"""The verb `doctor`: a data set, of a folder or of a recipe, looked at picture by picture before it is trained; or,
-alone, this machine. Each finding says what to do. Nothing is changed; the index of the data set is kept in the cache.
+"""The command `doctor`: examines a data set, from a folder or a recipe, image by image before training; without
+arguments, this machine. Each finding has advice. Nothing is changed; the index of the data set is kept in the cache.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from mezzotint.errors import RecipeError, visible
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import Reading, located, read_text
 from mezzotint.settings.recipe import Recipe
-from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _pictures, _report
-from mezzotint.tasks.doctor._looking import ExaminedData
+from mezzotint.tasks.doctor import _batches, _captions, _examining, _machine, _pictures, _report
+from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.doctor._report import Report
 from mezzotint.tasks.reading import command_line, continuing, hub, settling
 from mezzotint.tasks.reading.commands import REPLACE
@@ -29,24 +29,24 @@ _RECIPES = (".yaml", ".yml", ".json", "")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint doctor [DATA …|RECIPE] [key=value …] [--json] [--html=FILE] [--processes=N]`. Returns 2 where
-    something is to be mended, otherwise 0.
+    """`mezzotint doctor [DATA …|RECIPE] [key=value …] [--json] [--html=FILE] [--processes=N]`. Returns 2 if there is a
+    finding to mend, otherwise 0.
 
-    Raises RecipeError for a line or a recipe that cannot be read, E1014 for a page whose name is taken; DatasetError
+    Raises RecipeError for arguments or a recipe that cannot be read, E1014 for an HTML file that exists; DatasetError
     for data that cannot be opened at all.
     """
     line = command_line.parse(arguments, "doctor")
     processes = line.whole("--processes", 1)
     where, replaces = line.path("--html"), REPLACE.name in line
     if where is not None:
-        durable.refuse_taken(where, replaces=replaces)  # before the work, not behind it
-    looked: ExaminedData | None = None
+        durable.refuse_taken(where, replaces=replaces)  # before the work
+    examined: ExaminedData | None = None
     if line.plain:
-        report, looked = examined(*_settled(read(line.plain)), () if processes is None else (processes,))
+        report, examined = examine(*_settle_seeds(read(line.plain)), () if processes is None else (processes,))
     else:
         report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
     if where is not None:
-        durable.write_new(where, _report.html(report, looked), replaces=replaces)
+        durable.write_new(where, _report.html(report, examined), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def read(plain: Sequence[str]) -> Reading:
-    """The recipe that a line names, or one of the folders of pictures that it names, with its settings."""
+    """The recipe from the arguments, or a recipe for the folders of images that they name, with settings."""
     sources = [word for word in plain if not command_line.is_setting(word)]
     settings = [word for word in plain if command_line.is_setting(word)]
     if not sources or not all(map(is_data, sources)):
@@ -74,7 +74,7 @@ def read(plain: Sequence[str]) -> Reading:
 
 
 def is_data(source: str) -> bool:
-    """Whether a word names data and no recipe: a folder that is no run's, object storage, a file of samples."""
+    """Whether an argument names data, not a recipe: a folder other than a run's, object storage, a file of samples."""
     path = Path(source).expanduser()
     if is_remote(source):
         return True
@@ -82,14 +82,14 @@ def is_data(source: str) -> bool:
 
 
 def _format_of(folder: Path) -> list[str]:
-    """The setting of a folder's format, where its files tell one that is not the usual."""
+    """The setting of a folder's format, where its files indicate another than the default."""
     if any((folder / f"metadata.{ending}").is_file() for ending in ("jsonl", "csv", "parquet")):
         return ["data.format=metadata"]
     return ["data.format=webdataset"] if folder.is_dir() and any(folder.glob("*.tar")) else []
 
 
-def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
-    """The recipe with the seeds that its run has, or new ones, and what there is to say of them."""
+def _settle_seeds(reading: Reading) -> tuple[Recipe, list[str]]:
+    """The recipe with the seeds of its run, or new ones, and notes about them."""
     recipe = located(reading)
     if -1 not in (recipe.run.seed, recipe.sample.seed):
         return recipe, []
@@ -97,31 +97,31 @@ def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
     return settling.settle_seeds(recipe, recorded.recipe if recorded else None)
 
 
-def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
-    """Everything that is found about the data of a located recipe. notes: sentences on it, for the reader. Raises as
-    `_looking.opened`."""
-    looked, refused = _looking.opened(recipe)
-    without = _looking.look(looked)
-    findings = [*refused, *([without] if without else []), *_all(looked, processes)]
-    dataset, data = looked.dataset, looked.recipe.data
-    held = len(dataset.held) + sum(len(one.rows) for one in dataset.sets.values())
+def examine(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
+    """Examines the data of a located recipe. notes: about the recipe, for the report. Raises as
+    `_examining.open_data`."""
+    examined, refused = _examining.open_data(recipe)
+    no_library = _examining.examine_images(examined)
+    findings = [*refused, *([no_library] if no_library else []), *_all_findings(examined, processes)]
+    dataset, data = examined.dataset, examined.recipe.data
+    held = len(dataset.held) + sum(len(data_set.rows) for data_set in dataset.sets.values())
     about = (
         ("data", ", ".join(map(str, data.path))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
         ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
         *((("note", "; ".join(notes)),) if notes else ()),
     )  # fmt: skip
-    return Report(about, in_order(findings)), looked
+    return Report(about, in_order(findings)), examined
 
 
-def _all(looked: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
-    lost, unmeasured = _captions.lost_words(looked)
+def _all_findings(examined: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
+    lost, unmeasured = _captions.lost_words(examined)
     yield from unmeasured
-    dataset = looked.dataset
+    dataset = examined.dataset
     yield from of_data(
-        dataset.catalogue, looked.recipe.data, rows=dataset.rows, held=dataset.held,
-        others=[one.catalogue for one in dataset.sets.values()], lost=lost,
+        dataset.catalogue, examined.recipe.data, rows=dataset.rows, held=dataset.held,
+        others=[data_set.catalogue for data_set in dataset.sets.values()], lost=lost,
     )  # fmt: skip
-    yield from _pictures.of_likeness(looked)
-    yield from _captions.of_captions(looked)
-    yield from _batches.of_batches(looked.recipe, looked.dataset, processes)
-    yield from _pictures.of_conversions(looked)
+    yield from _pictures.of_likeness(examined)
+    yield from _captions.of_captions(examined)
+    yield from _batches.of_batches(examined.recipe, examined.dataset, processes)
+    yield from _pictures.of_conversions(examined)

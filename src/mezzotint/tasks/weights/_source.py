@@ -1,4 +1,4 @@
-"""What `convert` reads: a model of any family, opened by headers, with its components by the names of their folders."""
+"""Sources of `convert`: a model of any family, opened by headers, with its components by the names of their folders."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 @dataclass(frozen=True, slots=True)
 class SourceComponent:
-    """A network of the model. config, where: its configuration, and that one's file. open: its tensors, under the names
-    of files in diffusers' layout. is_copied: whether a folder's files can be copied as they are."""
+    """A network of the model. config, where: its configuration and the configuration's file. open: opens its tensors,
+    under the names of files in diffusers' layout. is_copied: whether the files of a folder can be copied unchanged."""
 
     network: Network
     config: Mapping[str, Any]
@@ -42,7 +42,7 @@ class SourceComponent:
     is_copied: bool = False
 
     def shapes(self) -> Mapping[str, Shape]:
-        """By the names of files in diffusers' layout."""
+        """Shapes by the names of files in diffusers' layout."""
         return components.shapes(self.network, self.config, where=self.where)
 
     def require_fit(self) -> None:
@@ -56,8 +56,8 @@ class SourceComponent:
 
 @dataclass(frozen=True)
 class ConvertSource(ABC):
-    """An open model. folder: of its configurations. scheduler: its configuration; None where the folder's file is
-    copied. extras: what its single file holds besides, and carries along. notes: for the reader."""
+    """An open model. folder: of its configurations. scheduler: its configuration; None if the folder's file is copied.
+    extras: further content of its single file, which is kept. notes: for the user."""
 
     path: Path
     folder: ModelFolder
@@ -67,30 +67,30 @@ class ConvertSource(ABC):
     notes: tuple[str, ...] = ()
 
     def stored(self, name: str, dtype: DTypeName | None) -> Stored:
-        """A component's tensors, in another type where one is asked for."""
+        """A component's tensors, cast to `dtype` if it is not None."""
         stored = self.components[name].open()
         return stored if dtype is None else Cast(stored, dtype)
 
     @abstractmethod
     def require_writable(self, args: ConvertArgs) -> None:
-        """Raises WeightsError E1406, E1479 for a model that is not written as such a file."""
+        """Raises WeightsError E1406, E1479 for a model that cannot be written as such a file."""
 
     @abstractmethod
     def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
         """The tensors of a single file. Raises WeightsError E1405, E1479."""
 
     def description(self, title: str) -> Description | None:
-        """What the single file's header says of the model; None where it says nothing."""
+        """The description for the single file's header; None without one."""
         return None
 
     @property
     def predicts(self) -> str:
-        """What the denoiser predicts, in words, where models of the kind differ in it."""
+        """What the denoiser predicts; "" for families whose models all predict the same."""
         return ""
 
 
 def family_at(source: Path) -> str | None:
-    """The flow-matching family of a folder or a file, by its small files or its header; None of others."""
+    """The flow-matching family of a folder or a file, by its configurations or its header; None for other families."""
     family = None
     if source.is_file() and source.suffix == ".safetensors":
         family = kinds.family_of(tensor_files.read_header(source).keys())
@@ -100,13 +100,13 @@ def family_at(source: Path) -> str | None:
 
 
 def open_source(args: ConvertArgs) -> ConvertSource:
-    """Opens the model that is to be converted. Raises RecipeError E1012 for `--part` of a model without such a part,
-    WeightsError for a source that is no model."""
+    """Opens the model to convert. Raises RecipeError E1012 for `--part` of a model without such a part, WeightsError
+    for a source that is not a model."""
     family = family_at(args.source)
     if family is not None:
         return _open_flow(args, family)
     if args.part:
-        raise RecipeError("mezzotint convert: --part is for Wan 2.2 A14B alone; leave it out", code="E1012")
+        raise RecipeError("mezzotint convert: --part is only for Wan 2.2 A14B; leave it out", code="E1012")
     return _open_folder(args) if args.source.is_dir() else _open_file(args)
 
 
@@ -123,8 +123,8 @@ class _FlowSource(ConvertSource):
         denoisers = [part for part in files.parts if is_denoiser(part)]
         if len(denoisers) > 1 and not args.part:
             raise WeightsError(
-                f"{self.path}: has two denoisers, and each is a file of its own; write --part=denoiser for that of "
-                "much noise, --part=denoiser_2 for that of little",
+                f"{self.path}: has two denoisers, each of which is a separate file; add --part=denoiser for the "
+                "high-noise one or --part=denoiser_2 for the low-noise one",
                 code="E1479",
             )
         part = args.part or "denoiser"
@@ -138,7 +138,7 @@ class _FlowSource(ConvertSource):
             assert self.files is not None
             raise WeightsError(
                 f"{self.path}: models of family {self.files.spec.name} are written as folders, and their denoisers as "
-                f"files; write a name without {args.destination.suffix}, or one that ends in .safetensors",
+                f"files; use a name without {args.destination.suffix}, or one that ends in .safetensors",
                 code="E1479",
             )
 
@@ -150,8 +150,8 @@ def _open_flow(args: ConvertArgs, family: str) -> ConvertSource:
     assert isinstance(files, FlowFiles)
     if args.part and args.part not in files.parts:
         raise RecipeError(
-            f"mezzotint convert: --part={args.part} is for Wan 2.2 A14B, which has two denoisers, and this model has "
-            "one; leave it out",
+            f"mezzotint convert: --part={args.part} is for Wan 2.2 A14B, which has two denoisers; this model has one; "
+            "leave it out",
             code="E1012",
         )
     parts = {
@@ -166,15 +166,15 @@ def _open_flow(args: ConvertArgs, family: str) -> ConvertSource:
 
 
 def each_file(folder: Path, target: Path) -> tuple[tuple[str, Path], ...]:
-    """Which parts of an exported folder become which files: of a model with two denoisers two, with the words that its
-    original files have in their names; of all others one, and "" for its part."""
+    """Which parts of an exported folder become which files: two for a model with two denoisers, named like its original
+    files; for all others one, with "" as its part."""
     family = family_at(folder)
     spec = None if family is None else family_spec(family)
     others = () if spec is None else spec.denoisers()[1:]
     if spec is None or not any((folder / spec.folders[part] / "config.json").is_file() for part in others):
         return (("", target),)
     noise = {"denoiser": "high_noise", "denoiser_2": "low_noise"}
-    return tuple((part, target.with_stem(f"{target.stem}-{word}")) for part, word in noise.items())
+    return tuple((part, target.with_stem(f"{target.stem}-{suffix}")) for part, suffix in noise.items())
 
 
 # --- Stable Diffusion and SDXL --------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class _StableSource(ConvertSource):
 
 
 def _open_folder(args: ConvertArgs) -> ConvertSource:
-    """A folder, also of the time when weights were pickled."""
+    """Opens a folder, including old ones with pickled weights."""
     refuse_run(args.source)
     kinds.refuse_adapter(args.source)
     guess = kinds.of_path(args.source)
@@ -220,8 +220,8 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     layout = known_layouts.for_components(held)
     if folder is None or other is not None or layout is None:
         raise WeightsError(
-            f"{args.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
-            "converted; models of other families are read as they are",
+            f"{args.source}: looks like {other or 'a part of a model'}; only complete models of SD 1.x, SD 2.x or SDXL "
+            "are converted; models of other families need no conversion",
             code="E1406",
         )
     scheduler = folder.config("scheduler", "scheduler_config.json")
@@ -241,7 +241,7 @@ def _stored_in(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
         return InFile(pickled.as_safetensors(pickle, args.store))
     weights = folder.weights(name)
     if weights is None:
-        raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
+        raise WeightsError(f"{where}: has a configuration but no weights; download the complete model", code="E1407")
     return InFile(weights.path)
 
 
@@ -258,7 +258,7 @@ def _open_file(args: ConvertArgs) -> ConvertSource:
     scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
     extras = extras_of(single, averages=args.ema == "keep")
     parts = _components(single.folder, single.layout, stored)
-    notes = (f"configurations of {single.folder.root.name}", *_besides(single, args))
+    notes = (f"configurations of {single.folder.root.name}", *_extra_notes(single, args))
     return _StableSource(args.source, single.folder, parts, scheduler, extras, notes)
 
 
@@ -276,22 +276,22 @@ def _components(folder: ModelFolder, layout: KeyMap, stored: Mapping[str, Stored
     }
 
 
-def _besides(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
+def _extra_notes(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
     besides = single.besides
     if single.averaged:
-        yield f"the averaged copy took the denoiser's place ({len(besides.averages)} tensors)"
+        yield f"the averaged copy replaces the denoiser ({len(besides.averages)} tensors)"
     elif besides.averages and args.ema == "ignore":
-        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
+        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
     if besides.extras:
-        yield f"kept along: {tensor_files.listed(besides.extras, 3)} that no network needs"
+        yield f"kept: {tensor_files.listed(besides.extras, 3)} that no network needs"
     if besides.unknown:
-        yield f"kept along, and not known: {tensor_files.listed(besides.unknown)}"
+        yield f"kept, but unknown: {tensor_files.listed(besides.unknown)}"
 
 
 def refuse_run(source: Path) -> None:
-    """Raises WeightsError E1406 for a run folder, which holds checkpoints; its models are the exports."""
+    """Raises WeightsError E1406 for a run folder, which contains checkpoints; its models are the exports."""
     if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
         return
     exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
-    there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
-    raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")
+    example = f", such as {exports[-1]}" if exports else "; it has none yet, a run writes one at its end"
+    raise WeightsError(f"{source}: is a run folder; give one of its exports{example}", code="E1406")

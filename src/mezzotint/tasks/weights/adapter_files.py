@@ -1,5 +1,5 @@
-"""Files of adapters as the verbs take them: the model that they are for, whose layers name theirs, and what is
-written."""
+"""Adapter files for the commands: reading them for their base model, whose layers determine their names, and writing
+them."""
 
 from __future__ import annotations
 
@@ -51,51 +51,52 @@ class _Held:
 
 @dataclass(frozen=True)
 class BaseModel:
-    """A model that adapters are for: a folder, a file, or the name of one that ships. settings: its place."""
+    """The base model of adapters: a folder, a file, or the name of a shipped model. settings: with its path."""
 
     settings: ModelSettings
 
     @classmethod
     def at(cls, path: Path, config: Path | None = None) -> BaseModel:
-        """The model of a path, told by its small files. Raises WeightsError E1401, E1442 and as headers are read."""
-        place = path if path.exists() else locate(path, None, shipped=MODELS)
-        family = family_at(place)
+        """The model at a path, identified by its configurations. Raises WeightsError E1401, E1442 and as reading
+        headers does."""
+        found = path if path.exists() else locate(path, None, shipped=MODELS)
+        family = family_at(found)
         if family is None:
             raise WeightsError(
-                f"{place}: is no model that is known here; give the folder or the file of the whole model that the "
-                "adapter is for, or the name of one that ships (`mezzotint ls models`)",
+                f"{found}: is not a known model; give the folder or file of the complete model that the adapter is "
+                "for, or the name of a shipped one (`mezzotint ls models`)",
                 code="E1442",
             )
-        return cls(ModelSettings(path=place, family=family, config=config))
+        return cls(ModelSettings(path=found, family=family, config=config))
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """Its path."""
         return self.settings.path
 
     @property
     def family(self) -> type[ModelFamily]:
-        """Its kind."""
+        """Its family."""
         family: type[ModelFamily] = registry.find("families", self.settings.family).Family
         return family
 
     @property
     def is_stable(self) -> bool:
-        """Whether it is of a kind that comes in one file, whose tensors `weights.merge` reads."""
+        """Whether it is a Stable Diffusion model, whose tensors `weights.merge` reads."""
         return bool(self.family.spec.layout)
 
     @cached_property
     def described(self) -> ModelFiles:
-        """Its configurations, whatever weights there are. Raises WeightsError."""
+        """Its files opened by configurations only. Raises WeightsError."""
         return self.family.files.described(self.settings)
 
     @cached_property
     def names(self) -> LayerNames:
-        """Its layers. Raises WeightsError."""
+        """The names of its layers. Raises WeightsError."""
         return LayerNames.of(self.described)
 
     def weights(self, store: Path) -> Mapping[str, Reads]:
-        """What reads its tensors, by component. store: for copies of pickles. Raises WeightsError."""
+        """Readers of its tensors, by component. store: for copies of pickles. Raises WeightsError."""
         if self.is_stable:
             return merge.open_base(self.path, config=self.settings.config, store=store).source.held
         opened, folders = self.family.files.of(self.settings), self.family.spec.folders
@@ -103,13 +104,12 @@ class BaseModel:
         return {folders[part]: _Held(_by_file_names(opened.network(part))) for part in parts}
 
     def read(self, path: Path, store: Path) -> Adapter:
-        """An adapter for it; a pickled one is read in a process that can do no harm. Raises WeightsError as
-        `files.read`."""
+        """Reads an adapter for it; a pickled one in a sandboxed process. Raises WeightsError as `files.read`."""
         return files.read(path, self.names, store)
 
 
 def _by_file_names(network: nn.Module) -> dict[str, Tensor]:
-    """A network's tensors, and its weights under the names of its files, which may be others."""
+    """A network's tensors, and its weights also under the names in its files, which may differ."""
     return network.state_dict() | {name: p.detach() for name, p in file_weights(network).items()}
 
 
@@ -117,22 +117,22 @@ def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:
     """The model of `--base`. Raises WeightsError E1441 without it."""
     if path is None:
         raise WeightsError(
-            f"mezzotint {verb}: the layers of an adapter are named after those of its model; write "
-            "--base=MODEL, a folder, a file or the name of one that ships",
+            f"mezzotint {verb}: the layers of an adapter are named after those of its model; add "
+            "--base=MODEL, a folder, a file or the name of a shipped model",
             code="E1441",
         )
     return BaseModel.at(path, config)
 
 
 def is_adapter(path: Path, store: Path) -> bool:
-    """Whether a path is the file of an adapter, or a folder with one, by the names of its tensors. Raises WeightsError
-    for a file that cannot be read."""
+    """Whether a path is an adapter file, or a folder with one, by tensor names. Raises WeightsError for a file that
+    cannot be read."""
     file = files.files_at(path)[0]
     return file.is_file() and files.is_adapter(tensor_files.read_header(pickled.readable(file, store)))
 
 
 def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[str, list[LayerName]]]:
-    """Layers of one component that are read together, about `planned.CHUNK` bytes in float32."""
+    """Groups layers of the same component into portions of about `planned.CHUNK` bytes in float32."""
     portion: list[LayerName] = []
     held = 0
     for layer in layers:
@@ -146,15 +146,15 @@ def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[s
 
 
 def rule(line: CommandLine) -> RankRule:
-    """What `--rank`, `--convolutions` and one of `--share`, `--sv-ratio`, `--sv-cumulative` say. Raises RecipeError
-    E1012."""
+    """The rule from `--rank`, `--convolutions` and one of `--share`, `--sv-ratio`, `--sv-cumulative`. Raises
+    RecipeError E1012."""
     rank, share = line.whole("--rank", 1), line.number("--share")
     ratio, cumulative = line.number("--sv-ratio"), line.number("--sv-cumulative")
     rules = [name for name in ("--share", "--sv-ratio", "--sv-cumulative") if name in line]
     if rank is None:
         raise line.wrong(
-            "--rank=N is needed: the rank of the new adapter, or with --share, --sv-ratio or --sv-cumulative the most "
-            "that a layer gets"
+            "--rank=N is required: the rank of the new adapter, or with --share, --sv-ratio or --sv-cumulative the "
+            "highest rank of a layer"
         )
     if len(rules) > 1:
         raise line.wrong(f"{' and '.join(rules)} are different rules for the rank of a layer; give only one of them")
@@ -172,7 +172,7 @@ def rule(line: CommandLine) -> RankRule:
 
 
 def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
-    """What is left out of each layer, the worst first, and of all."""
+    """Lines that report the share left out of each layer, the largest first, and of all."""
     for row in sorted(rows, key=lambda row: (-row.share, str(row.layer))):
         yield f"{row.layer}: rank {row.rank}, norm {row.norm:.4g}, left out {row.share:.2%}"
     ranks = sorted({row.rank for row in rows})
@@ -185,8 +185,8 @@ def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
 
 
 def target(line: CommandLine) -> Path:
-    """The last name, where an adapter is written. Raises RecipeError E1012 for another ending, WeightsError E1410 where
-    something is."""
+    """The last argument, the adapter file to write. Raises RecipeError E1012 for another suffix, WeightsError E1410 if
+    it exists."""
     path = Path(line.plain[-1]).expanduser()
     if path.suffix != ".safetensors":
         raise line.wrong(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
@@ -195,12 +195,12 @@ def target(line: CommandLine) -> Path:
 
 
 def layout(line: CommandLine, otherwise: Layout) -> Layout:
-    """What `--layout` says."""
+    """The value of `--layout`, or `otherwise`."""
     return cast("Layout | None", line.get("--layout")) or otherwise
 
 
 def usual_layout(base: BaseModel) -> Layout:
-    """The layout that most readers of adapters for such a model take."""
+    """The layout that most programs read for adapters of such a model."""
     return "kohya" if base.is_stable else "diffusers"
 
 
@@ -208,21 +208,21 @@ def write(
     path: Path, adapter: Adapter, base: BaseModel, layout: Layout, *, dtype: DTypeName | None = None,
     before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None, replaces: bool = False,
 ) -> Iterator[str]:  # fmt: skip
-    """Writes an adapter and says what came of it.
+    """Writes an adapter; yields lines that report the result.
 
-    before: words of the header that are kept, such as those of the file that it comes from. fingerprints: of the base.
-    replaces: the files of two denoisers, whose names are made here. Raises as `writing.write`, WeightsError E1410.
+    before: metadata to keep, such as those of the source file. fingerprints: of the base. replaces: whether to
+    overwrite the files of two denoisers, whose names derive from `path`. Raises as `writing.write`, WeightsError E1410.
     """
     description = base.described.description(path.stem)
-    words = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
-    words |= modelspec.opened(before or {})
+    metadata = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
+    metadata |= modelspec.with_open_hashes(before or {})
     kind = None if dtype is None else DTYPES[dtype]
     for file in writing.files_for(adapter, path, base.names).values():
         if file != path:
             durable.refuse_taken(file, replaces=replaces)
     written = writing.write(
-        adapter, path, base.names, layout, metadata=words, dtype=kind,
-        seal=modelspec.seal if modelspec.is_open(words) else None,
+        adapter, path, base.names, layout, metadata=metadata, dtype=kind,
+        seal=modelspec.seal if modelspec.is_open(metadata) else None,
     )  # fmt: skip
     parts = ", ".join(f"{len(adapter.of(component))} of {component}" for component in adapter.components)
     size = sum(file.stat().st_size for file in written.files)

@@ -1,5 +1,4 @@
-"""What `convert`, `merge` and the verbs of adapters are asked alike: names of files and what the switches say about
-them."""
+"""Arguments that `convert`, `merge` and the adapter commands share: paths and options."""
 
 from __future__ import annotations
 
@@ -23,10 +22,10 @@ from mezzotint.weights.folder.components import DTypeName
 
 @dataclass(frozen=True, slots=True)
 class ConvertArgs:
-    """dtype: None keeps every tensor's. ema: what happens to averaged copies in a single file. prediction, config: for
-    files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place. base,
-    layout: of an adapter, its model and how it is to be written. replaces: what lies at the destination. part: of a
-    model with two denoisers, the one that is in the file that is read or written."""
+    """dtype: None keeps every tensor's. ema: how to treat averaged copies in a single file. prediction, config: for
+    files that do not contain them. store: the folder for a safetensors copy of a pickled source; None is the default
+    folder. base, layout: for an adapter, its model and the layout to write. replaces: overwrite the destination. part:
+    for a model with two denoisers, the one in the file that is read or written."""
 
     source: Path
     destination: Path
@@ -42,8 +41,7 @@ class ConvertArgs:
 
 
 def parse(arguments: Sequence[str]) -> ConvertArgs:
-    """Reads the words after `convert`. SOURCE is a path or the name of a model that ships. Raises RecipeError E1012
-    naming what is wrong and what is known."""
+    """Parses the arguments of `convert`. SOURCE is a path or the name of a shipped model. Raises RecipeError E1012."""
     line = command_line.parse(arguments, "convert")
     source = Path(line.plain[0]).expanduser()
     return ConvertArgs(
@@ -61,44 +59,46 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
 
 
 def destination(line: CommandLine) -> Path:
-    """The last name, where the model is written. Raises RecipeError E1012 for one that would be a pickle."""
+    """The last argument, the path to write. Raises RecipeError E1012 for one that would be a pickle."""
     path = Path(line.plain[-1]).expanduser()
     if path.suffix in pickled.SUFFIXES and formats.format_for(path) is None:
         name = path.with_suffix(".safetensors").name
-        raise line.wrong(f"{path.name} would be a pickle, which is never written; write {name}")
+        raise line.wrong(f"{path.name} would be a pickle, which is never written; use {name}")
     return path
 
 
 def dtype(line: CommandLine) -> DTypeName | None:
-    """What tensors become, None to keep every tensor's type."""
+    """The value of `--dtype`; None keeps every tensor's type."""
     return cast("DTypeName | None", line.get("--dtype"))
 
 
 def config(line: CommandLine) -> Path | None:
-    """The folder of configurations, where it was found."""
+    """The folder of configurations from `--config`, located."""
     path = line.path("--config")
     return None if path is None else locate(path, None, shipped=MODELS)
 
 
 def require_free(destination: Path, verb: str, *, replaces: bool = False) -> None:
-    """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
-    into. replaces: a file, a link or a model's folder is not."""
+    """Raises WeightsError E1410 if the destination exists, RecipeError E1012 if its parent folder does not. replaces:
+    allow an existing file, link or model folder."""
     is_folder = destination.is_dir() and not destination.is_symlink()
     if replaces and is_folder and not (destination / "model_index.json").is_file():
-        raise WeightsError(f"{destination}: is a folder and no model's, which --replace leaves alone", code="E1410")
+        raise WeightsError(
+            f"{destination}: is a folder that is not a model; --replace does not remove it", code="E1410"
+        )
     if os.path.lexists(destination) and not replaces:
         raise WeightsError(
-            f"{destination}: is already there; {verb} writes over nothing, give another name, or add --replace",
+            f"{destination}: already exists; {verb} does not overwrite it; give another name, or add --replace",
             code="E1410",
         )
     if not destination.absolute().parent.is_dir():
-        raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
+        raise RecipeError(f"mezzotint {verb}: {destination.parent} is not a folder; create it first", code="E1012")
 
 
 @contextmanager
 def place_of(destination: Path, store: Path) -> Iterator[Path]:
-    """Where a destination that is free is written, or to be replaced: itself, or a name in `store` that takes its place
-    when the block ends well."""
+    """The path to write to: the destination if it is free, or else a path in `store` that replaces it when the block
+    succeeds."""
     if not os.path.lexists(destination):
         yield destination
         return
@@ -111,13 +111,13 @@ def place_of(destination: Path, store: Path) -> Iterator[Path]:
 
 @contextmanager
 def store_beside(destination: Path) -> Iterator[Path]:
-    """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
-    place = destination.absolute()
+    """A temporary folder next to the destination, for copies of pickled files. Raises StorageError E1701."""
+    path = destination.absolute()
     with ExitStack() as stack:
         try:
-            store = stack.enter_context(durable.scratch_beside(place))
+            store = stack.enter_context(durable.scratch_beside(path))
         except OSError as error:
             raise StorageError(
-                f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+                f"{path}: cannot be written ({error.strerror}); choose another destination", code="E1701"
             ) from error
         yield store

@@ -1,5 +1,5 @@
-"""`mezzotint check-adapter FILE [--base=MODEL]`: which programs read an adapter file, how many of its layers, and at
-what strength."""
+"""`mezzotint check-adapter FILE [--base=MODEL]`: reports which programs read an adapter file, how many of its layers,
+and at what strength."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from mezzotint.weights.files import pickled, tensor_files
 
 @dataclass(frozen=True)
 class Model:
-    """The layers that a file is compared with. numbered: whether block numbers are those of the file's own model.
-    is_full_size: whether they are those of the published models."""
+    """The layers that a file is compared with. numbered: whether block numbers are those of the file's model.
+    is_full_size: whether the layers are those of the published models."""
 
     family: str
     called: str
@@ -37,8 +37,8 @@ class Model:
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint check-adapter FILE [--base=MODEL]`. Returns 0.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError E1430 for a file without an adapter, E1431 for one
-    of an unknown model, E1442 for a base that is no model, and as `files.read` with a base.
+    Raises RecipeError E1012 for unknown arguments; WeightsError E1430 for a file without an adapter, E1431 for one of
+    an unknown model, E1442 for a base that is not a model, and as `files.read` with a base.
     """
     line = command_line.parse(arguments, "check-adapter")
     base = line.path("--base")
@@ -51,9 +51,9 @@ def run(arguments: Sequence[str]) -> int:
         if base is None:
             models = guess(file, tensors)
         else:
-            opened = BaseModel.at(base, config(line))
-            files.read(file, opened.names)
-            models = [Model(opened.family.spec.name, str(base), opened.names, True)]
+            model_of_base = BaseModel.at(base, config(line))
+            files.read(file, model_of_base.names)
+            models = [Model(model_of_base.family.spec.name, str(base), model_of_base.names, True)]
         for model in models:
             for text in describe(file, tensors, metadata, model):
                 print(visible(text))
@@ -63,22 +63,22 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
-    """The model whose layers a file names; several where they have the same names. Raises WeightsError E1431 where it
-    is none that is known here."""
+    """The model whose layers a file names; several if they have the same names. Raises WeightsError E1431 for an
+    unknown model."""
     stems = {layer.name for layer in readers.layers_of(tensors)}
 
-    def likeness(model: Model) -> tuple[int, int]:
+    def count_matches(model: Model) -> tuple[int, int]:
         lookup = model.names.lookup(model.names.denoisers[0])
-        known = {readers.without_numbers(name) for name in lookup}
-        alike = sum(readers.without_numbers(stem) in known for stem in stems)
-        return alike, len(stems & lookup.keys()) if model.is_full_size else alike
+        layers = {readers.without_numbers(name) for name in lookup}
+        matches = sum(readers.without_numbers(stem) in layers for stem in stems)
+        return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
-    scores = [(likeness(model), model) for model in _known_models()]
+    scores = [(count_matches(model), model) for model in _known_models()]
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
-            f"{file}: its layers ({tensor_files.listed(sorted(stems), 2)}) are those of no model that is known here; "
-            "give its model, --base=MODEL",
+            f"{file}: its layers ({tensor_files.listed(sorted(stems), 2)}) are not those of a known model; give its "
+            "model with --base=MODEL",
             code="E1431",
         )
     return [model for score, model in scores if score == best]
@@ -87,7 +87,7 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
 def _known_models() -> Iterator[Model]:
     for spec in specs():
         family = registry.find("families", spec.name).Family
-        if spec.shipped:  # families whose layers differ in their block numbers alone
+        if spec.shipped:  # families whose layers differ only in their block numbers
             names = BaseModel.at(Path(spec.shipped[0].name)).names
             yield Model(spec.name, spec.called, names, False, True)
         else:
@@ -95,10 +95,10 @@ def _known_models() -> Iterator[Model]:
 
 
 def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:
-    """What is in the file, then a line for each reader."""
+    """A line about the file's content, then one for each reader."""
     kinds = Counter(_kind(layer.tensors) for layer in readers.layers_of(tensors))
-    what = ", ".join(f"{count} layers of {kind}" for kind, count in kinds.most_common())
-    yield f"{file}: {what}, {files.layout_of(tensors)} layout, for {model.called}"
+    layers = ", ".join(f"{count} layers of {kind}" for kind, count in kinds.most_common())
+    yield f"{file}: {layers}, {files.layout_of(tensors)} layout, for {model.called}"
     for reader in readers.load():
         verdict = readers.judge(reader, tensors, metadata, model.names, model.family, numbered=model.numbered)
         yield f"  {reader.label:<10} {_sentence(verdict, model)}"
@@ -108,17 +108,19 @@ def _kind(tensors: Mapping[str, Tensor]) -> str:
     if "dora_scale" in tensors:
         return "DoRA"
     starts = {"lora_": "LoRA", "hada_": "LoHa", "lokr_": "LoKr"}
-    return next((kind for start, kind in starts.items() if any(leaf.startswith(start) for leaf in tensors)), "no kind")
+    return next(
+        (kind for start, kind in starts.items() if any(leaf.startswith(start) for leaf in tensors)), "unknown kind"
+    )
 
 
 def _sentence(verdict: Verdict, model: Model) -> str:
     if model.family not in verdict.reader.denoiser:
-        return f"does not know {model.called}, or nothing is known about it"
+        return f"does not support {model.called}, or its support is unknown"
     share = f"{verdict.accepted} of {verdict.layers} layers"
     if verdict.is_right:
         return f"{share}, strength as trained"
     if not verdict.accepted:
         return f"{share} (such as {verdict.refused[0]})"
     strengths = " and ".join(f"{strength:g}" for strength in verdict.strengths)
-    times = "strength as trained" if verdict.strengths == (1.0,) else f"{strengths} times the strength that was trained"
+    times = "strength as trained" if verdict.strengths == (1.0,) else f"{strengths} times the trained strength"
     return f"{share}, {times}" + (f"; not {verdict.refused[0]}" if verdict.refused else "")

@@ -1,8 +1,8 @@
-"""`mezzotint convert SOURCE DESTINATION`: a model from one form of files into another.
+"""`mezzotint convert SOURCE DESTINATION`: converts a model between folders and single files.
 
-SOURCE is a model folder in diffusers' layout, or a single file (a whole Stable Diffusion or SDXL; a flow-matching
+SOURCE is a model folder in diffusers' layout, or a single file (a complete Stable Diffusion or SDXL; a flow-matching
 model's original-format checkpoint with `--config=FOLDER`); DESTINATION a folder, or a file that ends in .safetensors or
-in the suffix of another registered format. Everything is kept that the other form can hold, and what is left out is
+in the suffix of another registered format. Everything that the destination can contain is kept, and the rest is
 reported. Tensors are read a few at a time.
 """
 
@@ -34,25 +34,25 @@ from mezzotint.weights.single_file.planned import PlannedTensor
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Converts and reports what came of it.
+    """Converts and reports the result.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError E1401 to E1416 for a source that cannot be read,
-    or a destination that is taken (E1410), E1479 for a model that is not written as one file; StorageError E1701.
+    Raises RecipeError E1012 for unknown arguments; WeightsError E1401 to E1416 for a source that cannot be read, or a
+    destination that exists (E1410), E1479 for a model that cannot be written as one file; StorageError E1701.
     """
     args = parse(arguments)
     require_free(args.destination, "convert", replaces=args.replaces)
     print(visible(f"{args.source} → {args.destination}"))
     with store_beside(args.destination) as store, place_of(args.destination, store) as place:
-        convert = _adapter if args.base is not None or args.layout is not None else _convert
+        convert = _convert_adapter if args.base is not None or args.layout is not None else _convert
         for line in convert(replace(args, store=store, destination=place)):
             print(visible(f"  {line}"))
     return 0
 
 
 def single_file_of(folder: Path, target: Path, dtype: DTypeName | None = None) -> None:
-    """An exported model folder once more, as one file that replaces `target`. dtype: of the weights; None keeps the
-    folder's. target: its suffix chooses the format; of two denoisers each has its file beside that name. Raises as
-    `run`."""
+    """Writes an exported model folder as one file that replaces `target`. dtype: of the weights; None keeps the
+    folder's. target: its suffix chooses the format; a model with two denoisers gives two files next to that name.
+    Raises as `run`."""
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     for part, file in each_file(folder, target):
@@ -60,13 +60,13 @@ def single_file_of(folder: Path, target: Path, dtype: DTypeName | None = None) -
             pass
 
 
-def _adapter(args: ConvertArgs) -> Iterator[str]:
-    """An adapter into another layout."""
+def _convert_adapter(args: ConvertArgs) -> Iterator[str]:
+    """Converts an adapter to another layout."""
     assert args.store is not None
     if args.layout is None or args.destination.suffix != ".safetensors":
         raise RecipeError(
-            "mezzotint convert: with --base an adapter is written; write --layout=diffusers, --layout=kohya or "
-            "--layout=comfy, and a name that ends in .safetensors",
+            "mezzotint convert: --base is for adapters; add --layout=diffusers, --layout=kohya or --layout=comfy, and "
+            "use a name that ends in .safetensors",
             code="E1012",
         )
     base = adapter_files.base_of(args.base, "convert", args.config)
@@ -80,7 +80,7 @@ def _adapter(args: ConvertArgs) -> Iterator[str]:
 def _convert(args: ConvertArgs) -> Iterator[str]:
     to_file = args.destination.suffix in weights_formats.suffixes()
     if to_file and _is_something_else(args):
-        yield from _plainly(args)
+        yield from _convert_tensors(args)
         return
     source = open_source(args)
     if to_file:
@@ -90,7 +90,8 @@ def _convert(args: ConvertArgs) -> Iterator[str]:
 
 
 def _is_something_else(args: ConvertArgs) -> bool:
-    """Whether the source is a pickle or of a registered format, and no whole model: it becomes safetensors."""
+    """Whether the source is a pickle or a file of a registered format, and not a complete model: it is converted to
+    safetensors."""
     if formats.format_for(args.destination) is not None or not args.source.is_file():
         return False
     if formats.name_at(args.source) is not None:
@@ -100,8 +101,8 @@ def _is_something_else(args: ConvertArgs) -> bool:
     return kinds.refusal(tensor_files.read_header(_copy_of(args)), None) is not None
 
 
-def _plainly(args: ConvertArgs) -> Iterator[str]:
-    """Tensors of something else out of a pickle or a file in a registered format, under the names that they have."""
+def _convert_tensors(args: ConvertArgs) -> Iterator[str]:
+    """Writes the tensors of a pickle or a file of a registered format under their names."""
     copy = args.source if formats.name_at(args.source) is not None else _copy_of(args)
     header = tensor_files.read_header(copy)
     tensors = tensor_files.read(copy)
@@ -123,12 +124,12 @@ def _to_file(args: ConvertArgs, source: ConvertSource) -> Iterator[str]:
     held = (*stored, "scheduler", FOLDER)
     left = [name for name in source.folder.components() if name not in held and not name.startswith("tokenizer")]
     if left:
-        yield f"left out, since a single file has no place for them: {', '.join(left)}"
+        yield f"left out, since a single file cannot contain them: {', '.join(left)}"
     planned.write(args.destination, plan, stored, source.description(args.destination.stem), source.extras.metadata)
     for name in stored:
         yield _types(name, [TensorInfo(one.kind, one.shape) for one in _of(name, plan)])
     if source.predicts:
-        header = "" if formats.format_for(args.destination) is not None else ", as its header says (ModelSpec)"
+        header = "" if formats.format_for(args.destination) is not None else ", which its header contains (ModelSpec)"
         yield f"predicts {source.predicts}{header}"
     else:
         yield "tensors have the names of the original format, as ComfyUI reads them"
@@ -161,9 +162,9 @@ def write_folder(
     *,
     averages: bool = False,
 ) -> str:
-    """Writes a model folder, which must not exist. written: components that are written anew; all others are copied.
-    scheduler: its configuration; None copies it, too. extras: carried along, averages if they are to be. Returns how
-    the folder is opened. Raises WeightsError E1403, E1410, E1416, StorageError E1701."""
+    """Writes a model folder, which must not exist. written: components to write; all others are copied. scheduler: its
+    configuration; None copies it, too. extras: kept in the folder; averages: including the averaged copy. Returns a
+    line on how to open the folder. Raises WeightsError E1403, E1410, E1416, StorageError E1701."""
     index = {key: value for key, value in source.index.items() if key != "_name_or_path"}
     with model_folder.new_folder(target) as folder:
         for name in source.components():
@@ -191,9 +192,9 @@ def _write_component(folder: Path, component: SourceComponent) -> None:
     components.write_config(component.network, component.config, folder)
 
 
-def _types(what: str, tensors: Iterable[TensorInfo]) -> str:
+def _types(name: str, tensors: Iterable[TensorInfo]) -> str:
     infos = list(tensors)
     types = Counter(str(TYPES[info.dtype]).removeprefix("torch.") for info in infos)
     numbers = sum(math.prod(info.shape) for info in infos)
-    listed = " and ".join(name for name, _ in types.most_common())
-    return f"{what}: {len(infos)} tensors, {numbers:,} numbers, {listed}"
+    listed = " and ".join(kind for kind, _ in types.most_common())
+    return f"{name}: {len(infos)} tensors, {numbers:,} numbers, {listed}"

@@ -1,7 +1,7 @@
-"""`mezzotint extract BASE TUNED DESTINATION --rank=N`: the adapter that leads from one model to another, by singular
-values.
+"""`mezzotint extract BASE TUNED DESTINATION --rank=N`: extracts the difference of two models as an adapter, by
+singular value decomposition.
 
-Biases, norms and tables of words have no place in an adapter: what differs there is told, and left out.
+An adapter cannot contain biases, norms and embedding tables: differences in them are reported and left out.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Pair = tuple[Tensor, Tensor]
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint extract BASE TUNED DESTINATION --rank=N [switches]`. Returns 0.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError as models are read, E1410 for a destination that
-    is taken, E1444 for models between which no adapter leads, E1451 and E1452 for models of several kinds.
+    Raises RecipeError E1012 for unknown arguments; WeightsError as reading models does, E1410 for a destination that
+    exists, E1444 for models without a difference that an adapter can contain, E1451 and E1452 for different kinds of
+    models.
     """
     line = command_line.parse(arguments, "extract")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
@@ -40,35 +41,34 @@ def run(arguments: Sequence[str]) -> int:
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
     print(visible(f"{second} − {base.path} → {target}"))
     with store_beside(target) as store:
-        before, after = base.weights(store), _tuned(second, base, store)
-        adapter, rows = _extracted(base, before, after, rule)
+        before, after = base.weights(store), _open_tuned(second, base, store)
+        adapter, rows = _extract(base, before, after, rule)
         if not rows:
             raise WeightsError(
-                f"{second}: has the same layers as {base.path}, so that no adapter leads from one to the other; check "
-                "the paths",
+                f"{second}: has the same layers as {base.path}, so there is nothing to extract; check the paths",
                 code="E1444",
             )
         fingerprints = {part: base.family.files.of(base.settings).fingerprint(part) for part in _parts(base, adapter)}
-        lines = [*adapter_files.remainders(rows), *_besides(base, before, after)]
-    # written before anything is printed: who pipes the lines into `head` has the file as well
+        lines = [*adapter_files.remainders(rows), *_other_differences(base, before, after)]
+    # written before anything is printed, so that a pipe into `head` does not prevent it
     lines += adapter_files.write(target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints)
     for text in lines:
         print(visible(f"  {text}"))
     return 0
 
 
-def _tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]:
-    """What reads the tensors of the second model, whole or in part."""
+def _open_tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]:
+    """Readers of the tensors of the second model, complete or partial."""
     if base.is_stable:
-        opened = merge.open_base(base.path, config=base.settings.config, store=store)
-        return merge.open_other(path, opened, store=store).held
+        first = merge.open_base(base.path, config=base.settings.config, store=store)
+        return merge.open_other(path, first, store=store).held
     other = BaseModel.at(path, base.settings.config)
     if other.family is not base.family or other.names.shapes != base.names.shapes:
         raise WeightsError(f"{path}: is a model of another family or size than {base.path}", code="E1452")
     return other.weights(store)
 
 
-def _extracted(
+def _extract(
     base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads], rule: RankRule
 ) -> tuple[Adapter, list[Remainder]]:
     modules: dict[LayerName, AdapterModule] = {}
@@ -85,22 +85,22 @@ def _extracted(
 
 
 def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
-    """Tensors that both have. Of two types the wider is rounded to the narrower first, so that a copy in half precision
-    is the same model."""
+    """Tensors that both models have. Where data types differ, the wider is rounded to the narrower first, so that a
+    copy in half precision counts as the same model."""
     second = after.read(names)
     first = before.read(list(second))
-    return {name: _alike(first[name], tensor) for name, tensor in second.items() if name in first}
+    return {name: _round_alike(first[name], tensor) for name, tensor in second.items() if name in first}
 
 
-def _alike(one: Tensor, other: Tensor) -> Pair:
+def _round_alike(one: Tensor, other: Tensor) -> Pair:
     if one.dtype == other.dtype or one.element_size() == other.element_size():
         return one.float(), other.float()
     narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
     return one.to(narrow).float(), other.to(narrow).float()
 
 
-def _besides(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
-    """What differs and is no layer."""
+def _other_differences(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
+    """Lines that report differences in tensors other than layers."""
     layers = {(layer.component, f"{layer.path}.weight") for layer in base.names.weights}
     for component, shapes in base.names.shapes.items():
         rest = [name for name in shapes if (component, name) not in layers]
@@ -113,7 +113,7 @@ def _besides(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, R
             norm = sum(float((pairs[name][1] - pairs[name][0]).square().sum()) for name in differing) ** 0.5
             yield (
                 f"{component}: {len(differing)} biases, norms and tables differ (norm {norm:.4g}, {differing[0]}), "
-                "which no adapter holds"
+                "which an adapter cannot contain"
             )
 
 

@@ -1,7 +1,7 @@
-"""`mezzotint merge MODEL FILE… DESTINATION`: files of trained parts and adapters laid over the model they were trained
-from, whole models summed up with weights, or several adapters made into one.
+"""`mezzotint merge MODEL FILE… DESTINATION`: merges files of trained parts and adapters into the model they were
+trained from, sums complete models with weights, or combines several adapters into one.
 
-Sources are model folders and single files in any order and form, and adapters with their strengths, `FILE:0.8`;
+Sources are model folders and single files in any order and format, and adapters with their strengths, `FILE:0.8`;
 DESTINATION is a folder, or a file that ends in .safetensors or in the suffix of another registered format.
 """
 
@@ -45,10 +45,10 @@ from mezzotint.weights.single_file.single_file import family_at
 
 @dataclass(frozen=True, slots=True)
 class MergeArgs:
-    """sources: the whole model first. strengths: by source, of those that have one. shares: of a sum, one for each
-    source; empty lays one over the other. averaged: of later files the averaged copy is taken. report: where to write
-    where each tensor came from. base: of adapters alone, their model. layout: of the adapter that they become; None is
-    the first one's. replaces: what lies where something is written."""
+    """sources: the complete model first. strengths: by source, None without one. shares: weights of a sum, one for each
+    source; if empty, later sources override earlier ones. averaged: use the averaged copies of later files. report: the
+    file that lists where each tensor comes from. base: the model, if all sources are adapters. layout: of the resulting
+    adapter; None is the first one's. replaces: overwrite existing files."""
 
     sources: tuple[Path, ...]
     destination: Path
@@ -66,8 +66,8 @@ class MergeArgs:
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint merge MODEL FILE… DESTINATION [switches]`. Returns 0.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError E1401 to E1436 for sources that cannot be read,
-    E1441 to E1443, E1451 and E1452 for those of another model, E1410 for a destination that is taken; StorageError
+    Raises RecipeError E1012 for unknown arguments; WeightsError E1401 to E1436 for sources that cannot be read, E1441
+    to E1443, E1451 and E1452 for those of another model, E1410 for a destination that exists; StorageError
     E1701.
     """
     for line in merge(parse(arguments)):
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def merge(args: MergeArgs) -> Iterator[str]:
-    """Merges; yields what is to be said. Raises as `run`."""
+    """Merges; yields lines that report the result. Raises as `run`."""
     require_free(args.destination, "merge", replaces=args.replaces)
     if args.report is not None:  # before minutes of work
         durable.refuse_taken(args.report, replaces=args.replaces)
@@ -88,39 +88,39 @@ def merge(args: MergeArgs) -> Iterator[str]:
         for path, strength, is_adapter in zip(args.sources, args.strengths, adapters, strict=True):
             if strength is not None and not is_adapter:
                 raise WeightsError(
-                    f"{path}: is no adapter, and {strength:g} is the strength of one; parts of models are laid over "
-                    "whole, and whole models are summed up by --weights",
+                    f"{path}: is not an adapter, but has the strength {strength:g}; leave it out: parts of models are "
+                    "merged without a strength, complete models are summed with --weights",
                     code="E1443",
                 )
         yield f"{', '.join(map(str, args.sources))} → {args.destination}"
         args = replace(args, destination=place)
         if adapters[0]:
-            yield from _into_one(args, store)
+            yield from _combine_adapters(args, store)
         elif any(adapters) and not _is_stable(args.sources[0]):
-            yield from _into_family(args, adapters, store)
+            yield from _merge_adapters_into_model(args, adapters, store)
         else:
-            yield from _into_model(args, adapters, store)
+            yield from _merge_into_stable(args, adapters, store)
 
 
-def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
-    """Sources over a model of Stable Diffusion's kind."""
+def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
+    """Merges sources into a Stable Diffusion model."""
     if args.shares and any(adapters):
         raise RecipeError(
-            "mezzotint merge: --weights sums up whole models; an adapter has its strength behind its name, FILE:0.8",
+            "mezzotint merge: --weights sums complete models; append the strength of an adapter to its name, FILE:0.8",
             code="E1012",
         )
     base = open_base(args.sources[0], config=args.config, store=store)
     names = LayerNames.of_stable(base.shapes)
     others: list[ModelTensors] = []
-    laid: list[LaidAdapter] = []
+    applied: list[LaidAdapter] = []
     for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
         if is_adapter:
             adapter = files.read(path, names, store)
-            laid.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
-            yield from (f"  {note}" for note in _words_beside(path))
+            applied.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
+            yield from (f"  {note}" for note in _notes_on_tokens(path))
         else:
             others.append(open_other(path, base, averaged=args.averaged, store=store))
-    merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(laid))
+    merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(applied))
     for line in merged.report():
         yield f"  {line}"
     to_file = args.destination.suffix in weights_formats.suffixes()
@@ -131,20 +131,20 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
         yield f"  where each tensor came from: {args.report}"
 
 
-def _words_beside(path: Path) -> Iterator[str]:
-    """What to do about the new words in the folder of an adapter, which are no weights of a model."""
+def _notes_on_tokens(path: Path) -> Iterator[str]:
+    """Notes on the learned tokens in the folder of an adapter, which are not weights of a model."""
     for word, file in new_words.beside(path).items():
-        bringing = shlex.quote(f"{word}={file}")
-        yield f"{path}: its new word {word} is not in the result; draw with --embedding={bringing}"
+        embedding = shlex.quote(f"{word}={file}")
+        yield f"{path}: its learned token {word} is not in the result; to sample with it, add --embedding={embedding}"
 
 
-def _into_one(args: MergeArgs, store: Path) -> Iterator[str]:
-    """Adapters into one."""
+def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
+    """Combines adapters into one."""
     if args.destination.suffix != ".safetensors" or args.shares or args.report is not None:
         raise RecipeError(
-            f"mezzotint merge: {args.sources[0]} is an adapter, and adapters make an adapter: a name that ends in "
-            ".safetensors, with strengths as FILE:0.8, without --weights and --report; give the model first to merge "
-            "into one",
+            f"mezzotint merge: {args.sources[0]} is an adapter, and adapters merge into an adapter: use a name that "
+            "ends in .safetensors and strengths as FILE:0.8, without --weights and --report; to merge into a model, "
+            "give the model first",
             code="E1012",
         )
     base = adapter_files.base_of(args.base, "merge", args.config)
@@ -163,51 +163,57 @@ def _into_one(args: MergeArgs, store: Path) -> Iterator[str]:
 
 
 def _is_stable(path: Path) -> bool:
-    """Whether a model is one that `open_base` opens, or refuses with what it is."""
+    """Whether `open_base` is for this model: a Stable Diffusion model, or an unknown one that it refuses."""
     family = family_at(path)
     return family is None or bool(family_spec(family).layout)
 
 
-def _into_family(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
-    """Adapters into a model that its family alone writes, as a folder."""
+def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
+    """Merges adapters into a model of another family, which is written as a folder."""
     if not all(adapters[1:]) or args.shares or args.report is not None or args.destination.suffix:
         raise WeightsError(
-            f"{args.sources[0]}: into a model of this kind adapters alone are merged, and the result is a folder, "
-            "without --weights and --report",
+            f"{args.sources[0]}: only adapters can be merged into a model of this family, and the result is a folder; "
+            "leave out other sources, --weights and --report",
             code="E1452",
         )
     base = adapter_files.BaseModel.at(args.sources[0], args.config)
-    opened = base.family.files.of(base.settings)
+    model_files = base.family.files.of(base.settings)
     rest = list(zip(args.sources, args.strengths, strict=True))[1:]
-    laid = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
-    parts = {part for part, folder in opened.spec.folders.items() if any(a.of(folder) for a, _ in laid)}
-    model = base.family.load(opened, parts | {"denoiser"})
+    applied = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
+    parts = {part for part, folder in model_files.spec.folders.items() if any(a.of(folder) for a, _ in applied)}
+    model = base.family.load(model_files, parts | {"denoiser"})
     weights: dict[str, Tensor] = {}
     for part in sorted(parts):
         network = model.parts()[part]
-        merging.merge_into(network, opened.spec.folders[part], laid)
+        merging.merge_into(network, model_files.spec.folders[part], applied)
         weights |= {f"{part}/{name}": tensor for name, tensor in network.state_dict().items()}
-        yield f"  {part}: {sum(len(adapter.of(opened.spec.folders[part])) for adapter, _ in laid)} layers changed"
-    stored = (opened.stored_parts(model.parts()) or {}).get("denoiser")
+        count = sum(len(adapter.of(model_files.spec.folders[part])) for adapter, _ in applied)
+        yield f"  {part}: {count} layers changed"
+    stored = (model_files.stored_parts(model.parts()) or {}).get("denoiser")
     kinds = Counter(info.dtype for info in stored.header().values()) if stored is not None else Counter({"F32": 1})
-    own: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")
+    stored_dtype: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")
     form = objective_of(ObjectiveSettings(), model.schedule, model.prediction).parameterization
     model.export(
-        args.destination, opened, weights=weights, dtype=args.dtype or own, schedule=model.schedule, trained_form=form
-    )  # fmt: skip
+        args.destination,
+        model_files,
+        weights=weights,
+        dtype=args.dtype or stored_dtype,
+        schedule=model.schedule,
+        trained_form=form,
+    )
 
 
 def parse(arguments: Sequence[str]) -> MergeArgs:
-    """Reads the words after `merge`. Sources may also be given as one word with commas. Raises RecipeError E1012."""
+    """Parses the arguments of `merge`. Sources may also be one comma-separated argument. Raises RecipeError E1012."""
     line = command_line.parse(arguments, "merge")
-    sources = [command_line.weighted(part) for word in line.plain[:-1] for part in _parted(word)]
+    sources = [command_line.weighted(part) for word in line.plain[:-1] for part in _split(word)]
     paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
     paths[:1] = [path if path.exists() else locate(path, None, shipped=MODELS) for path in paths[:1]]
     if len(paths) < 2 and line.get("--base") is None:
-        raise line.wrong(f"one model alone merges with nothing; write mezzotint merge {line.command.form}")
+        raise line.wrong(f"merge needs at least two inputs: mezzotint merge {line.command.form}")
     target, shares = destination(line), _numbers(line)
     if shares and len(shares) != len(paths):
-        raise line.wrong(f"--weights has {len(shares)} numbers for {len(paths)} models; write one for each")
+        raise line.wrong(f"--weights has {len(shares)} numbers for {len(paths)} models; give one for each")
     return MergeArgs(
         tuple(paths),
         target,
@@ -223,8 +229,8 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
     )
 
 
-def _parted(word: str) -> list[str]:
-    """A list with commas, unless a file of that very name is there."""
+def _split(word: str) -> list[str]:
+    """Splits a comma-separated list, unless a file of that name exists."""
     return [word] if command_line.weighted(word)[0].exists() else [part for part in word.split(",") if part]
 
 
@@ -233,7 +239,7 @@ def _numbers(line: CommandLine) -> tuple[float, ...]:
     try:
         return () if text is None else tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise line.wrong(f"--weights is numbers with commas between, such as 0.5,0.5, got {text!r}") from None
+        raise line.wrong(f"--weights is a comma-separated list of numbers, such as 0.5,0.5, got {text!r}") from None
 
 
 def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
@@ -241,8 +247,8 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     layout = known_layouts.require_for(tuple(base.shapes), args.destination, args.sources[0])
     plan = file_plan(merged, layout)
     predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
-    described = writing.described(base.folder, predicts, args.destination.stem)
-    planned.write(args.destination, plan, merged.stored, described, base.extras.metadata)
+    description = writing.described(base.folder, predicts, args.destination.stem)
+    planned.write(args.destination, plan, merged.stored, description, base.extras.metadata)
     counts = Counter(one.kind for one in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 

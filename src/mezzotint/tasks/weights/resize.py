@@ -1,5 +1,5 @@
-"""`mezzotint resize ADAPTER DESTINATION --base=MODEL --rank=N`: an adapter of any kind as a LoRA of another rank, by
-singular values."""
+"""`mezzotint resize ADAPTER DESTINATION --base=MODEL --rank=N`: converts an adapter of any kind to a LoRA of another
+rank, by singular value decomposition."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from mezzotint.weights.folder.components import DTYPES, DTypeName
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint resize ADAPTER DESTINATION --base=MODEL --rank=N [switches]`. Returns 0.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError as `files.read`, E1410 for a destination that is
-    taken, E1441 and E1442 for a base that is not there.
+    Raises RecipeError E1012 for unknown arguments; WeightsError as `files.read`, E1410 for a destination that exists,
+    E1441 and E1442 for a missing base.
     """
     line = command_line.parse(arguments, "resize")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
@@ -36,26 +36,24 @@ def run(arguments: Sequence[str]) -> int:
             print(f"  {note}")
         modules: dict[LayerName, AdapterModule] = {}
         rows: list[Remainder] = []
-        lengthened = [layer for layer, module in adapter.modules.items() if module.is_dora]
-        weights = base.weights(store) if lengthened else {}
+        dora = [layer for layer, module in adapter.modules.items() if module.is_dora]
+        weights = base.weights(store) if dora else {}
         layers = sorted(adapter.modules, key=lambda layer: layer.component)
         for component, portion in adapter_files.portions(layers, base.names):
             names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].is_dora]
             held = weights[component].read(names) if names else {}
             part = Adapter({layer: adapter.modules[layer] for layer in portion})
-            known = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
-            resized, remainders = extraction.resized(part, rule, known, base.names.weights)
+            of_base = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
+            resized, remainders = extraction.resized(part, rule, of_base, base.names.weights)
             modules |= resized.modules
             rows += remainders
     lines = list(adapter_files.remainders(rows))
-    if lengthened:
-        lines.append(
-            f"{len(lengthened)} layers were DoRA; what it makes of this base is now a LoRA, for this base alone"
-        )
-    kept = {key: value for key, value in adapter.metadata.items() if not key.startswith("ss_network_")}
-    # written before anything is printed: who pipes the lines into `head` has the file as well
+    if dora:
+        lines.append(f"{len(dora)} layers were DoRA; they are now a LoRA that fits only this base")
+    metadata = {key: value for key, value in adapter.metadata.items() if not key.startswith("ss_network_")}
+    # written before anything is printed, so that a pipe into `head` does not prevent it
     lines += adapter_files.write(
-        target, Adapter(modules), base, adapter_files.layout(line, adapter.layout), before=kept,
+        target, Adapter(modules), base, adapter_files.layout(line, adapter.layout), before=metadata,
         dtype=dtype(line) or _type(adapter),
     )  # fmt: skip
     for text in lines:
@@ -64,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _type(adapter: Adapter) -> DTypeName:
-    """The type that most of an adapter's tensors have."""
+    """The most frequent data type of an adapter's tensors."""
     counts = Counter(tensor.dtype for module in adapter.modules.values() for tensor in module.tensors.values())
     common = counts.most_common(1)[0][0]
     return next((name for name, dtype in DTYPES.items() if dtype == common), "fp32")

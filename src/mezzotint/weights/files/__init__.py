@@ -1,4 +1,4 @@
-"""Single files of tensors: safetensors, other registered formats, pickles in a process of their own, embeddings.
+"""Tensor files: safetensors, other registered formats, pickles (read in a sandboxed process), embeddings.
 
 From outside: every file without an underscore.
 """

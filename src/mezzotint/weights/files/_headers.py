@@ -1,5 +1,5 @@
-"""What the header of a safetensors file says, judged before a byte of a tensor is read; and what a file that has none
-seems to be, by its first bytes."""
+"""Reads and validates safetensors headers before any tensor is read, and identifies other files by their first
+bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mezzotint.settings import weights_formats
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.spans import StoredTensor
 
-_HEADER_LIMIT = 100_000_000  # the format's own bound
+_HEADER_LIMIT = 100_000_000  # defined by the format
 _MOST_SIDES = 64  # as many as torch's tensors have
 TYPES: Mapping[str, torch.dtype] = {
     "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "U32": torch.uint32,
@@ -25,31 +25,32 @@ TYPES: Mapping[str, torch.dtype] = {
     "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8, "U8": torch.uint8,
     "BOOL": torch.bool,
 }  # fmt: skip
-"""The type of a number, by its name in a header, in the order in which safetensors writes them."""
+"""torch's data types by their names in a header, in the order in which safetensors writes them."""
 SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
-"""Bytes of a number, by the name of its type in a header."""
+"""Bytes per number, by the name of its data type in a header."""
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""What pickles and torch's archives begin with."""
+"""First bytes of pickles and torch's archives."""
 _LFS, _GGUF = b"version https://git-lfs", b"GGUF"
 _MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
     ((_LFS,), "it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"),
     (
         (b"<!doctype", b"<html", b"<?xml", b"<head"),
-        "it is a web page, not a model: the download got a log-in or error page; fetch it again",
+        "it is a web page, not a model: the download got a log-in or error page; download it again",
     ),
-    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"),
+    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; rename it to its proper suffix"),
     ((_GGUF,), "it is a GGUF file; use the safetensors weights of the model"),
     ((b"{", b"["), "it is a JSON text, not a model"),
 )
-"""What other files begin with, in any case and behind blanks, and what is said of them."""
+"""First bytes of other files, in any case and after whitespace, with the message for each."""
 
 
 def tensors_of(path: Path) -> dict[str, StoredTensor]:
-    """What the header of one file says of each tensor, and where its bytes lie: one after the other, to the end."""
+    """Type, shape and byte ranges of each tensor, from the header of one file. Checks that the ranges are contiguous
+    and reach the end of the file. Raises WeightsError E1401, E1402."""
     other = formats.format_at(path)
     if other is not None:
         return other.read_header(path)
-    entries, at = header_at(path)
+    entries, offset = header_at(path)
     size = path.stat().st_size
     tensors: dict[str, StoredTensor] = {}
     try:
@@ -58,25 +59,25 @@ def tensors_of(path: Path) -> dict[str, StoredTensor]:
                 kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
                 if not all(type(number) is int for number in (first, last, *shape)) or len(shape) > _MOST_SIDES:
                     raise ValueError(name)
-                tensors[name] = StoredTensor(kind, shape, ((at + first, last - first),), TYPES.get(kind))
+                tensors[name] = StoredTensor(kind, shape, ((offset + first, last - first),), TYPES.get(kind))
     except (KeyError, TypeError, ValueError):
         refuse(path, "its header describes no tensors")
-    for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
-        if start != at or count < 0:
-            refuse(path, "its tensors overlap or leave holes")
-        at += count
-    if at > size:
-        refuse(path, f"{at - size} bytes are missing at its end: the copy or download was cut short")
-    if at < size:
-        refuse(path, f"it has {size - at} bytes too many at its end")
-    for name, kept in tensors.items():
-        if kept.dtype in SIZES and math.prod(kept.shape) * SIZES[kept.dtype] != kept.spans[0][1]:
-            refuse(path, f"{name[:100]!r} has {kept.spans[0][1]:,} bytes, which its shape and type do not")
+    for start, count in sorted(span for stored in tensors.values() for span in stored.spans):
+        if start != offset or count < 0:
+            refuse(path, "its tensors overlap or leave gaps")
+        offset += count
+    if offset > size:
+        refuse(path, f"{offset - size} bytes are missing at its end: the copy or download was cut short")
+    if offset < size:
+        refuse(path, f"it has {size - offset} bytes too many at its end")
+    for name, stored in tensors.items():
+        if stored.dtype in SIZES and math.prod(stored.shape) * SIZES[stored.dtype] != stored.spans[0][1]:
+            refuse(path, f"{name[:100]!r} has {stored.spans[0][1]:,} bytes, which does not match its shape and type")
     return tensors
 
 
 def header_at(path: Path) -> tuple[dict[str, Any], int]:
-    """The entries of a header, and where the bytes of tensors begin."""
+    """The entries of a header, and the offset of the first tensor's bytes. Raises WeightsError E1401, E1402."""
     try:
         with outside.open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -91,12 +92,12 @@ def header_at(path: Path) -> tuple[dict[str, Any], int]:
     except ValueError:
         refuse(path, _reason(start, size))
     if not isinstance(entries, dict):
-        refuse(path, "its header is not a table")
+        refuse(path, "its header is not a JSON object")
     return entries, 8 + length
 
 
 def refuse_known(path: Path) -> None:
-    """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
+    """Raises WeightsError E1402 for a file of another kind by its first bytes, for any suffix."""
     with outside.open_plain(path) as file:
         start = file.read(64)
     if start.startswith((_GGUF, _LFS)) or not start:
@@ -104,17 +105,18 @@ def refuse_known(path: Path) -> None:
 
 
 def _reason(start: bytes, size: int) -> str:
-    """What a file that is no safetensors file seems to be, by its first bytes."""
+    """Describes a file that is not safetensors, by its first bytes."""
     registered = (mark for spec in weights_formats.specs().values() for mark in spec.unreadable)
-    for marks, words in (*_MARKS, *registered):
+    for marks, reason in (*_MARKS, *registered):
         if start.lstrip().lower().startswith(marks) or start.startswith(marks):
-            return words.format(size=size)
+            return reason.format(size=size)
     if size == 0:
-        return "it is empty (0 bytes); fetch it again"
+        return "it is empty (0 bytes); download it again"
     if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
         return f"its header is cut short: the copy or download stopped at {size} bytes"
     return f"its header is damaged, or it is another kind of file ({size} bytes)"
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
+    """Raises WeightsError E1402."""
+    raise WeightsError(f"{path}: cannot be read as weights: {reason}", code="E1402")

@@ -1,11 +1,11 @@
-"""Run in a process of its own by `pickled`: reads a pickled model file and writes its tensors as safetensors.
+"""Run in a separate process by `pickled`: reads a pickled model file and writes its tensors as safetensors.
 
     python -I _unpickling.py SOURCE TARGET MEMORY SECONDS
 
-A pickle is a program. It is read by torch's restricted reader, which rebuilds tensors and plain containers and knows
-no other names; a few classes that training programs leave in their checkpoints become empty shells. Before the file is
-opened this process gives up memory, time, core dumps and large files, and whatever would start a program, open a
-connection or write to another place ends it. It imports nothing of Mezzotint and prints one line of JSON.
+A pickle is a program. It is read by torch's restricted unpickler, which rebuilds only tensors and plain containers; a
+few classes that training programs leave in their checkpoints become empty shells. Before the file is opened this
+process limits its memory, CPU time, file size and core dumps; starting a program, opening a connection or writing
+another file ends it. It imports nothing of Mezzotint and prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHELLS = (
     "builtins.list", "builtins.int", "builtins.float", "builtins.str", "builtins.bool", "builtins.slice",
     "argparse.Namespace", "pathlib.PosixPath", "pathlib.WindowsPath", "pathlib.PurePosixPath",
 )  # fmt: skip
-"""Names that harmless checkpoints hold besides tensors. None of them is imported: each is an empty shell."""
+"""Classes that harmless checkpoints refer to besides tensors. None is imported: each is replaced by an empty shell."""
 
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "os.kill",
@@ -50,11 +50,11 @@ _MOST_TENSORS = 200_000
 
 
 class Refused(Exception):
-    """The file is not what is read here. Its text says why."""
+    """The file is refused. The message is the reason."""
 
 
 class Shell:
-    """Stands for an object that is no weights. It takes whatever it is given and keeps nothing."""
+    """Replaces an object other than weights. Accepts any arguments and keeps nothing."""
 
     def __init__(self, *_: object) -> None:
         pass
@@ -67,11 +67,11 @@ class Shell:
 
 
 def main(arguments: list[str]) -> int:
-    """Converts one file. Exit status 0 with what was written, 3 with the reason of a refusal."""
+    """Converts one file. Exit status 0 after writing, 3 with the reason of a refusal."""
     source, target, memory, seconds = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     try:
         shells: list[Any] = [(type("Shell", (Shell,), {}), name) for name in _SHELLS]
-        _give_up_powers(target, memory, seconds, os.path.getsize(source))
+        _drop_privileges(target, memory, seconds, os.path.getsize(source))
         with torch.serialization.safe_globals(shells):
             loaded = torch.load(source, map_location="cpu", weights_only=True)
         tensors = _weights(loaded)
@@ -83,36 +83,36 @@ def main(arguments: list[str]) -> int:
         print(json.dumps({"reason": str(refusal)}))
     except MemoryError:
         print(json.dumps({"reason": "it needs more memory than its size explains"}))
-    except Exception as error:  # whatever a damaged or hostile file brings about is a reason to refuse it
+    except Exception as error:  # any error that a damaged or hostile file causes is a reason to refuse it
         print(json.dumps({"reason": _reason(error)}))
     return 3
 
 
-def _give_up_powers(target: str, memory: int, seconds: int, size: int) -> None:
+def _drop_privileges(target: str, memory: int, seconds: int, size: int) -> None:
     torch.set_num_threads(1)
-    held = _virtual_bytes()
-    for what, limit in (
-        (resource.RLIMIT_AS, held + memory),
+    mapped = _virtual_bytes()
+    for kind, limit in (
+        (resource.RLIMIT_AS, mapped + memory),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_FSIZE, 2 * size + (1 << 26)),
         (resource.RLIMIT_CORE, 0),
     ):
-        hard = resource.getrlimit(what)[1]
+        hard = resource.getrlimit(kind)[1]
         bound = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(what, (bound, bound))
-    place = os.path.realpath(target)
+        resource.setrlimit(kind, (bound, bound))
+    allowed = os.path.realpath(target)
 
     def watch(event: str, details: tuple[Any, ...]) -> None:
-        writes = event == "open" and _is_writing(details) and os.path.realpath(str(details[0])) != place
+        writes = event == "open" and _is_writing(details) and os.path.realpath(str(details[0])) != allowed
         if writes or event.startswith(_FORBIDDEN):
-            os.write(1, json.dumps({"reason": f"it tried to do something that no weights do ({event})"}).encode())
+            os.write(1, json.dumps({"reason": f"it tried to do something that weights never need ({event})"}).encode())
             os._exit(3)
 
     sys.addaudithook(watch)
 
 
 def _virtual_bytes() -> int:
-    """What this process has mapped already: libraries, mostly."""
+    """Bytes that this process has mapped already, mostly libraries."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * resource.getpagesize()
@@ -127,15 +127,15 @@ def _is_writing(details: tuple[Any, ...]) -> bool:
 
 
 def _weights(loaded: object) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name. Optimizer states and notes beside them are left."""
+    """The tensors of a checkpoint by name, without optimizer states and metadata."""
     if not isinstance(loaded, Mapping):
-        raise Refused(f"it holds {type(loaded).__name__}, not a table of tensors")
+        raise Refused(f"it contains {type(loaded).__name__}, not a dict of tensors")
     inner = next((loaded[key] for key in _TABLES if _is_table(loaded.get(key))), loaded)
     tensors = {name: tensor for name, tensor in _named(inner) if isinstance(tensor, Tensor)}
     if not tensors:
-        raise Refused("it holds no tensors by name")
+        raise Refused("it contains no named tensors")
     if len(tensors) > _MOST_TENSORS:
-        raise Refused(f"it holds {len(tensors)} tensors, more than any model")
+        raise Refused(f"it contains {len(tensors)} tensors, more than any model")
     return tensors
 
 
@@ -151,11 +151,11 @@ def _named(table: object) -> Iterator[tuple[str, object]]:
 
 
 def _bound(tensors: Mapping[str, Tensor], size: int) -> None:
-    """A tensor may show few stored numbers as many; what is written must not outgrow what was read."""
+    """Refuses tensors that would be much larger than the file: a view may expand few stored numbers to many."""
     total = 0
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or tensor.dtype not in _DTYPES or tensor.is_quantized:
-            raise Refused(f"{name} is of a type that weights do not have ({tensor.dtype}, {tensor.layout})")
+            raise Refused(f"{name} has a type that weights never have ({tensor.dtype}, {tensor.layout})")
         total += tensor.numel() * tensor.element_size()
     if total > 2 * size + (1 << 20):
         raise Refused(f"its tensors would take {total} bytes, the file has {size}")
@@ -169,7 +169,9 @@ def _reason(error: Exception) -> str:
     text = str(error)
     for mark in ("Unsupported global: GLOBAL ", "unsupported GLOBAL "):
         if mark in text:
-            return f"it asks for {text.partition(mark)[2].split()[0]}, which no weights need: such a file can run code"
+            return (
+                f"it imports {text.partition(mark)[2].split()[0]}, which weights never need: such a file can run code"
+            )
     if "TorchScript" in text:
         return "it is a TorchScript program, not weights"
     if "allocate" in text or "can't alloc" in text.lower():

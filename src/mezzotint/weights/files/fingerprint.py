@@ -1,6 +1,6 @@
-"""Which weights these are: names made from content, so that moving or renaming a file changes nothing.
+"""Content hashes that identify weights, so moving or renaming a file changes nothing.
 
-Cached latents and embeddings are addressed by them. A file is hashed once in a process.
+Cached latents and embeddings are addressed by them. A file is hashed once per process.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from mezzotint.weights.files.tensor_files import shards
 
 
 def of_file(path: Path) -> str:
-    """SHA-256 of a weights file, or of all shards behind an index: 64 hexadecimal digits.
+    """SHA-256 of a weights file, or of all shards of an index: 64 hexadecimal digits.
 
-    Hashing reads the whole file, about a second per gigabyte; it is done again only when size, times or inode say that
-    the file changed. Raises WeightsError E1401 when it cannot be read.
+    Hashing reads the whole file, about a second per gigabyte; it is repeated only when size, times or inode have
+    changed. Raises WeightsError E1401 when the file cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -35,8 +35,7 @@ def of_file(path: Path) -> str:
 
 
 def of_files(paths: Sequence[Path]) -> str:
-    """One name for a few small files together (a tokenizer's), by their names and contents; absent ones are passed
-    over."""
+    """One hash for several small files (a tokenizer's), by their names and contents; missing files are skipped."""
     digest = hashlib.sha256()
     for path in sorted(paths, key=lambda p: p.name):
         if path.is_file():
@@ -47,7 +46,7 @@ def of_files(paths: Sequence[Path]) -> str:
 
 
 def of_values(values: Mapping[str, Any]) -> str:
-    """One name for plain values (a configuration, a seed, other fingerprints), whatever the order of their keys."""
+    """One hash for plain values (a configuration, a seed, other fingerprints), independent of the order of keys."""
     text = json.dumps(values, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

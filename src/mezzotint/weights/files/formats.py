@@ -1,8 +1,8 @@
 """Formats of weights files besides safetensors.
 
-A module of the group `mezzotint.weights.formats` reads and writes one and offers what `WeightsFormat` lists; its facts
-are in `settings/weights_formats.py`. Files that are read are recognised by their first bytes, whatever their suffix;
-the suffix of a file that is written chooses its format.
+A module of the group `mezzotint.weights.formats` reads and writes one format and implements `WeightsFormat`; its
+properties are in `settings/weights_formats.py`. Reading recognises a file by its first bytes, for any suffix; writing
+chooses the format by the suffix.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class WeightsFormat(Protocol):
     """Reads and writes files of one format."""
 
     def read_header(self, path: Path) -> dict[str, StoredTensor]:
-        """The tensors of a file by name; none of them is read. Raises WeightsError."""
+        """The tensors of a file by name, without reading their values. Raises WeightsError."""
 
     def read_metadata(self, path: Path) -> dict[str, str]:
-        """The texts of a file, {} where the format has none. Raises WeightsError."""
+        """The text metadata of a file, {} if the format has none. Raises WeightsError."""
 
     def read(self, path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors named, in the types they have there. Each owns its memory. Raises WeightsError."""
+        """The named tensors, in their stored data types. Each owns its memory. Raises WeightsError."""
 
     def write(self, path: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Writes a file that replaces `path` when it is whole. Tensors may be made as they are taken. Raises
-        WeightsError for a type that the format does not have, StorageError."""
+        """Writes a file that replaces `path` when it is complete. `tensors` may be a generator. Raises WeightsError for
+        a data type that the format does not support, StorageError."""
 
 
 def name_at(path: Path) -> str | None:
-    """The registered format of a file; None for safetensors, for all other files and for what cannot be opened."""
+    """The registered format of a file; None for safetensors, for other files, and for files that cannot be opened."""
     specs = weights_formats.specs()
     if not specs:
         return None
@@ -57,7 +57,7 @@ def format_at(path: Path) -> WeightsFormat | None:
 
 
 def format_for(path: Path) -> WeightsFormat | None:
-    """The registered format in which a file of this suffix is written; None for safetensors and all other suffixes."""
+    """The registered format for writing a file of this suffix; None for safetensors and all other suffixes."""
     specs = weights_formats.specs().items()
     name = next((name for name, spec in specs if spec.suffix == path.suffix), None)
     return None if name is None else cast(WeightsFormat, registry.find(FOLDER, name))

@@ -1,7 +1,7 @@
-"""Pickled model files (.ckpt, .pt, .bin), by way of a process that can do no harm: `_unpickling`.
+"""Pickled model files (.ckpt, .pt, .bin), read in a sandboxed child process: `_unpickling`.
 
-Opening a pickle in the usual way can run any program it contains. Here a child process with few powers reads the file
-and writes its tensors as safetensors; this process never touches the pickle.
+Unpickling can run any code that the file contains. A child process with few privileges reads the file and writes its
+tensors as safetensors; this process never opens the pickle.
 """
 
 from __future__ import annotations
@@ -24,20 +24,18 @@ SUFFIXES = weights_formats.PICKLED
 
 _CHILD = Path(__file__).with_name("_unpickling.py")
 
-
 _SECONDS = 900
-"""Of computing that reading a file may take; wall time may be twice that."""
+"""CPU time that reading a file may take; wall time may be twice that."""
 
 
 def _memory_for(size: int) -> int:
-    """Bytes that reading a file of `size` bytes may take beyond those the process begins with: it is held twice, and
-    some."""
+    """Bytes that reading a file of `size` bytes may allocate: room for two copies and more."""
     return 3 * size + (1 << 30)
 
 
 def is_pickled(path: Path) -> bool:
-    """Whether a file's first bytes are those of a pickle or of torch's archives. A safetensors file under the ending
-    .ckpt is none."""
+    """Whether a file is a pickle or a torch archive by its first bytes. A safetensors file with the suffix .ckpt is
+    not."""
     try:
         with outside.open_plain(path) as file:
             return file.read(8).startswith(PICKLES)
@@ -46,13 +44,13 @@ def is_pickled(path: Path) -> bool:
 
 
 def convert(source: Path, target: Path) -> None:
-    """Writes the tensors of a pickled file as the safetensors file `target`, which appears whole or not at all.
+    """Writes the tensors of a pickled file as the safetensors file `target`, atomically.
 
-    Raises WeightsError E1411 when the file is no plain weights, or asks for anything that weights do not need; nothing
-    of it was run. StorageError E1701 when the disk refuses.
+    Raises WeightsError E1411 when the file is not plain weights or needs anything that weights do not; none of its code
+    is run. StorageError E1701 when the disk refuses.
     """
     with replacing(target) as aside, durable.scratch_beside(target) as scratch:
-        aside.touch()  # with the rights that this user's files have
+        aside.touch()  # with the default permissions of the user's files
         converted = scratch / "weights.safetensors"
         _run_child(source, converted)
         read_header(converted)
@@ -61,10 +59,10 @@ def convert(source: Path, target: Path) -> None:
 
 
 def as_safetensors(source: Path, store: Path) -> Path:
-    """A safetensors file with the tensors of a pickled one: made once, kept in `store` under the content's name, with
-    its own hash beside it; made again where that does not fit.
+    """A safetensors file with the tensors of a pickled one: converted once and kept in `store` under the hash of its
+    content, with its own hash next to it; converted again if that does not match.
 
-    Several processes may ask at once; one of them makes it. Raises as `convert`.
+    Safe to call from several processes; one of them converts. Raises as `convert`.
     """
     try:
         store.mkdir(parents=True, exist_ok=True)
@@ -74,43 +72,43 @@ def as_safetensors(source: Path, store: Path) -> Path:
             durable.sweep(store)
             if not _is_whole(target):
                 convert(source, target)
-                durable.write_file(_hash_beside(target), fingerprint.of_file(target) + "\n")
+                durable.write_file(_hash_file(target), fingerprint.of_file(target) + "\n")
     except OSError as error:
         raise StorageError(
-            f"{store}: {source.name} cannot be converted there ({error.strerror}); make room, or convert it to a place "
-            f"of your own: mezzotint convert {source} {source.with_suffix('.safetensors').name}",
+            f"{store}: {source.name} cannot be converted there ({error.strerror}); make room, or convert it to another "
+            f"folder: mezzotint convert {source} {source.with_suffix('.safetensors').name}",
             code="E1701",
         ) from error
     return target
 
 
 def readable(path: Path, store: Path | None = None) -> Path:
-    """The file to be read: `path`, or of a pickled one a safetensors file in `store`. Raises as `convert`."""
+    """The file to read: `path`, or for a pickled file a safetensors copy in `store`. Raises as `convert`."""
     return as_safetensors(path, store or default_store()) if path.suffix in SUFFIXES and is_pickled(path) else path
 
 
 def default_store() -> Path:
-    """Where `as_safetensors` keeps files that are loaded directly: ~/.cache/mezzotint/converted."""
+    """The folder for converted copies of pickled files that are loaded directly: ~/.cache/mezzotint/converted."""
     return Path("~/.cache/mezzotint/converted").expanduser()
 
 
-def _hash_beside(path: Path) -> Path:
+def _hash_file(path: Path) -> Path:
     return path.with_suffix(".sha256")
 
 
 def _is_whole(path: Path) -> bool:
     try:
-        return outside.read_text(_hash_beside(path)).strip() == fingerprint.of_file(path)
+        return outside.read_text(_hash_file(path)).strip() == fingerprint.of_file(path)
     except (OSError, UnicodeDecodeError, WeightsError):
         return False
 
 
 def _run_child(source: Path, converted: Path) -> None:
-    places = [str(source.absolute()), str(converted.absolute())]
+    paths = [str(source.absolute()), str(converted.absolute())]
     bounds, wall = [str(_memory_for(source.stat().st_size)), str(_SECONDS)], 2 * _SECONDS + 60
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(_CHILD), *places, *bounds],
+            [sys.executable, "-I", str(_CHILD), *paths, *bounds],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -125,9 +123,9 @@ def _run_child(source: Path, converted: Path) -> None:
             raise StorageError(
                 f"{converted.parent.parent}: the disk is full; make room for {source.name}", code="E1701"
             )
-        _refuse(source, _reason_in(done.stdout) or _death(done.returncode))
+        _refuse(source, _reason_in(done.stdout) or _exit_reason(done.returncode))
     if not converted.is_file():
-        _refuse(source, "reading it gave nothing")
+        _refuse(source, "reading it wrote no tensors")
 
 
 def _reason_in(output: str) -> str:
@@ -139,19 +137,19 @@ def _reason_in(output: str) -> str:
     return ""
 
 
-def _death(status: int) -> str:
-    words: dict[int, str] = {
-        signal.SIGXCPU: f"reading it took more than {_SECONDS} seconds of computing",
+def _exit_reason(status: int) -> str:
+    reasons: dict[int, str] = {
+        signal.SIGXCPU: f"reading it took more than {_SECONDS} seconds of CPU time",
         signal.SIGKILL: "the process that read it was killed; it needs too much time or memory",
         signal.SIGXFSZ: "its tensors would take far more bytes than the file has",
     }
-    other = f"the process that read it ended with status {status}; it needs too much memory, or is damaged"
-    return words.get(-status, other)
+    other = f"the process that read it exited with status {status}; it needs too much memory, or is damaged"
+    return reasons.get(-status, other)
 
 
 def _refuse(source: Path, reason: str) -> None:
     raise WeightsError(
-        f"{source}: is not read; {reason}. Nothing of it was run; take the model's safetensors file, or one from a "
-        "place you trust",
+        f"{source}: refused: {reason}. None of its code was run; use the model's safetensors file, or one from a "
+        "source you trust",
         code="E1411",
     )

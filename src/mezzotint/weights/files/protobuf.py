@@ -1,4 +1,4 @@
-"""Protobuf messages, read field by field without their schemas, from memory or from a file of any size; written too."""
+"""Reads protobuf messages field by field without a schema, from memory or a file of any size, and writes fields."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Kinds of fields."""
+"""Wire types of fields."""
 
 CUT_SHORT = "the copy or download was cut short"
 
-_WINDOW = 8192  # bytes read at once: nearly always a whole head
+_WINDOW = 8192  # bytes read at a time: nearly always a whole field header
 
 
 class Damaged(Exception):
-    """reason: what is wrong, in words. offset: at which byte."""
+    """The message is invalid. reason: what is wrong. offset: of the byte."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -24,7 +24,8 @@ class Damaged(Exception):
 
 
 class Field(NamedTuple):
-    """number, kind: of the field. at: where it begins. start, end: where its content lies. value: of VARINT."""
+    """number, kind: of the field. at: the offset of its header. start, end: the range of its content. value: of
+    VARINT."""
 
     number: int
     kind: int
@@ -35,7 +36,7 @@ class Field(NamedTuple):
 
 
 class Window:
-    """Bytes of which a few are looked at at a time. source: the bytes, or the handle of a file. size: of all."""
+    """Bytes that are read a few at a time. source: the bytes, or a file descriptor. size: of all."""
 
     def __init__(self, source: bytes | int, size: int) -> None:
         self._handle = source if isinstance(source, int) else None
@@ -51,25 +52,25 @@ class Window:
         return self._held[inside : inside + count]
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """A number of up to ten bytes before `end`, and the place after it. Raises Damaged."""
-        held = self.take(at, min(10, end - at))
-        read = first_varint(held)
+        """A number of up to ten bytes before `end`, and the offset after it. Raises Damaged."""
+        data = self.take(at, min(10, end - at))
+        read = first_varint(data)
         if read is None:
-            raise Damaged(CUT_SHORT if at + len(held) == self.size else "a number does not end", at)
+            raise Damaged(CUT_SHORT if at + len(data) == self.size else "a number does not end", at)
         return read[0], at + read[1]
 
     def length(self, at: int, end: int) -> tuple[int, int]:
-        """The bytes of a field that tells its length: where they begin and end. Raises Damaged."""
+        """The range of a length-delimited field's content: its start and end. Raises Damaged."""
         count, begin = self.varint(at, end)
         if count > end - begin:
-            short = begin + count - end
-            where = CUT_SHORT if end == self.size else "its lengths contradict each other"
-            raise Damaged(f"{short:,} bytes are missing: {where}", at)
+            missing = begin + count - end
+            reason = CUT_SHORT if end == self.size else "its lengths contradict each other"
+            raise Damaged(f"{missing:,} bytes are missing: {reason}", at)
         return begin, begin + count
 
     def fields(self, begin: int, end: int) -> Iterator[Field]:
-        """The fields of the message between two places; one of a kind that protobuf has no longer has no content, and
-        what follows it cannot be read. Raises Damaged."""
+        """The fields of the message between two offsets; one of a deprecated wire type has no content, and fields after
+        it cannot be read. Raises Damaged."""
         at = begin
         while at < end:
             key, start = self.varint(at, end)
@@ -102,28 +103,28 @@ def values(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
                 raise Damaged(f"a field of the unknown kind {kind}", field_.at)
 
 
-def first_varint(held: bytes) -> tuple[int, int] | None:
-    """The number that bytes begin with, and how many of them it takes; None where it does not end."""
+def first_varint(data: bytes) -> tuple[int, int] | None:
+    """The number at the start of some bytes, and its length in bytes; None where it does not end."""
     number = 0
-    for place, byte in enumerate(held):
-        number |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(data):
+        number |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return number, place + 1
+            return number, index + 1
     return None
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A field of bytes as it is written."""
+    """Encodes a field of bytes."""
     return head(number, len(content)) + content
 
 
 def head(number: int, size: int) -> bytes:
-    """What stands before `size` bytes of a field."""
+    """Encodes the header of a field of `size` bytes."""
     return varint(number << 3 | BYTES) + varint(size)
 
 
 def varint(number: int) -> bytes:
-    """A number as it is written, seven bits a byte, the lowest first."""
+    """Encodes a number, seven bits a byte, the lowest first."""
     written = bytearray()
     while number >= 0x80:
         written.append(number & 0x7F | 0x80)

@@ -1,8 +1,7 @@
-"""The one module that opens model files. It reads and writes safetensors, and reads the formats in `formats`: numbers
-and names, nothing that runs.
+"""The one module that opens model files. It reads and writes safetensors and the formats in `formats`, none of which
+can contain code.
 
-A file is judged by its header before a byte of it is loaded, and what cannot be read is named with the reason that its
-first bytes suggest.
+A file's header is validated before any tensor is loaded; errors include the reason that the first bytes suggest.
 """
 
 from __future__ import annotations
@@ -36,25 +35,26 @@ from mezzotint.weights.files._headers import refuse_known as refuse_known
 from mezzotint.weights.files.spans import StoredTensor, blocks, bytes_at, read_into
 
 AT_ONCE = 256 << 20
-"""Bytes of tensors that are read at once of what cannot be read one by one; a tensor that is larger is read alone."""
+"""Bytes that `each` reads at a time from sources that cannot be read tensor by tensor; a larger tensor is read
+separately."""
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
 
 
 class TensorInfo(NamedTuple):
-    """What a file's header says of a tensor. dtype: as written in the file ("F32", "BF16", …)."""
+    """A tensor in a file's header. dtype: as written in the file ("F32", "BF16", …)."""
 
     dtype: str
     shape: tuple[int, ...]
 
 
 class Digest(Protocol):
-    """Takes bytes one after the other, as hashes do."""
+    """Takes bytes incrementally, as hashlib's objects do."""
 
     def update(self, data: Any, /) -> None: ...
 
 
 class Stored(Protocol):
-    """Tensors that lie somewhere in files, under the names of one network. place: what messages call it."""
+    """Tensors stored in files, under the names of one network. place: the path for messages."""
 
     @property
     def place(self) -> Path: ...
@@ -63,22 +63,21 @@ class Stored(Protocol):
         """Names, types and shapes. Raises WeightsError E1401, E1402."""
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        """The tensors named, in the types they have there. Raises WeightsError E1402, E1403."""
+        """The named tensors, in their stored data types. Raises WeightsError E1402, E1403."""
 
 
 @runtime_checkable
 class InTurn(Protocol):
-    """Stored tensors that can be had one after the other, with memory for one of them."""
+    """Stored tensors that can be read one after the other, with memory for one of them."""
 
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Those named, in the order in which they lie, in the types they have there. A tensor is to be copied and let
-        go before the next is taken, which takes its place in memory; its values may be spoilt. parts: see `in_turn`.
-        Raises WeightsError E1402."""
+        """The named tensors, in file order, in their stored data types. Copy a tensor before taking the next, which may
+        reuse its memory. Values are not checked. parts: see `in_turn`. Raises WeightsError E1402."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFile:
-    """The tensors of a safetensors file or a sharded set, under the names they have there."""
+    """The tensors of a safetensors file or a sharded set, under their stored names."""
 
     place: Path
 
@@ -96,7 +95,7 @@ class InFile:
 
 
 def each(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Stored tensors one after the other, see InTurn; of what cannot give them so, `AT_ONCE` bytes are read at once."""
+    """Stored tensors one after the other, see InTurn; from other sources, `AT_ONCE` bytes are read at a time."""
     if isinstance(stored, InTurn):
         yield from stored.each(names, parts=parts)
         return
@@ -111,9 +110,9 @@ def each(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iter
 
 
 def shards(path: Path) -> tuple[Path, ...]:
-    """The files behind a weights path: the file itself, or those that an index (`….index.json`) names, sorted.
+    """The files of a weights path: the file itself, or those that an index (`….index.json`) names, sorted.
 
-    Raises WeightsError E1404 for an index that is damaged, or that names anything but plain files beside it.
+    Raises WeightsError E1404 for an index that is damaged, or that names anything but plain files in its folder.
     """
     if not path.name.endswith(".index.json"):
         return (path,)
@@ -129,46 +128,48 @@ def shards(path: Path) -> tuple[Path, ...]:
     for name in names:
         if not isinstance(name, str) or name != Path(name).name or not name.endswith(".safetensors"):
             raise WeightsError(
-                f"{path}: names {str(name)!r}; an index may only name .safetensors files beside it", code="E1404"
+                f"{path}: names {str(name)!r}; an index may only name .safetensors files in its folder", code="E1404"
             )
         if not os.path.isfile(path.parent / name):  # pathlib's raises for a name that is too long
-            raise WeightsError(f"{path}: names {name[:100]}, which is not there; fetch the missing shard", code="E1404")
+            raise WeightsError(
+                f"{path}: names {name[:100]}, which does not exist; download the missing shard", code="E1404"
+            )
     return tuple(path.parent / name for name in names)
 
 
 def read_header(path: Path) -> dict[str, TensorInfo]:
-    """Names, types and shapes of the tensors in a file or a sharded set, from headers alone.
+    """Names, types and shapes of the tensors in a file or a sharded set, from headers only.
 
-    Raises WeightsError: E1401 when there is no such file, E1402 when it is not a sound safetensors file; of a file in
-    another format, what that one raises.
+    Raises WeightsError: E1401 when the file does not exist, E1402 when it is not a valid safetensors file; for another
+    format, as that format does.
     """
     header: dict[str, TensorInfo] = {}
     for shard in shards(path):
-        for name, kept in tensors_of(shard).items():
+        for name, stored in tensors_of(shard).items():
             if name in header:
                 raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
-            header[name] = TensorInfo(kept.dtype, kept.shape)
+            header[name] = TensorInfo(stored.dtype, stored.shape)
     return header
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The free text entries of a file's header."""
+    """The text metadata of a file's header."""
     other = formats.format_at(path)
     if other is not None:
         return other.read_metadata(path)
     texts = header_at(path)[0].get("__metadata__", {})
     if not isinstance(texts, dict):
-        refuse(path, "the texts in its header are no table")
+        refuse(path, "the metadata in its header is not a JSON object")
     return {str(k): str(v) for k, v in texts.items()}
 
 
 def read(
     path: Path, names: Collection[str] | None = None, device: str = "cpu", *, unchecked: Collection[str] = ()
 ) -> dict[str, Tensor]:
-    """Tensors of a file or a sharded set, in the types they have there; those named, all by default.
+    """Tensors of a file or a sharded set, in their stored data types; the named ones, all by default.
 
-    unchecked: names whose values may be anything. The tensors own their memory: changing or removing the file
-    afterwards does not touch them.
+    unchecked: names whose values may be non-finite. The tensors own their memory: changing or removing the file
+    afterwards does not affect them.
     Raises WeightsError: as `read_header`; E1403 when a value is not finite; E1405 when a name is missing.
     """
     tensors: dict[str, Tensor] = {}
@@ -185,40 +186,41 @@ def read(
 
 
 def in_turn(path: Path, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of a file or a sharded set, one after the other in the order in which they lie, in the types they have
-    there. Each is read to where the one before lay, in memory for the largest; whoever keeps one, or some of its rows,
-    copies that, and looks at its values: nobody has done so.
+    """Tensors of a file or a sharded set, one after the other in file order, in their stored data types. Each reuses
+    the memory of the one before, so a caller copies what it keeps, and checks values: they are not checked.
 
-    parts: only some rows or numbers of each are looked at. They lie in the file itself then, by a memory map, and what
-    nobody looks at is not read. A file that is cut short by somebody else in that moment ends the process by a signal;
-    its length is looked at just before each. Raises as `read`, but for E1403.
+    parts: only some rows or numbers of each will be used. The tensors are then memory-mapped, and unused pages are not
+    read. If another process truncates the file meanwhile, a signal ends this process; the length is checked just
+    before each tensor. Raises as `read`, except E1403.
     """
-    missing, turns, most = set(names), [], 0
+    missing, plan, most = set(names), [], 0
     for shard in shards(path):
         present = tensors_of(shard)
-        mine = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
-        missing.difference_update(mine)
-        if mine:
-            turns.append((shard, present, mine))
-            most = max(most, *(_size(present[name]) for name in mine))
+        of_shard = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
+        missing.difference_update(of_shard)
+        if of_shard:
+            plan.append((shard, present, of_shard))
+            most = max(most, *(_size(present[name]) for name in of_shard))
     if missing:
         raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
-    place = torch.empty(0 if parts else most, dtype=torch.uint8)  # one for all files: the last tensor may be held yet
-    for shard, present, mine in turns:
+    buffer = torch.empty(0 if parts else most, dtype=torch.uint8)  # for all files: the last tensor may still be in use
+    for shard, present, of_shard in plan:
         other = formats.format_at(shard)
         if other is not None:
-            yield from other.read(shard, mine)
+            yield from other.read(shard, of_shard)
+        elif parts:
+            yield from _map_tensors(shard, present, of_shard)
         else:
-            yield from _mapped(shard, present, mine) if parts else _into(place, shard, present, mine)
+            yield from _read_into_buffer(buffer, shard, present, of_shard)
 
 
-def _size(kept: StoredTensor) -> int:
-    """Bytes of a tensor whose type is known here."""
-    return 0 if kept.torch_dtype is None else sum(count for _, count in kept.spans)
+def _size(stored: StoredTensor) -> int:
+    """Bytes of a tensor; 0 if torch does not have its type."""
+    return 0 if stored.torch_dtype is None else sum(count for _, count in stored.spans)
 
 
-def _into(
-    place: Tensor, path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]
+def _read_into_buffer(
+    buffer: Tensor, path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]
 ) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb", buffering=0) as file:
         for name in names:
@@ -226,7 +228,7 @@ def _into(
             if dtype is None:
                 yield from _tensors(path, [name])
                 continue
-            raw = place[: _size(present[name])]
+            raw = buffer[: _size(present[name])]
             try:
                 read_into(raw, file, present[name].spans)
             except (OSError, EOFError) as error:
@@ -234,11 +236,11 @@ def _into(
             yield name, raw.view(dtype).reshape(present[name].shape)
 
 
-def _mapped(path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+def _map_tensors(path: Path, present: Mapping[str, StoredTensor], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb") as file:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that nobody may write there, as nobody does
+                warnings.simplefilter("ignore")  # torch warns that the map is read-only; nothing writes to it
                 whole = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=torch.uint8)
         except (OSError, ValueError) as error:
             raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
@@ -248,32 +250,32 @@ def _mapped(path: Path, present: Mapping[str, StoredTensor], names: Sequence[str
                 yield from _tensors(path, [name])
                 continue
             if os.fstat(file.fileno()).st_size < start + count:
-                raise WeightsError(f"{path}: cannot be read (it ends before its header says)", code="E1402")
+                raise WeightsError(f"{path}: cannot be read (it is shorter than its header declares)", code="E1402")
             raw = whole[start : start + count]
             raw = raw if start % dtype.itemsize == 0 else raw.clone()
             yield name, raw.view(dtype).reshape(present[name].shape)
 
 
 def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
-    """All tensors of a safetensors file, their values unchecked, and the file's SHA-256, in one pass over it. What is
-    said of it is told before anything is believed: raises WeightsError as `read_header`."""
+    """All tensors of a safetensors file, their values unchecked, and the file's SHA-256, in one pass. The header is
+    validated first: raises WeightsError as `read_header`."""
     tensors: dict[str, Tensor] = {}
     hasher = hashlib.sha256()
     present = sorted(tensors_of(path).items(), key=lambda item: item[1].spans)
     with path.open("rb", buffering=0) as file:
-        start = min((kept.spans[0][0] for _, kept in present), default=path.stat().st_size)
+        start = min((stored.spans[0][0] for _, stored in present), default=path.stat().st_size)
         hasher.update(bytes_at(file, [(0, start)]).numpy().data)
-        for name, kept in present:
-            raw = bytes_at(file, kept.spans)
+        for name, stored in present:
+            raw = bytes_at(file, stored.spans)
             hasher.update(raw.numpy().data)
-            if kept.torch_dtype is None:
-                refuse(path, f"{name[:100]!r} is of the type {str(kept.dtype)[:20]!r}, which is not known here")
-            tensors[name] = raw.view(kept.torch_dtype).reshape(kept.shape)
+            if stored.torch_dtype is None:
+                refuse(path, f"{name[:100]!r} has the type {str(stored.dtype)[:20]!r}, which torch does not have")
+            tensors[name] = raw.view(stored.torch_dtype).reshape(stored.shape)
     return tensors, hasher.hexdigest()
 
 
 def digest(path: Path, names: Collection[str]) -> str:
-    """SHA-256 of some tensors of a file: of their names, types, shapes and bytes, wherever in the file they stand.
+    """SHA-256 of some tensors of a file: of their names, types, shapes and bytes, independent of their positions.
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
@@ -295,13 +297,13 @@ def write(
     seal: Callable[[Path], None] | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Writes a safetensors file so that a power cut leaves the old file or the new one, never a part.
+    """Writes a safetensors file atomically: after a power cut there is the old file or the new one, never a part.
 
-    Tensors that share memory are written as separate ones, and no more than one of them is copied at a time. metadata:
-    texts for the header; `{"format": "pt"}` is what other readers expect, and is the default. unchecked: names whose
-    values may be anything. seal: called with the finished file before it gets its name. dtype: of floating-point
-    tensors; None keeps each one's. Raises WeightsError E1403 for values that are not finite, StorageError E1701 when
-    the disk refuses.
+    Tensors that share memory are written separately, and at most one of them is copied at a time. metadata: texts for
+    the header; the default, `{"format": "pt"}`, is what other readers expect. unchecked: names whose values may be
+    non-finite. seal: called with the finished file before it is renamed to `path`. dtype: of floating-point tensors;
+    None keeps each one's. Raises WeightsError E1403 for values that are not finite, StorageError E1701 when the disk
+    refuses.
     """
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
     header = header_of(tensors, types)
@@ -310,17 +312,17 @@ def write(
 
 
 def header_of(tensors: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> dict[str, TensorInfo]:
-    """The header of a file with these tensors, each in its type of `types`: in the order in which they are written."""
+    """The header of a file with these tensors, each with its data type in `types`, in the order of writing."""
     return in_order({name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()})
 
 
 def in_order(header: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-    """A header as safetensors writes it: the widest types first, then by name."""
+    """A header in the order of safetensors: the widest types first, then by name."""
     return dict(sorted(header.items(), key=lambda item: (tuple(TYPES).index(item[1].dtype), item[0])))
 
 
 def kind_of(dtype: torch.dtype) -> str:
-    """The name of a type in a header."""
+    """The name of a data type in a header."""
     return _KINDS[dtype]
 
 
@@ -333,15 +335,15 @@ def write_in_turn(
     unchecked: Collection[str] = (),
     seal: Callable[[Path], None] | None = None,
 ) -> None:
-    """As `write`, of tensors that are made one after the other, so that one of them at a time is held.
+    """As `write`, for tensors that are generated one after the other, so only one is in memory at a time.
 
-    header: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
-    as `write`.
+    header: names, types and shapes of all of them, in their order; the widest types first, as readers expect. Raises as
+    `write`.
     """
 
     def pieces() -> Iterator[Tensor]:
-        for (name, info), (given_name, tensor) in zip(header.items(), tensors, strict=True):
-            assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given_name, name)
+        for (name, info), (tensor_name, tensor) in zip(header.items(), tensors, strict=True):
+            assert (tensor_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (tensor_name, name)
             if name not in unchecked:
                 _refuse_non_finite(path, name, tensor)
             yield tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
@@ -358,8 +360,8 @@ def write_pieces(
     seal: Callable[[Path], None] | None = None,
     digest: Digest | None = None,
 ) -> int:
-    """As `write_in_turn`, of the tensors' bytes one after the other, uint8 on the CPU, which nobody looks at here.
-    digest: takes the file's bytes as they are written. Returns the file's size."""
+    """As `write_in_turn`, from the bytes of each tensor, uint8 on the CPU; values are not checked. digest: is updated
+    with the file's bytes as they are written. Returns the file's size."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -369,8 +371,8 @@ def write_pieces(
     text = text.ljust(-(-len(text) // 8) * 8)
     with replacing(path) as aside:
         with aside.open("wb") as file:
-            bare: Iterator[Any] = (piece.numpy().data for piece in pieces)
-            for block in itertools.chain([len(text).to_bytes(8, "little") + text], bare):
+            content: Iterator[Any] = (piece.numpy().data for piece in pieces)
+            for block in itertools.chain([len(text).to_bytes(8, "little") + text], content):
                 if digest is not None:
                     digest.update(block)
                 file.write(block)
@@ -383,7 +385,8 @@ def write_pieces(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """`durable.swapped_in`; what a killed process has left of `path` goes first. Raises StorageError E1701."""
+    """As `durable.swapped_in`, after removing temporary files that a killed process left for `path`. Raises
+    StorageError E1701."""
     try:
         durable.sweep(path.parent, path.name)
         with durable.swapped_in(path) as aside:
@@ -391,12 +394,12 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
         raise StorageError(
-            f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701"
+            f"{path}: cannot be written ({error}); {remedy}. The existing file is unchanged", code="E1701"
         ) from error
 
 
 def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:
-    """Raises WeightsError E1403 naming a tensor with values that are not finite."""
+    """Raises WeightsError E1403 for the first tensor with values that are not finite."""
     for name, tensor in tensors.items():
         if name not in unchecked:
             _refuse_non_finite(path, name, tensor)
@@ -408,20 +411,20 @@ def listed(names: Collection[str], limit: int = 5) -> str:
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
+    """Tensors that own their memory. They are read, not mapped: a map would keep the file's pages in memory, too."""
     other = formats.format_at(path)
     if other is not None:
         yield from other.read(path, names)
         return
     tensors = tensors_of(path)
     try:
-        with safe_open(path, framework="pt", device="cpu") as sound, path.open("rb", buffering=0) as file:
+        with safe_open(path, framework="pt", device="cpu") as reader, path.open("rb", buffering=0) as file:
             for name in names:
-                kept = tensors[name]
-                if kept.torch_dtype is None:
-                    yield name, sound.get_tensor(name).clone()
+                stored = tensors[name]
+                if stored.torch_dtype is None:
+                    yield name, reader.get_tensor(name).clone()
                 else:
-                    yield name, bytes_at(file, kept.spans).view(kept.torch_dtype).reshape(kept.shape)
+                    yield name, bytes_at(file, stored.spans).view(stored.torch_dtype).reshape(stored.shape)
     except (SafetensorError, OSError, EOFError) as error:
         raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
 
@@ -429,20 +432,20 @@ def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]
 def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
     if not can_be_checked(tensor):
         return
-    low, high = torch.aminmax(tensor.detach())  # passes NaN on, and needs no memory of its own
+    low, high = torch.aminmax(tensor.detach())  # propagates NaN without temporary memory
     if not (math.isfinite(low) and math.isfinite(high)):
         raise not_finite(path, name, int((~torch.isfinite(tensor)).sum()), tensor.numel())
 
 
 def can_be_checked(tensor: Tensor) -> bool:
-    """Whether a tensor has numbers that may not be finite, in a type that says so."""
+    """Whether a tensor is not empty and its data type can represent non-finite values that torch can check."""
     return tensor.is_floating_point() and tensor.dtype.itemsize > 1 and tensor.numel() > 0
 
 
 def not_finite(path: Path, name: str, count: int, numbers: int) -> WeightsError:
-    """E1403 of a tensor of which so many numbers are not finite."""
+    """E1403 for a tensor with `count` of `numbers` values that are not finite."""
     return WeightsError(
-        f"{path}: {name} has {count} of {numbers} values that are not finite; the weights are spoilt, "
-        "take another copy or an earlier save",
+        f"{path}: {name} has {count} of {numbers} values that are not finite; the weights are damaged, "
+        "use another copy or an earlier checkpoint",
         code="E1403",
     )

@@ -1,6 +1,6 @@
-"""The networks of diffusers' model folders: from a configuration and a weights file to a network, and back to files.
+"""The networks of diffusers' model folders: builds a network from a configuration and a weights file, and writes both.
 
-diffusers' and transformers' classes are used, their loaders are not: those fetch, guess, and open pickles.
+Uses the classes of diffusers and transformers, but not their loaders, which download, guess and open pickles.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from mezzotint.weights.kinds import of_tensors
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Network = str
-"""What a component is: one of the libraries' networks, which this module builds, or a family's own. A dotted name is
-that of a library's class."""
+"""The kind of a component's network: one that this module builds, or a family's own. A dotted name is a library's
+class."""
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Built = TypeVar("Built")
 
 DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-"""Types of weights by the names that recipes give them."""
+"""Data types of weights by their names in recipes."""
 
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _MOST, _MOST_LAYERS = 100_000_000, 1000
-"""What a configuration's numbers, and those that count layers, are at most; the largest that is met is a vocabulary of
-256,000."""
+"""Upper bounds of a configuration's numbers, and of those that count layers; the largest in practice is a vocabulary
+of 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
 _NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
 _T5 = ("t5_text", "umt5_text")
-_SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
-"""What files of the networks look like, see `kinds.of_tensors`."""
+_SEEMS = dict.fromkeys(_TEXT, "a standalone text encoder") | {"vae": "a standalone autoencoder (VAE)"}
+"""`kinds.of_tensors` of the networks' files."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
@@ -62,18 +62,18 @@ def load(
 ) -> nn.Module:
     """A network with stored weights: in `form`, on the CPU, eval mode.
 
-    stored: a file, or tensors elsewhere under a file's names; of these `left_out` are not read. where: the
-    configuration's file, for messages. Raises WeightsError E1409 for a configuration that makes no network, E1402,
-    E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
+    stored: a file, or stored tensors under a file's names; `left_out` are not read. where: the configuration's file,
+    for messages. Raises WeightsError E1409 for an invalid configuration, E1402, E1403 and E1405 for weights that cannot
+    be read, are damaged, or do not fit.
     """
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
     require_bounded(config, where, tensors=len(stored.header()))
-    module = _described(lambda: _hollow(network, config), where)
+    module = _checked_build(lambda: _build_on_meta(network, config), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
     stored, rename = (stored_as(network, stored), str) if "." in network else (stored, _file_names(network))
     state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", *left_out), kind=guess)
-    if network in _TEXT:  # a buffer that is no part of the weights
+    if network in _TEXT:  # a buffer that is not part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
@@ -83,8 +83,8 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class StoredAs:
-    """Stored tensors under the names of a network of a library, those that it has no use for left out. names: there, by
-    its own."""
+    """Stored tensors under the names of a library's network, without those that it does not use. names: the stored
+    names, by the network's."""
 
     stored: Stored
     names: Mapping[str, str]
@@ -97,7 +97,7 @@ class StoredAs:
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
         header = self.stored.header()
-        return {name: header[there] for name, there in self.names.items()}
+        return {name: header[stored] for name, stored in self.names.items()}
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
@@ -107,12 +107,12 @@ class StoredAs:
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         ours = {self.names[name]: name for name in names}
-        return ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours, parts=parts))
+        return ((ours[stored], tensor) for stored, tensor in tensor_files.each(self.stored, ours, parts=parts))
 
 
 def stored_as(network: Network, stored: Stored) -> Stored:
-    """The same under the network's own names. The files of a text encoder may hold the whole model that it is taken
-    from: one that says the next word, and looks at pictures."""
+    """Stored tensors under the network's own names. The files of a text encoder may contain the complete language or
+    vision-language model that it comes from."""
     names = [name for name in stored.header() if not name.endswith("position_ids")]
     if network.startswith("transformers."):
         names = [name for name in names if not _NO_ENCODER.search(name)]
@@ -122,22 +122,22 @@ def stored_as(network: Network, stored: Stored) -> Stored:
 
 
 def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a network's tensors, as its files name them. Raises WeightsError E1409. No memory is taken
-    for values."""
+    """Names and shapes of a network's tensors, as its files name them. Allocates no memory for values. Raises
+    WeightsError E1409."""
     require_bounded(config, where)
     text = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
-    return dict(_described(lambda: _shapes(network, text), where))
+    return dict(_checked_build(lambda: _shapes(network, text), where))
 
 
 @lru_cache(maxsize=16)
 def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
-    module = _hollow(network, json.loads(config))
+    module = _build_on_meta(network, json.loads(config))
     return {_file_name_of(network, name): tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
 def modern_names(network: Network, tensors: Mapping[str, Value]) -> dict[str, Value]:
-    """A component's tensors under the names that `write` gives them: current ones for attention, with the level
-    `text_model` in a text encoder, without buffers that are no weights."""
+    """A component's tensors under the names that `write` uses: current ones for attention, with the level `text_model`
+    in a text encoder, without buffers that are not weights."""
     rename = _file_names(network)
     return {
         _file_name_of(network, rename(name)): tensor
@@ -153,10 +153,10 @@ def _file_name_of(network: Network, name: str) -> str:
 def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
     """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode.
 
-    A VAE is not left random where `plain_vae` fits it: it carries colours, so that pictures can be looked at.
+    A VAE that fits `plain_vae` gets its weights instead, which preserve colours, so that samples show something.
     """
     require_bounded(config, where)
-    module = _described(lambda: state.drawn(partial(_builder(network), config), seed, part), where)
+    module = _checked_build(lambda: state.drawn(partial(_builder(network), config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
     return module
@@ -165,13 +165,13 @@ def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, w
 def write(
     network: Network, tensors: Mapping[str, Tensor], config: Mapping[str, Any], target: Path, dtype: DTypeName | None
 ) -> None:
-    """Writes a component's folder: config.json and its weights in `dtype` (None: each in its own), under the names that
-    other readers expect.
+    """Writes a component's folder: config.json and its weights in `dtype` (None: each keeps its own), under the names
+    that other readers expect.
 
-    transformers 5 drops the level `text_model` of a CLIP text encoder; readers of older files need it, so it is put
-    back. It also opens a model in the type that its configuration names, or else in that of its file, while diffusers
-    opens all else in float32 unless told otherwise: a text encoder names float32, so that both agree whatever type its
-    file has. The configuration carries no path of this machine.
+    transformers 5 drops the level `text_model` of a CLIP text encoder; older readers need it, so it is added again.
+    transformers also opens a model in the dtype of its configuration, or else of its file, while diffusers uses float32
+    by default: the configuration of a text encoder names float32, so both agree for any dtype of the file. The
+    configuration contains no path of this machine.
     """
     prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
     target.mkdir(parents=True, exist_ok=True)
@@ -196,8 +196,8 @@ def _is_of_transformers(network: Network) -> bool:
     return network in (*_TEXT, *_T5) or network.startswith("transformers.")
 
 
-def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
-    """A network without memory for its parameters. What a library's class works out besides is there."""
+def _build_on_meta(network: Network, config: Mapping[str, Any]) -> nn.Module:
+    """A network without memory for its parameters. Buffers that a library's class computes have values."""
     build = partial(_builder(network), config)
     if "." not in network:
         return state.on_meta(build)
@@ -206,8 +206,8 @@ def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
 
 
 def _builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
-    """Builds a network from its configuration. The library's module, which may take seconds, is imported by this call,
-    so that no device or seed that is set while the network is built holds for it."""
+    """Returns a function that builds a network from its configuration. This call imports the library's module, which
+    may take seconds, outside any device or seed context of the build."""
     match network:
         case "unet":
             from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
@@ -233,69 +233,71 @@ def _builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
 
     def build(config: Mapping[str, Any]) -> nn.Module:
         plain = _plain(config)
-        text = plain.get("text_config") or plain  # of a model that reads and looks
+        text = plain.get("text_config") or plain  # of a vision-language model
         return cast(nn.Module, library(library.config_class(**_of_text(text))))
 
     return build
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says of the network."""
+    """A configuration without private entries."""
     return {k: v for k, v in config.items() if not k.startswith("_")}
 
 
 def _of_text(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a text encoder's configuration says of the network."""
+    """A text encoder's configuration without entries that do not affect the network."""
     return {k: v for k, v in config.items() if k not in _IGNORED_TEXT}
 
 
 def require_bounded(config: Mapping[str, Any], where: Path, *, tensors: int | None = None) -> None:
-    """Before a network is built after a configuration: numbers that no network has would take hours or all memory.
-    tensors: how many the weights hold, of which each layer needs one. Raises WeightsError E1409."""
+    """Checks a configuration before its network is built: absurd numbers would take hours or all memory. tensors: the
+    number of tensors in the weights, of which each layer needs one. Raises WeightsError E1409."""
     for key, value in config.items():
         numbers = list(_numbers(value))
         if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
-            raise WeightsError(f"{where}: {key} is no number ({value}); take another copy", code="E1409")
+            raise WeightsError(f"{where}: {key} is not a finite number ({value}); get another copy", code="E1409")
         most = _MOST_LAYERS if _OF_LAYERS.search(key) else _MOST
         if len(numbers) > _MOST_LAYERS or any(abs(number) > most for number in numbers):
-            raise WeightsError(f"{where}: {key} is {str(value)[:60]}, at most {most:,} is read", code="E1409")
+            raise WeightsError(f"{where}: {key} is {str(value)[:60]}, the limit is {most:,}", code="E1409")
         if tensors is not None and most == _MOST_LAYERS and sum(number for number in numbers) > tensors:
-            what = f"{key} is {str(value)[:60]}, and the weights beside it have {tensors:,} tensors in all"
-            raise WeightsError(f"{where}: {what}; they are of different models", code="E1409")
+            conflict = f"{key} is {str(value)[:60]}, but the weights have only {tensors:,} tensors"
+            raise WeightsError(f"{where}: {conflict}; they are of different models", code="E1409")
 
 
 def _numbers(value: Any) -> Iterator[float]:
     if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _numbers(one)
+        for item in value:
+            yield from _numbers(item)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield value
 
 
 def number_of(config: Mapping[str, Any], key: str, usual: float, *, where: Path) -> float:
-    """A number of a configuration; `usual` where it has none. Raises WeightsError E1409 for anything else."""
+    """A number of a configuration; `usual` if it is missing. Raises WeightsError E1409 for anything else."""
     value = config.get(key)
     if value is None:
         return usual
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise WeightsError(f"{where}: {key} must be a number, got {value!r}; take another copy", code="E1409")
+        raise WeightsError(f"{where}: {key} must be a number, got {value!r}; get another copy", code="E1409")
     return float(value)
 
 
-def _described(build: Callable[[], Built], where: Path) -> Built:
+def _checked_build(build: Callable[[], Built], where: Path) -> Built:
     try:
         return build()
     except (WeightsError, MemoryError):
         raise
-    except Exception as error:  # diffusers and transformers raise many kinds
+    except Exception as error:  # diffusers and transformers raise many types
         is_of_torch = isinstance(error, RuntimeError) and not isinstance(error, (NotImplementedError, RecursionError))
         if is_of_torch and "negative dimension" not in str(error):
-            raise  # too little memory, perhaps
-        raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
+            raise  # possibly out of memory
+        raise WeightsError(
+            f"{where}: no network can be built from it ({error}); get another copy", code="E1409"
+        ) from error
 
 
 def _file_names(network: Network) -> state.Rename:
-    """The network's own name of a file's tensor."""
+    """Returns a function from a file's tensor name to the network's."""
     if network == "clip_text":
         return str if _has_prefix() else lambda name: name.removeprefix(_PREFIX)
     return _modern_attention if network == "vae" else str
@@ -303,7 +305,7 @@ def _file_names(network: Network) -> state.Rename:
 
 @cache
 def _has_prefix() -> bool:
-    """Whether the installed transformers has the level `text_model` in a text encoder: its first releases of 5 do."""
+    """Whether text encoders of the installed transformers have the level `text_model`: in its first 5.x releases."""
     small = {
         "hidden_size": 8,
         "intermediate_size": 8,
@@ -319,9 +321,9 @@ def _has_prefix() -> bool:
 
 
 def _modern_attention(name: str) -> str:
-    """Autoencoders saved before diffusers 0.18 name the projections of their attention otherwise."""
+    """The current name of an attention projection that diffusers before 0.18 has saved under its old name."""
     head, dot, last = name.rpartition(".")
-    stem, _, word = head.rpartition(".")
-    if dot and ".attentions." in f".{stem}." and word in _OLD_ATTENTION:
-        return f"{stem}.{_OLD_ATTENTION[word]}.{last}"
+    stem, _, projection = head.rpartition(".")
+    if dot and ".attentions." in f".{stem}." and projection in _OLD_ATTENTION:
+        return f"{stem}.{_OLD_ATTENTION[projection]}.{last}"
     return name

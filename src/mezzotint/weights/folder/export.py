@@ -1,4 +1,4 @@
-"""Writes a complete model folder: trained components anew, everything else as the source has it."""
+"""Writes a complete model folder: trained components with their new weights, everything else copied from the source."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mezzotint.weights.folder.model_folder import ModelFolder
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """A component that is written anew. tensors: all of its state, by its own names. keep_types: each tensor in the
-    type it has, whatever the export's."""
+    """A component with new weights. tensors: its full state, by its own names. keep_types: keep each tensor's data type
+    instead of the export's."""
 
     network: components.Network
     tensors: Mapping[str, Tensor]
@@ -33,10 +33,10 @@ def write_model(
     dtype: components.DTypeName | None,
     besides: Callable[[Path], None] | None = None,
 ) -> None:
-    """Writes `target`, which must not exist, aside; syncs and renames it, so that it is there whole or not at all.
+    """Writes `target`, which must not exist, atomically: to a temporary folder that is synced and renamed.
 
     replaced: by component. scheduler: the configuration to write. dtype: of replaced components; None keeps each
-    tensor's. All other components are copied byte for byte. besides: writes what else belongs into the folder.
+    tensor's. All other components are copied byte for byte. besides: writes further files into the folder.
     Raises WeightsError E1410 when `target` exists, E1403 for weights that are not finite, StorageError E1701.
     """
     with model_folder.new_folder(target) as folder:

@@ -1,12 +1,12 @@
-"""An autoencoder without training: where random weights are asked for, a VAE is set by hand to carry colours.
+"""An untrained autoencoder with hand-set weights that preserve colours, for models with random weights.
 
-A VAE of random values makes noise of every picture and shows noise for every latent, so nobody could see what a
-denoiser has learnt. This one encodes a picture into the mean colours of its pixel blocks (8 × 8 for SD) and decodes
-them as a blurred picture. Its structure and files are those of any AutoencoderKL.
+A VAE with random weights turns every image and every latent into noise, so its samples would not show what a denoiser
+has learned. This one encodes an image into the mean colours of its pixel blocks (8 × 8 for SD) and decodes them as a
+blurred image. Its structure and files are those of any AutoencoderKL.
 
-How: residual blocks and attention are silenced, and the convolutions between them pass four signals on (red, green,
-blue, their mean). A signal x travels as the channels (x, −x, C, −C) of one normalisation group: the group's mean is
-then 0, its deviation nearly constant, and silu(x) − silu(−x) = x undoes the activation.
+Method: residual blocks and attention contribute nothing, and the convolutions between them pass on four signals (red,
+green, blue, their mean). A signal x is encoded as the channels (x, −x, C, −C) of one normalisation group: the group's
+mean is then 0, its deviation nearly constant, and silu(x) − silu(−x) = x undoes the activation.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 _SIGNALS = 4
 _COMPANION = 32.0  # C: x is scaled by 1/√(1 + mean(x²)/C²), 0.05 % at the most for pixels in [−1, 1]
-_LOG_VARIANCE = -12.0  # of the posterior: a deviation of 0.0025 in a range of 2
+_LOG_VARIANCE = -12.0  # of the posterior: a standard deviation of 0.0025 in a range of 2
 _AVERAGE = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]) / 4  # with the padding on the far sides
 _BILINEAR = torch.tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]) / 16  # after repeating each pixel
 _CENTRE = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
 
 
 def fits(config: Any) -> bool:
-    """Whether an AutoencoderKL of this configuration has the channels that the arrangement needs."""
+    """Whether an AutoencoderKL of this configuration has the channels that `arrange` needs."""
     groups = int(config.get("norm_num_groups", 32))
     widths = config.get("block_out_channels", (64,))
     plain = int(config.get("in_channels", 3)) == int(config.get("out_channels", 3)) == 3
@@ -46,7 +46,7 @@ def arrange(vae: Any) -> None:
     for block in vae.encoder.down_blocks[:-1]:
         _pass_on(block.downsamplers[0].conv, _AVERAGE, groups)
     for i, block in enumerate(vae.decoder.up_blocks[:-1]):
-        # not smoothed at the coarsest level, where the grey that convolutions pad with would make a broad frame
+        # not smoothed at the coarsest level, where the grey padding of convolutions would give a broad frame
         _pass_on(block.upsamplers[0].conv, _BILINEAR if i else _CENTRE, groups)
     _enter(vae.encoder.conv_in, _colours(), groups)
     _leave(vae.encoder.conv_out, groups)
@@ -65,7 +65,7 @@ def _colours() -> Tensor:
 
 
 def _silence(module: nn.Module) -> None:
-    """Residual blocks give what they take; attention adds nothing."""
+    """Turns residual blocks into identities and attention into a no-op."""
     last = getattr(module, "conv2", None)
     if last is None and hasattr(module, "to_out"):
         last = module.to_out[0]  # type: ignore[index]
@@ -86,7 +86,7 @@ def _pass_on(conv: nn.Conv2d, kernel: Tensor, groups: int) -> None:
 
 
 def _write(conv: nn.Conv2d, mixture: Tensor, kernel: Tensor, groups: int, inputs: range) -> None:
-    """Lays signals and companions out in the groups of the output."""
+    """Writes signals and companions into the groups of the output."""
     width = conv.out_channels // groups
     conv.weight.zero_()
     assert conv.bias is not None

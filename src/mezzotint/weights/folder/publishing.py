@@ -1,8 +1,8 @@
-"""A finished model laid out where users of another trainer look for it, file by file, perhaps among other things: the
-components and `model_index.json` beside a run's checkpoints, as diffusers' scripts leave them.
+"""Copies a finished model into a folder that may contain other files, where users of another trainer look for it: the
+components and `model_index.json` next to a run's checkpoints, as diffusers' scripts write them.
 
-What lies there is listed in `published.json`, first of all, so that only our own files are ever replaced, also after a
-kill. `model_index.json` goes first and comes last: a reader that finds it finds a complete model.
+`published.json`, which is written first, lists the copied files, so only our own files are replaced, even after a kill.
+`model_index.json` is removed first and written last: a reader that finds it finds a complete model.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from mezzotint.errors import WeightsError
 LIST = "published.json"
 INDEX = "model_index.json"
 _SIGNS = (INDEX, "unet", "vae", "text_encoder", "tokenizer", "scheduler")
-"""Names by which a model is known to lie in a folder before the export's own names are."""
+"""Names that indicate a model in a folder, for the check before the export's names are known."""
 
 
 def refuse_others(folder: Path, names: Iterable[str] = _SIGNS) -> None:
-    """Raises WeightsError E1412 when something of these names lies in `folder` that was not published by us."""
+    """Raises WeightsError E1412 when `folder` contains one of these names that `publish` has not written."""
     ours = published(folder)
     others = sorted(name for name in names if name not in ours and (folder / name).exists())
     if others:
         raise WeightsError(
-            f"{folder}: holds {', '.join(others)} already, which no run of Mezzotint has put there; choose another "
+            f"{folder}: already contains {', '.join(others)}, which no run of Mezzotint has written; choose another "
             "run.export.folder, or move that model away",
             code="E1412",
         )
 
 
 def published(folder: Path) -> frozenset[str]:
-    """The names that we have put into a folder."""
+    """The names that `publish` has written into a folder."""
     try:
         names = list(outside.read_json(folder / LIST, limit=outside.LISTED)["names"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -42,9 +42,9 @@ def published(folder: Path) -> frozenset[str]:
 
 
 def publish(export: Path, folder: Path) -> Path:
-    """Copies an exported model into `folder`, in the place of what an earlier call has put there; returns the folder.
+    """Copies an exported model into `folder`, replacing what an earlier call has written; returns the folder.
 
-    export: a folder that is complete. Raises WeightsError E1412 as `refuse_others`, StorageError E1701.
+    export: a complete model folder. Raises WeightsError E1412 as `refuse_others`, StorageError E1701.
     """
     names = sorted((path.name for path in export.iterdir()), key=lambda name: (name == INDEX, name))
     refuse_others(folder, names)
@@ -63,13 +63,13 @@ def publish(export: Path, folder: Path) -> Path:
 
 
 def _replace(source: Path, target: Path) -> None:
-    durable.sweep(target.parent, target.name)  # what a call left that was killed
+    durable.sweep(target.parent, target.name)  # left by a killed call
     with durable.swapped_in(target) as aside:
         _copy(source, aside)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """As `shutil.copytree`, which does not tell what the system has said."""
+    """As `shutil.copytree`, which loses the original OSError."""
     if not source.is_dir():
         shutil.copyfile(source, target)
         return

@@ -1,4 +1,4 @@
-"""The scheduler's file of an exported folder: the source's, made true where training changed what it says."""
+"""The scheduler's file of an exported folder: the source's, updated where training changed its values."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 _PREDICTIONS = {"epsilon": "epsilon", "v": "v_prediction", "v-edm": "v_prediction", "x0": "sample"}
 _OURS = ("edm", "epsilon-unscaled")
-"""Words of ours, for what no scheduler of diffusers computes."""
+"""Prediction types of ours that no scheduler of diffusers implements."""
 _IN_SIGMA = ("sigma_min", "sigma_max", "sigma_data", "rho", "timestep_type")
 _ZERO_TERMINAL = ("DDIMScheduler", "DDPMScheduler", "EulerDiscreteScheduler", "UniPCMultistepScheduler")
-"""Schedulers that know what to do where the signal is zero. Others divide by it."""
+"""Schedulers that support a zero signal-to-noise ratio. Others divide by it."""
 
 
 def prediction_of(config: Mapping[str, Any]) -> str | None:
-    """What a scheduler's configuration says that the denoiser predicts, in our words; None for another word."""
+    """What the denoiser predicts by a scheduler's configuration, in our terms; None for an unknown type."""
     word = config.get("prediction_type", "epsilon")
     if word == "epsilon":
         return "edm" if str(config.get("_class_name", "")).startswith("EDM") else "epsilon"
@@ -34,11 +34,11 @@ def corrected(
     """A scheduler's configuration that samples as the model was trained.
 
     prediction: "epsilon", "v", "x0", "edm", "v-edm" or "epsilon-unscaled". sigma_data: of "edm". tells_sigma: whether
-    the denoiser is told ¼ ln σ; None is what is usual. With zero_terminal the betas are rescaled and steps are spaced
-    from the very end (Lin et al. 2023, arXiv:2305.08891), unless epsilon is predicted, which tells nothing there; a
-    scheduler class that does not know such betas gives way to DDIM. "edm" takes EDMEulerScheduler, "v-edm"
-    EulerDiscreteScheduler with continuous timesteps. What no scheduler of diffusers computes is said by its name, which
-    they refuse: better than pictures of noise.
+    the denoiser's time input is ¼ ln σ; None is the prediction's default. With zero_terminal the betas are rescaled and
+    steps are spaced from the last timestep (Lin et al. 2023, arXiv:2305.08891), unless epsilon is predicted, which
+    carries no information there; a scheduler class that does not support such betas is replaced by DDIM. "edm" uses
+    EDMEulerScheduler, "v-edm" EulerDiscreteScheduler with continuous timesteps. A prediction that no scheduler of
+    diffusers implements is written by its name, which they refuse instead of generating noise.
     """
     scheduler = {k: v for k, v in config.items() if k != "_name_or_path"}
     in_sigma = prediction in ("edm", "v-edm") if tells_sigma is None else tells_sigma
@@ -50,9 +50,9 @@ def corrected(
             kind = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
             return scheduler | kind | {"timestep_type": "continuous"}
     scheduler = _of_timesteps(scheduler)
-    word = _PREDICTIONS.get(prediction, prediction)
-    if scheduler.get("prediction_type", "epsilon") != word:
-        scheduler["prediction_type"] = word
+    prediction_type = _PREDICTIONS.get(prediction, prediction)
+    if scheduler.get("prediction_type", "epsilon") != prediction_type:
+        scheduler["prediction_type"] = prediction_type
     if not zero_terminal:
         if scheduler.get("rescale_betas_zero_snr"):
             scheduler["rescale_betas_zero_snr"] = False
@@ -66,7 +66,7 @@ def corrected(
 
 
 def _of_timesteps(scheduler: dict[str, Any]) -> dict[str, Any]:
-    """Without what an earlier training in σ has left there."""
+    """Without entries that an earlier training in σ has left."""
     if str(scheduler.get("_class_name", "")).startswith("EDM") or scheduler.get("timestep_type") == "continuous":
         scheduler = {k: v for k, v in scheduler.items() if k not in _IN_SIGMA} | {
             "_class_name": "EulerDiscreteScheduler"

@@ -1,8 +1,8 @@
 """T5 v1.1's encoder, the text encoder of LatteT2V, SD3, Flux and LTX: its files, its network, its tokenizer.
 
-Files of the whole T5 are read as well as those of the encoder alone, in safetensors and, by way of the process that can
-do no harm, in torch's pickles. The vocabulary may be SentencePiece's own file (`spiece.model`), which is read here, or
-the `tokenizer.json` of the tokenizers library.
+Reads files of the complete T5 or of only the encoder, in safetensors or, through the sandboxed process, torch's
+pickles. The vocabulary may be SentencePiece's file (`spiece.model`), which is parsed in this module, or the
+`tokenizer.json` of the tokenizers library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mezzotint.weights.folder.model_folder import read_json, require_plain
 from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
-"""Of a tokenizer's folder, what its words depend on."""
+"""The files of a tokenizer's folder that its tokens depend on."""
 
 _INDEXES = ("pytorch_model.bin.index.json",)
 _STEMS = ("model", "pytorch_model")
@@ -38,7 +38,7 @@ _CALLED = {"t5": "T5 v1.1", "umt5": "UMT5"}
 
 @dataclass(frozen=True, slots=True)
 class EncoderOnly:
-    """Tensors of a T5 in one or several files, its encoder alone: `files.Stored`."""
+    """Tensors of a T5 encoder in one or several files; implements `Stored`."""
 
     place: Path
     shards: tuple[Path, ...]
@@ -52,9 +52,9 @@ class EncoderOnly:
         places = self._tensors()
         read: dict[str, Tensor] = {}
         for shard in self.shards:
-            here = {name: places[name][1] for name in names if places[name][0] == shard}
-            tensors = InFile(shard).read(tuple(here.values()))
-            read |= {name: tensors[there] for name, there in here.items()}
+            stored_names = {name: places[name][1] for name in names if places[name][0] == shard}
+            tensors = InFile(shard).read(tuple(stored_names.values()))
+            read |= {name: tensors[stored] for name, stored in stored_names.items()}
         return read
 
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
@@ -63,14 +63,14 @@ class EncoderOnly:
         for shard in self.shards:
             ours = {places[name][1]: name for name in names if places[name][0] == shard}
             in_turn = tensor_files.in_turn(shard, ours, parts=parts)
-            yield from ((ours[there], tensor) for there, tensor in in_turn)
+            yield from ((ours[stored], tensor) for stored, tensor in in_turn)
 
     def digest(self) -> str:
-        """A name for the weights."""
+        """A hash that identifies the weights."""
         return fingerprint.of_values({"shards": [fingerprint.of_file(shard) for shard in self.shards]})
 
     def _tensors(self) -> dict[str, tuple[Path, str, TensorInfo]]:
-        """Our names: the shard, the name there, type and shape."""
+        """By our names: the shard, the name in it, type and shape."""
         places: dict[str, tuple[Path, str, TensorInfo]] = {}
         for shard in self.shards:
             for name, info in tensor_files.read_header(shard).items():
@@ -83,13 +83,13 @@ class EncoderOnly:
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a T5's folder has weights of some kind."""
+    """Whether a T5's folder has weights in any format."""
     return any(any(folder.glob(f"*{ending}")) for ending in (".safetensors", ".bin"))
 
 
 def stored_in(folder: Path) -> EncoderOnly:
-    """The weights in a T5's folder. A pickle is read once, into a safetensors file that is kept. Raises WeightsError
-    E1404 for a damaged index, E1407 for none at all, E1411 for a pickle that is no plain weights."""
+    """The weights in a T5's folder. A pickle is converted once, to a safetensors file that is cached. Raises
+    WeightsError E1404 for a damaged index, E1407 without weights, E1411 for a pickle that is not plain weights."""
     for stem in _STEMS:
         for name in (f"{stem}.safetensors", f"{stem}.safetensors.index.json"):
             if (folder / name).is_file():
@@ -99,7 +99,7 @@ def stored_in(folder: Path) -> EncoderOnly:
             return EncoderOnly(folder / name, tuple(map(pickled.readable, _pickled_shards(folder / name))))
     single = folder / "pytorch_model.bin"
     if not single.is_file():
-        raise WeightsError(f"{folder}: has no file of weights that is known by its name", code="E1407")
+        raise WeightsError(f"{folder}: has no weights file with a known name", code="E1407")
     return EncoderOnly(single, (pickled.readable(single),))
 
 
@@ -109,7 +109,7 @@ def _pickled_shards(index: Path) -> Iterator[Path]:
     for name in names:
         if name != Path(name).name or not (index.parent / name).is_file():
             raise WeightsError(
-                f"{index}: names {name!r}, which is not beside it; fetch the missing shard", code="E1404"
+                f"{index}: names {name!r}, which is not in its folder; download the missing shard", code="E1404"
             )
         yield index.parent / name
     if not names:
@@ -117,9 +117,9 @@ def _pickled_shards(index: Path) -> Iterator[Path]:
 
 
 def construct(config: Mapping[str, Any], where: Path, kind: str = "t5") -> nn.Module:
-    """The encoder with values of its own making. where: the configuration's file, for messages. kind: "t5", or "umt5",
-    whose positions are each layer's own. Raises WeightsError E1406, E1409."""
-    if kind == "t5":  # a second, which runs with cached text do without
+    """Builds the encoder with initial values. where: the configuration's file, for messages. kind: "t5", or "umt5",
+    whose relative positions are separate for each layer. Raises WeightsError E1406, E1409."""
+    if kind == "t5":  # the import takes a second, which runs with cached text save
         from transformers.models.t5.configuration_t5 import T5Config as Config
         from transformers.models.t5.modeling_t5 import T5EncoderModel as Encoder
     else:
@@ -129,25 +129,27 @@ def construct(config: Mapping[str, Any], where: Path, kind: str = "t5") -> nn.Mo
     values = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
     if values.get("model_type", kind) != kind or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
-            f"{where}: is of {values.get('model_type', 'an unknown model')}, its feed_forward_proj "
-            f"{values.get('feed_forward_proj')!r}; captions are read with the encoder of {_CALLED[kind]} (gated-gelu)",
+            f"{where}: model_type is {values.get('model_type', 'missing')}, feed_forward_proj "
+            f"{values.get('feed_forward_proj')!r}; the text encoder must be {_CALLED[kind]} (gated-gelu)",
             code="E1406",
         )
     try:
         module = Encoder(Config(**values))
     except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
-        raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
-    del module.encoder.embed_tokens  # the same table a second time; `states` looks words up in `shared`
+        raise WeightsError(
+            f"{where}: no network can be built from it ({error}); get another copy", code="E1409"
+        ) from error
+    del module.encoder.embed_tokens  # a second reference to the same table; `states` uses `shared`
     encoder: nn.Module = module
     return encoder
 
 
 def states(encoder: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
-    """The last hidden states (B, L, D) of tokens (B, L); what the mask has 0 for is not attended to. Of a mask the
-    library asks on the host whether it has any; None is attended to whole, and nothing is asked.
+    """The last hidden states (B, L, D) of tokens (B, L). Tokens with mask 0 are not attended to. With a mask, the
+    library checks its values on the host; with None, all tokens are attended to without a host sync.
 
-    In half precision of float16 the last layer of each feed-forward block is computed in float32: its values exceed
-    that type (transformers' own rule).
+    In float16 the last layer of each feed-forward block is computed in float32: its values exceed the range of float16
+    (as in transformers).
     """
     if encoder.shared.weight.dtype == torch.float16:
         for block in encoder.encoder.block:
@@ -157,14 +159,16 @@ def states(encoder: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def tokenizer_in(folder: Path, vocabulary: int) -> Any:
-    """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
+    """The tokenizer of a folder. vocabulary: the encoder's number of tokens. Raises WeightsError E1463."""
     from transformers.models.t5.tokenization_t5 import T5Tokenizer
 
     require_plain(folder)
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     with tokenizer_errors(folder, code="E1463"):
         if (folder / "tokenizer.json").is_file():
-            outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
+            outside.read_json(
+                folder / "tokenizer.json", limit=outside.LISTED
+            )  # the library's error for a damaged file is less specific
             tokenizer = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
         elif (folder / "spiece.model").is_file():
             tokenizer = _of_pieces(folder / "spiece.model", _sentinels(config))
@@ -174,7 +178,7 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
 
 
 def _sentinels(config: Mapping[str, Any]) -> int:
-    """How many words a tokenizer's settings add. Raises ValueError for a number that no tokenizer has."""
+    """The number of sentinel tokens in a tokenizer's configuration. Raises ValueError for an impossible number."""
     number = config.get("extra_ids", _SENTINELS)
     if type(number) is not int or not 0 <= number <= _MOST_SENTINELS:
         raise ValueError(f"extra_ids is {number!r:.40}")
@@ -190,8 +194,8 @@ def _of_pieces(path: Path, sentinels: int) -> Any:
 
 
 def _pieces(path: Path) -> tuple[list[tuple[str, float]], bytes | None]:
-    """Pieces with their scores, and the table of characters that are written otherwise, of SentencePiece's ModelProto:
-    1 = piece, again and again (1 = text, 2 = score); 3 = normalizer (2 = table)."""
+    """Pieces with their scores, and the character normalisation table, of SentencePiece's ModelProto: 1 = piece,
+    repeated (1 = text, 2 = score); 3 = normalizer (2 = table)."""
     pieces: list[tuple[str, float]] = []
     charsmap: bytes | None = None
     for number, value in protobuf.values(outside.read_bytes(path, limit=_SPIECE_LIMIT)):
@@ -205,5 +209,5 @@ def _pieces(path: Path) -> tuple[list[tuple[str, float]], bytes | None]:
             table = dict(protobuf.values(value)).get(2)
             charsmap = table if isinstance(table, bytes) and table else None
     if not pieces:
-        raise ValueError(f"{path.name} holds no pieces")
+        raise ValueError(f"{path.name} contains no pieces")
     return pieces, charsmap

@@ -1,6 +1,6 @@
-"""How latent-diffusion and its descendants name their networks: what single files of several models share.
+"""Tensor names of latent-diffusion and its descendants, shared by the single files of several models.
 
-Names come without the start that a file gives them (`model.diffusion_model.` and the like).
+Names lack the prefix that a file gives them (`model.diffusion_model.` and the like).
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ EXTRAS = (
     r"model_ema\.(?:decay|num_updates)",
     r"first_stage_model\.(?:loss|model_ema)\..*",
 )
-"""Patterns of names that files of any such model may have besides."""
+"""Patterns of further names that files of any such model may contain."""
 
 
 def unet(names: Sequence[str]) -> Iterator[Entry]:
-    """The denoiser: blocks are counted through, each with its residual block, attention and sampling in one list."""
+    """The denoiser: blocks are numbered consecutively, each a list of its residual block, attention and resampling."""
     layers = _count(names, r"down_blocks\.0\.resnets\.(\d+)\.")
     attentive = {m[1] for m in map(re.compile(r"up_blocks\.(\d+)\.attentions\.").match, names) if m}
     for name in names:
@@ -86,8 +86,8 @@ def _unet_name(name: str, layers: int, attentive: set[str]) -> str:
         case "down", "downsamplers":
             return f"input_blocks.{(block + 1) * (layers + 1)}.0.op.{leaf}"
         case "up", "upsamplers":
-            place = 2 if str(block) in attentive else 1
-            return f"output_blocks.{block * (layers + 1) + layers}.{place}.conv.{leaf}"
+            position = 2 if str(block) in attentive else 1
+            return f"output_blocks.{block * (layers + 1) + layers}.{position}.conv.{leaf}"
         case "down", _:
             number = 1 + block * (layers + 1) + index
             return f"input_blocks.{number}.{0 if kind == 'resnets' else 1}.{rest}"
@@ -97,7 +97,7 @@ def _unet_name(name: str, layers: int, attentive: set[str]) -> str:
 
 
 def vae(names: Sequence[str]) -> Iterator[Entry]:
-    """The autoencoder: the decoder's levels are counted from the finest, attention is made of convolutions."""
+    """The autoencoder: the decoder's levels are numbered from the finest; attention consists of 1×1 convolutions."""
     levels = _count(names, r"decoder\.up_blocks\.(\d+)\.")
     for name in names:
         foreign = _vae_name(name, levels)
@@ -105,7 +105,7 @@ def vae(names: Sequence[str]) -> Iterator[Entry]:
         if attention is None:
             yield Entry(foreign, (name,))
         else:
-            # files written from current names by a converter that knew the old ones
+            # files that a converter for diffusers' old names has written from the current ones
             stem = foreign.rpartition(f"{_VAE_ATTENTION[attention[2]]}.")[0]
             other = f"{stem}{attention[2]}.{attention[3]}"
             pointwise = attention[2] != "group_norm" and attention[3] == "weight"
@@ -135,14 +135,14 @@ def _vae_name(name: str, levels: int) -> str:
 
 
 def clip(names: Sequence[str]) -> Iterator[Entry]:
-    """CLIP ViT-L/14 under transformers' own names; some files lack the level `text_model`."""
+    """CLIP ViT-L/14 under transformers' names; some files lack the level `text_model`."""
     for name in names:
         yield Entry(name, (name,), also=(name.removeprefix("text_model."),))
 
 
 def open_clip(names: Sequence[str]) -> Iterator[Entry]:
-    """OpenCLIP: query, key and value of an attention lie in one tensor. The projection, where there is one, is a matrix
-    that rows are multiplied by from the left, the transpose of a linear layer's."""
+    """OpenCLIP: query, key and value of an attention are one tensor. The projection, if present, is the transpose of a
+    linear layer's weight."""
     for name in names:
         match = re.fullmatch(r"text_model\.encoder\.layers\.(\d+)\.(.+)\.(weight|bias)", name)
         if match is None:
@@ -155,6 +155,6 @@ def open_clip(names: Sequence[str]) -> Iterator[Entry]:
 
 
 def _count(names: Sequence[str], pattern: str) -> int:
-    """How many of something there are, by the highest number in the names."""
+    """The number of blocks, by the highest index in the names."""
     numbers = [int(m[1]) for m in map(re.compile(pattern).match, names) if m]
     return max(numbers, default=-1) + 1

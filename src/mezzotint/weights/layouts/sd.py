@@ -2,7 +2,7 @@
 
 `model.diffusion_model.` is the denoiser, `first_stage_model.` the autoencoder, `cond_stage_model.` the text encoder:
 below `transformer.` CLIP ViT-L/14 of SD1 under transformers' names, below `model.` OpenCLIP ViT-H/14 of SD2 with
-query, key and value in one tensor. Averaged weights lie below `model_ema.` under the denoiser's names without dots.
+query, key and value in one tensor. Averaged weights are below `model_ema.` under the denoiser's names without dots.
 """
 
 from __future__ import annotations

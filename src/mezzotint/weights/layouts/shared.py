@@ -1,7 +1,8 @@
-"""Where SDXL and its refiner keep their components in one file, whatever the spelling of the names.
+"""Layouts of single files of SDXL and its refiner, for any spelling of the names.
 
-Denoiser and autoencoder lie where they always did. Text encoders are numbered: `conditioner.embedders.0.transformer.`
-is CLIP ViT-L/14, `conditioner.embedders.1.model.` OpenCLIP ViT-bigG/14; the refiner has the latter alone, as number 0.
+Denoiser and autoencoder have the same prefixes as in SD. Text encoders are numbered:
+`conditioner.embedders.0.transformer.` is CLIP ViT-L/14, `conditioner.embedders.1.model.` OpenCLIP ViT-bigG/14; the
+refiner has only the latter, as number 0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _EXTRAS = (
     r"conditioner\.embedders\.[01]\.model\.(?:logit_scale|attn_mask)",
     r"denoiser\.sigmas",
 )
-"""Patterns of names that such files may have besides."""
+"""Patterns of further names that such files may contain."""
 
 
 def layout(
@@ -29,8 +30,8 @@ def layout(
     logit_scale: float | None = None,
     **facts: Any,
 ) -> KeyMap:
-    """The layout of the base model, and of the refiner as its variant. spell, plain: see ComponentMap. extras: further
-    patterns. logit_scale: of OpenCLIP, where readers ask for it. facts: see KeyMap."""
+    """The layout of the base model, with the refiner as its variant. spell, plain: see ComponentMap. extras: further
+    patterns. logit_scale: of OpenCLIP, where readers expect it. facts: see KeyMap."""
 
     def ways(start: str, describe: Any, network: str) -> tuple[ComponentMap, ...]:
         return (ComponentMap(start, describe, network, spell, plain),)

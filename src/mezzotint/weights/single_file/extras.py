@@ -1,8 +1,8 @@
-"""What a single file has besides its model, carried along in a model folder so that the way back is exact.
+"""The content of a single file besides its model, kept in a model folder so that converting back is exact.
 
-The folder `single_file/` of a model folder: `rest.safetensors` (schedule buffers, layers that no reader needs, tensors
-nobody knows), `average.safetensors` (the averaged denoiser, when asked for) and `layout.json` (spellings that differ
-from ours, words of the header). Readers of model folders pass it over.
+The folder `single_file/` of a model folder: `rest.safetensors` (schedule buffers, layers that no reader needs, unknown
+tensors), `average.safetensors` (the averaged denoiser, if requested) and `layout.json` (spellings that differ from
+ours, metadata of the header). Readers of model folders ignore it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _REST, _AVERAGE, _LAYOUT = "rest.safetensors", "average.safetensors", "layout.js
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """rest: tensors by the names of the single file. averages: likewise, of the averaged denoiser. spellings: by proper
-    name, the name and shape it had. metadata: the header's words. layout: the file's, by name."""
+    """rest: tensors by the names of the single file. averages: the same for the averaged denoiser. spellings: by
+    canonical name, the name and shape in the file. metadata: of the header. layout: the name of the file's layout."""
 
     rest: Mapping[str, Tensor] = field(default_factory=dict)
     averages: Mapping[str, Tensor] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Extras:
     layout: str = ""
 
     def write(self, root: Path) -> None:
-        """Writes them into a model folder; nothing when there is nothing to keep."""
-        words = {k: v for k, v in self.metadata.items() if k != "format"}
-        if not (self.rest or self.averages or self.spellings or words):
+        """Writes them into a model folder; writes nothing when all are empty."""
+        metadata = {k: v for k, v in self.metadata.items() if k != "format"}
+        if not (self.rest or self.averages or self.spellings or metadata):
             return
         shutil.rmtree(root / FOLDER, ignore_errors=True)
         (root / FOLDER).mkdir()
@@ -45,17 +45,18 @@ class Extras:
             if tensors:
                 tensor_files.write(tensors, root / FOLDER / name, unchecked=tuple(tensors))
         table = {"spellings": {k: [name, list(shape)] for k, (name, shape) in self.spellings.items()}}
-        write_json(root / FOLDER / _LAYOUT, {"layout": self.layout} | table | {"metadata": words})
+        write_json(root / FOLDER / _LAYOUT, {"layout": self.layout} | table | {"metadata": metadata})
 
 
 def extras_of(single: SingleFile, *, averages: bool = False) -> Extras:
-    """What an open file has besides its model. averages: the averaged copy, too, which is as large as it."""
+    """The content of an open file besides its model. averages: include the averaged copy, which is as large as the
+    denoiser."""
     besides = single.besides
     rest = (*besides.extras, *besides.unknown)
-    kept = besides.averages if averages else ()
+    averaged = besides.averages if averages else ()
     return Extras(
         tensor_files.read(single.file, rest, unchecked=rest),
-        tensor_files.read(single.file, kept, unchecked=kept),
+        tensor_files.read(single.file, averaged, unchecked=averaged),
         single.spellings(),
         single.metadata,
         single.layout.name,
@@ -63,7 +64,7 @@ def extras_of(single: SingleFile, *, averages: bool = False) -> Extras:
 
 
 def read_extras(root: Path) -> Extras:
-    """What a model folder carries along; nothing where it has no such folder. Raises WeightsError for damaged files."""
+    """The extras in a model folder; empty if it has none. Raises WeightsError for damaged files."""
     folder = root / FOLDER
     if not (folder / _LAYOUT).is_file():
         return Extras()
@@ -73,12 +74,12 @@ def read_extras(root: Path) -> Extras:
         path = folder / name
         present = tuple(tensor_files.read_header(path)) if path.is_file() else ()
         tensors[name] = tensor_files.read(path, present, unchecked=present) if present else {}
-    words = dict(table.get("metadata", {}))
-    return Extras(tensors[_REST], tensors[_AVERAGE], _spellings(table), words, str(table.get("layout", "sd")))
+    metadata = dict(table.get("metadata", {}))
+    return Extras(tensors[_REST], tensors[_AVERAGE], _spellings(table), metadata, str(table.get("layout", "sd")))
 
 
 def drop_average(root: Path) -> None:
-    """Takes the averaged copy out of a folder whose denoiser has been trained since: it would be another model's."""
+    """Removes the averaged copy from a folder whose denoiser has been trained since: it would be another model's."""
     (root / FOLDER / _AVERAGE).unlink(missing_ok=True)
 
 

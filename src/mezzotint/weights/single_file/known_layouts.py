@@ -1,4 +1,4 @@
-"""Which layout a single file has, or will have: chosen among those in `layouts/`."""
+"""Chooses the layout of a single file among those in `layouts/`, for reading and for writing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FOLDER = "weights/layouts"
 
 
 def every() -> Iterator[KeyMap]:
-    """All layouts of single files, those with a sign of their own first, so that the first that fits is the right one.
-    One whose parts stand in files of their own, without a start, is none of these."""
+    """All layouts of single files, those with a `sign` first, so that the first match is the right one. Excludes
+    layouts of standalone component files, whose names have no prefix."""
     layouts: list[KeyMap] = []
     for name in registry.names(FOLDER):
         layout: KeyMap = registry.find(FOLDER, name).LAYOUT
@@ -24,36 +24,36 @@ def every() -> Iterator[KeyMap]:
 
 
 def of_names(names: Collection[str], family: str | None = None) -> KeyMap | None:
-    """The layout of a file with these names; None when no layout of the family (None: of any) has all its parts."""
-    return next((lay for lay in every() if family in (None, lay.family) and lay.fits(names)), None)
+    """The layout of a file with these names; None when no layout of the family (None: any) has all its components."""
+    return next((layout for layout in every() if family in (None, layout.family) and layout.fits(names)), None)
 
 
 def for_components(components: Collection[str], suffix: str = ".safetensors") -> KeyMap | None:
-    """The layout in which a model of these components is written to a file with this ending; of several the one that
-    most programs read, without a sign."""
-    fitting = (lay for lay in every() if lay.parts.keys() == set(components) and lay.suffix == suffix)
-    return min(fitting, key=lambda layout: bool(layout.sign), default=None)
+    """The layout for writing a model of these components to a file with this suffix; of several, the one that most
+    programs read: the one without a `sign`."""
+    matches = (one for one in every() if one.parts.keys() == set(components) and one.suffix == suffix)
+    return min(matches, key=lambda layout: bool(layout.sign), default=None)
 
 
 def require_for(components: Collection[str], target: Path, source: Path) -> KeyMap:
-    """The layout in which `source`, a model of these components, is written to the file `target`. Raises WeightsError
-    E1406 when files with this suffix have no layout for it."""
+    """The layout for writing `source`, a model of these components, to the file `target`. Raises WeightsError E1406
+    when there is no layout for it with this suffix."""
     layout = for_components(components, target.suffix)
     if layout is None:
         others = ", ".join(families(target.suffix)) or "none"
         raise WeightsError(
-            f"{source}: has {', '.join(components)}; only models of family {others} are written as {target.suffix} "
-            "files, write a name that ends in .safetensors",
+            f"{source}: has {', '.join(components)}; only models of family {others} can be written as "
+            f"{target.suffix} files; use a name that ends in .safetensors",
             code="E1406",
         )
     return layout
 
 
 def families(suffix: str) -> tuple[str, ...]:
-    """The families whose models are written as files with this suffix."""
+    """The families whose models can be written as files with this suffix."""
     return tuple(sorted({layout.family for layout in every() if layout.suffix == suffix}))
 
 
 def component_names() -> frozenset[str]:
-    """All components that any layout keeps."""
+    """The components of all layouts."""
     return frozenset(component for layout in every() for component in layout.parts)

@@ -1,7 +1,7 @@
-"""Which of a model's tensors a file or a folder holds, whole or in part, whatever names it gives them.
+"""Finds which of a model's tensors a file or folder contains, complete or partial, under any known naming.
 
-A file of a trained denoiser alone says little of itself: its names are told from those that the model's tensors have in
-each layout of its kind, and in diffusers' folders, and its shapes are held against the model's.
+A file with only a trained denoiser does not identify itself: its names are compared with those of the model's tensors
+in each suitable layout and in diffusers' folders, and its shapes with the model's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LEFTOVER = re.compile(r"\._backbone|^stage[12]\.")
 
 @dataclass(frozen=True, slots=True)
 class ComponentInFile:
-    """A network's tensors in a file, under our names: `files.Stored`. place: what messages call it. file: what is read.
-    all_: the tensors of the whole file. places: which of ours the tensors there hold, by their names. strange: names
-    that seem to be of this network, and that it does not have."""
+    """A network's tensors in a file, under our names; implements `Stored`. place: the path for messages. file: the file
+    that is read. all_: all tensors of the file. places: by name in the file, which of our tensors it contains. strange:
+    names that seem to belong to this network but that it does not have."""
 
     place: Path
     file: Path
@@ -41,20 +41,20 @@ class ComponentInFile:
     strange: Collection[str] = ()
 
     def names(self) -> dict[str, str]:
-        """By our names, those in the file."""
+        """The names in the file, by our names."""
         return {ours: name for name, entry in self.places.items() for ours in entry.ours}
 
     def header(self) -> dict[str, TensorInfo]:
-        """Our names with types and shapes; strange ones as they are, so that they are refused."""
-        known = {
+        """Our names with types and shapes; strange ones unchanged, so that loading refuses them."""
+        header = {
             ours: TensorInfo(self.all_[name].dtype, shape)
             for name, entry in self.places.items()
             for ours, shape in entry.shapes(self.all_[name].shape).items()
         }
-        return known | {name: self.all_[name] for name in self.strange}
+        return header | {name: self.all_[name] for name in self.strange}
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        """See Stored. Values and types are the file's."""
+        """See Stored. Data types are the file's."""
         names = set(names)
         chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
         stored = tensor_files.read(self.file, chosen)
@@ -68,14 +68,14 @@ class ComponentInFile:
         names = set(names)
         chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
         for name, tensor in tensor_files.in_turn(self.file, chosen, parts=parts):
-            yield from ((ours, own) for ours, own in chosen[name].to_ours(tensor).items() if ours in names)
+            yield from ((ours, part) for ours, part in chosen[name].to_ours(tensor).items() if ours in names)
 
     def require_known(self) -> None:
         """Raises WeightsError E1405 when the file has strange tensors."""
         if self.strange:
             raise WeightsError(
-                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration does not "
-                "have; give the folder of its configurations",
+                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration "
+                "does not have; give the folder of its configurations",
                 code="E1405",
             )
 
@@ -85,16 +85,16 @@ class ComponentInFile:
         return self.read(tuple(self.header()))
 
     def digest(self) -> str:
-        """A name for the weights: of these tensors alone, so that another denoiser in the file changes nothing of its
-        autoencoder's."""
+        """A hash of these tensors only, so that another denoiser in the file does not change that of its
+        autoencoder."""
         return tensor_files.digest(self.file, self.places)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ModelTensors:
-    """What a file or folder holds of a model. held: by component, its tensors. besides: names that are of no component.
-    averages: those of them that are an averaged copy. leftovers: how many names have parts that a trainer has left in
-    them (`._backbone`, `stage1.`)."""
+    """The tensors of a model in a file or folder. held: by component, its tensors. besides: names that belong to no
+    component. averages: those of them that are averaged copies. leftovers: how many names contain parts that a trainer
+    has left in them (`._backbone`, `stage1.`)."""
 
     path: Path
     held: Mapping[str, ComponentInFile]
@@ -103,13 +103,13 @@ class ModelTensors:
     leftovers: int = 0
 
     def lacks(self, component: str, names: Collection[str]) -> list[str]:
-        """Those of a component's names that it has not got."""
-        there = self.held[component].names() if component in self.held else {}
-        return [name for name in names if name not in there]
+        """The names of a component that are missing."""
+        present = self.held[component].names() if component in self.held else {}
+        return [name for name in names if name not in present]
 
 
 def shapes_of(folder: ModelFolder, layout: KeyMap) -> dict[str, dict[str, Shape]]:
-    """The shapes of a model's components, by the configurations of its folder."""
+    """The shapes of a model's components, from the configurations of its folder."""
     return {
         component: components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
         for component, network in layout.networks.items()
@@ -117,29 +117,29 @@ def shapes_of(folder: ModelFolder, layout: KeyMap) -> dict[str, dict[str, Shape]
 
 
 def of_file(path: Path, file: Path, layout: KeyMap, shapes: Shapes, *, averaged: bool = False) -> ModelTensors:
-    """What a file of tensors holds of a model. path: as the user named it; file: what is read. averaged: an averaged
-    copy takes the place of the plain tensors.
+    """The tensors of a model in a file. path: as the user named it; file: the file that is read. averaged: use the
+    averaged copy in place of the plain tensors.
 
-    Raises WeightsError: E1401, E1402, E1420 for a file that cannot be read; E1451 naming a tensor of another shape;
-    E1452 when it holds nothing of the model, with what it seems to be; E1415 when there is no averaged copy.
+    Raises WeightsError: E1401, E1402, E1420 for a file that cannot be read; E1451 with a tensor of another shape; E1452
+    when it contains nothing of the model, with what it seems to be; E1415 when there is no averaged copy.
     """
     header = tensor_files.read_header(file)
     rivals = [rival for rival in known_layouts.every() if rival.parts.keys() == layout.parts.keys()]
     copies = _averages(header, rivals)
-    seen = {name: name for name in header if name not in copies}
+    sources = {name: name for name in header if name not in copies}
     if averaged:
-        seen |= {plain: name for name, plain in copies.items()}
+        sources |= {plain: name for name, plain in copies.items()}
     if averaged and not copies:
         raise WeightsError(f"{file}: has no averaged weights; leave out --ema=use", code="E1415")
     held = {}
     for component, needed in shapes.items():
-        places = {seen[name]: entry for name, entry in _places(seen, component, needed, rivals).items()}
+        places = {sources[name]: entry for name, entry in _places(sources, component, needed, rivals).items()}
         if places:
             held[component] = ComponentInFile(path, file, header, places)
             _require_shapes(held[component], component, needed)
     if not held:
         raise WeightsError(
-            f"{file}: holds nothing of the model; it looks like {kinds.of_tensors(header)}. Give files of the same "
+            f"{file}: contains nothing of the model; it looks like {kinds.of_tensors(header)}. Give files of the same "
             "kind of model",
             code="E1452",
         )
@@ -150,7 +150,7 @@ def of_file(path: Path, file: Path, layout: KeyMap, shapes: Shapes, *, averaged:
 
 
 def of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> ModelTensors:
-    """What the folder of a model, or of one of its components, holds of a model. Raises WeightsError as `of_file`."""
+    """The tensors of a model in its folder, or in that of one component. Raises WeightsError as `of_file`."""
     if (path / "model_index.json").is_file():
         folders = {component: path / component for component in layout.networks if (path / component).is_dir()}
     else:
@@ -168,7 +168,7 @@ def of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> ModelTensors:
             besides += [name for name in header if name not in places]
     if not held:
         raise WeightsError(
-            f"{path}: holds no weights of the model; give its folder, or that of one of its components "
+            f"{path}: contains no weights of the model; give its folder, or that of one of its components "
             f"({', '.join(layout.networks)})",
             code="E1452",
         )
@@ -178,16 +178,16 @@ def of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> ModelTensors:
 def _places(
     names: Collection[str], component: str, needed: Mapping[str, Shape], rivals: Collection[KeyMap]
 ) -> dict[str, Entry]:
-    """The names in a file that are of a component, in the spelling that most of them have."""
-    # of diffusers' own names those of text encoders do not say which one they are of
-    own = {} if component.startswith("text_encoder") else {n: Entry(n, (n,)) for n in names if n in needed}
+    """The names in a file that belong to a component, in the naming that matches most of them."""
+    # diffusers' names of text encoders do not identify which encoder they belong to
+    plain = {} if component.startswith("text_encoder") else {n: Entry(n, (n,)) for n in names if n in needed}
     ways = (way for rival in rivals for way in rival.parts[component] if way.count(names))
-    return max([own, *(way.table(list(needed)).present(names) for way in ways)], key=len)
+    return max([plain, *(way.table(list(needed)).present(names) for way in ways)], key=len)
 
 
 def _averages(header: Collection[str], rivals: Collection[KeyMap]) -> dict[str, str]:
-    """Names of averaged copies, each with the plain name it stands for. A copy whose plain name is not there is told by
-    its start alone (`ema.model.…`), as trainers leave it that wrote nothing else."""
+    """Names of averaged copies, each with its plain name. A copy whose plain name is not in the file is recognised by
+    its prefix (`ema.model.…`), as written by trainers that save nothing else."""
     plain_names: dict[str, str] = {}
     for rival in rivals:
         start = rival.average_start
@@ -207,7 +207,7 @@ def _require_shapes(stored: ComponentInFile, component: str, needed: Mapping[str
         if any(ours_shape != needed[ours] for ours, ours_shape in entry.shapes(shape).items()):
             raise WeightsError(
                 f"{stored.file}: {name} has the shape {list(shape)}, the model's {component} needs "
-                f"{list(entry.foreign_shape(needed))}; they are of different models, the file looks like "
+                f"{list(entry.foreign_shape(needed))}; they are different models, the file looks like "
                 f"{kinds.of_tensors(stored.all_)}",
                 code="E1451",
             )

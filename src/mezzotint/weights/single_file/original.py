@@ -1,8 +1,8 @@
-"""Parts of a model in the file that its makers publish: mostly the denoiser alone, as ComfyUI has it.
+"""Original-format checkpoints, as a model's authors publish it: mostly only the denoiser, as ComfyUI uses it.
 
-What lies where in such a file diffusers' own conversion says. It is run once, over tensors without values that remember
-where their rows come from: so every tensor can be read by itself, and the same map turned round is the way back. To
-write such a file a family knows names alone.
+Where each tensor is in such a file follows from diffusers' conversion function. It is run once on tensors without
+values that record where their rows come from, so every tensor can be read separately, and the inverse of the same map
+writes such a file. For writing, a family only lists names.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from mezzotint.weights.single_file import planned
 from mezzotint.weights.single_file.planned import PlannedTensor
 
 Renames = Sequence[tuple[str, str]]
-"""Patterns in our names with what takes their place in the makers' file, each in its turn."""
+"""Patterns in our names and their replacements in the original format, applied in order."""
 Piece = tuple[str, int, int]
-"""TensorRows of one tensor of a file: its name, the first row and the one behind the last."""
+"""Rows of one tensor of a file: its name, the first row, and the end (exclusive)."""
 
 DENOISER = "model.diffusion_model."
-"""What names of the denoiser begin with where a file has more than it."""
+"""The prefix of the denoiser's names in a file that contains more."""
 _CLASSES = {"vae": "AutoencoderKL", "AutoencoderKLQwenImage": "AutoencoderKLWan"}
-"""Networks under whose names diffusers has no conversion: Qwen-Image's autoencoder is Wan's, name by name."""
+"""Classes that diffusers converts under another name: Qwen-Image's autoencoder has the same tensor names as Wan's."""
 NOT_CONVERTED = (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError)
-"""What diffusers' conversions raise for a file of something else."""
+"""Exceptions that diffusers' conversions raise for a file of another kind."""
 _SCALES = re.compile(r"(^|\.)(scaled_fp8|scale_weight|weight_scale(_2)?|scale_input|input_scale|comfy_quant)$")
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Where a part lies in the makers' file. start: what its names begin with there. converted: whether diffusers
-    converts them; where not they are the library's own behind `start`. keeps_start: whether its conversion wants the
-    names with their start."""
+    """A part in an original-format checkpoint. start: the prefix of its names. converted: whether diffusers converts
+    them; otherwise the library's names follow the prefix. keeps_start: whether the conversion expects names with their
+    prefix."""
 
     start: str
     converted: bool = True
@@ -52,7 +52,8 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class TensorRows:
-    """A tensor without values: which rows of which tensors it is made of. What conversions do to tensors it can do."""
+    """A tensor without values that records which rows of which tensors it consists of. Supports the operations that
+    conversions use."""
 
     shape: Shape
     pieces: tuple[Piece, ...]
@@ -61,7 +62,7 @@ class TensorRows:
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         if func is torch.cat:
-            return joined(*args, **named)
+            return concatenate(*args, **named)
         if func in (torch.chunk, torch.split):
             return getattr(args[0], func.__name__)(*args[1:], **named)
         return NotImplemented
@@ -75,16 +76,16 @@ class TensorRows:
 
     def split(self, sizes: Sequence[int], dim: int = 0) -> tuple[TensorRows, ...]:
         if dim != 0 or sum(sizes) != self.shape[0]:
-            raise ValueError(f"{self.pieces[0][0]} has {self.shape[0]} rows, and {sum(sizes)} are expected")
+            raise ValueError(f"{self.pieces[0][0]} has {self.shape[0]} rows, expected {sum(sizes)}")
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         return tuple(self._between(end - size, end) for size, end in zip(sizes, ends, strict=True))
 
-    def __getitem__(self, places: tuple[Any, ...]) -> TensorRows:
-        """A convolution of one pixel as a linear layer: `[:, :, 0, 0]`."""
-        kept = len([place for place in places if place == slice(None)])
-        if any(side != 1 for side in self.shape[kept:]):
-            raise ValueError(f"{self.pieces[0][0]} is no convolution of one pixel")
-        return TensorRows(self.shape[:kept], self.pieces)
+    def __getitem__(self, index: tuple[Any, ...]) -> TensorRows:
+        """A 1×1 convolution as a linear layer: `[:, :, 0, 0]`."""
+        ndim = len([item for item in index if item == slice(None)])
+        if any(side != 1 for side in self.shape[ndim:]):
+            raise ValueError(f"{self.pieces[0][0]} is not a 1×1 convolution")
+        return TensorRows(self.shape[:ndim], self.pieces)
 
     def _between(self, start: int, end: int) -> TensorRows:
         pieces, at = [], 0
@@ -101,8 +102,8 @@ def whole(name: str, shape: Shape) -> TensorRows:
     return TensorRows(shape, ((name, 0, shape[0] if shape else 1),))
 
 
-def joined(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
-    """As `torch.cat` joins them. TensorRows that follow each other in one tensor are one piece."""
+def concatenate(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
+    """As `torch.cat`. Consecutive rows of the same tensor are merged into one piece."""
     if dim != 0 or len({one.shape[1:] for one in rows}) > 1:
         raise ValueError("rows of different lengths")
     pieces: list[Piece] = []
@@ -116,13 +117,12 @@ def joined(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
 def places_of(
     network: Network, config: Mapping[str, Any], shapes: Mapping[str, Shape], part: FilePart, own: Set[str]
 ) -> dict[str, TensorRows]:
-    """By a network's own names, where its tensors lie among those of a file with these shapes, as diffusers' conversion
-    has it. own: the names that the network has. Raises ValueError, KeyError and the like for a file of something
-    else."""
-    mine = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
-    mine = mine or ({} if part.start != DENOISER else dict(shapes))
-    cut = "" if part.keeps_start or not any(name.startswith(part.start) for name in mine) else part.start
-    rows = {name.removeprefix(cut): whole(name, shape) for name, shape in mine.items()}
+    """Maps a network's names to rows of the tensors of a file with these shapes, by diffusers' conversion. own: the
+    network's names. Raises ValueError, KeyError and the like for a file of another kind."""
+    of_part = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
+    of_part = of_part or ({} if part.start != DENOISER else dict(shapes))
+    prefix = "" if part.keeps_start or not any(name.startswith(part.start) for name in of_part) else part.start
+    rows = {name.removeprefix(prefix): whole(name, shape) for name, shape in of_part.items()}
     if own <= rows.keys():
         return {name: rows[name] for name in own}
     if not part.converted:
@@ -133,22 +133,22 @@ def places_of(
 
 
 def _conversion(network: Network) -> Callable[..., Mapping[str, TensorRows]] | None:
-    from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES  # seconds, and few need it
+    from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES  # takes seconds; few runs need it
 
     name = network.rpartition(".")[2]
-    known: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(name, name), {})
-    return known.get("checkpoint_mapping_fn")
+    entry: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(name, name), {})
+    return entry.get("checkpoint_mapping_fn")
 
 
-def converts(network: Network) -> bool:
-    """Whether diffusers converts files of a network's makers."""
+def can_convert(network: Network) -> bool:
+    """Whether diffusers converts original-format checkpoints of a network."""
     return _conversion(network) is not None
 
 
 @dataclass(frozen=True)
 class Original:
-    """An open file of a model's makers. place: the file. all_: its tensors. parts: by part of the family, where its
-    tensors lie in it, by their own names."""
+    """An open original-format checkpoint. place: the file. all_: its tensors. parts: by part of the family and the
+    network's name, where each tensor is in the file."""
 
     place: Path
     all_: Mapping[str, TensorInfo]
@@ -165,12 +165,12 @@ def opened(
     *,
     what: str,
 ) -> Original:
-    """Opens a file by its header. parts: by part that such files may hold, where, its network, its configuration, and
-    the shapes that its tensors have by it; the denoiser first, which must be there. A text encoder that is not whole is
-    passed over: some files leave out a projection that changes nothing. what: the model's name, for messages.
+    """Opens a file by its header. parts: for each part that such files may contain, its FilePart, its network, its
+    configuration, and the shapes of its tensors; the denoiser comes first and is required. An incomplete text encoder
+    is skipped: some files leave out an unused projection. what: the model's name, for messages.
 
-    Raises WeightsError E1401, E1402 for what cannot be read, E1478 for a file of something else, and for one whose
-    numbers are kept with scales beside them.
+    Raises WeightsError E1401, E1402 for files that cannot be read, E1478 for a file of another kind or with quantized
+    weights.
     """
     header = tensor_files.read_header(path)
     refuse_scaled(path, header)
@@ -185,8 +185,8 @@ def opened(
                 raise ValueError(f"{len(header)} tensors, none of them its own")
         except NOT_CONVERTED as error:
             raise WeightsError(
-                f"{path}: holds no {part} of {what} as its makers name it ({error}); check model.family and "
-                "model.config, whose configurations say how large the model is",
+                f"{path}: does not contain the {part} of {what} in the original format ({error}); check model.family "
+                "and model.config, whose configurations determine the model's size",
                 code="E1478",
             ) from error
         if tensors:
@@ -195,19 +195,19 @@ def opened(
 
 
 def refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
-    """Raises WeightsError E1478 for numbers that are kept in few bits with scales beside them."""
+    """Raises WeightsError E1478 for quantized weights with separate scales."""
     scale = next((name for name in header if _SCALES.search(name)), None)
     if scale is not None:
         raise WeightsError(
-            f"{path}: keeps its numbers in few bits with scales beside them ({scale}), which is for drawing; take the "
-            "file in bf16, and hold it in few bits by run.frozen_dtype=int8",
+            f"{path}: is quantized with separate scales ({scale}), which is for inference only; use the file in bf16 "
+            "and set run.frozen_dtype=int8 to quantize it",
             code="E1478",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class OriginalPart:
-    """The tensors of a part under its network's names: `files.Stored`."""
+    """The tensors of a part under its network's names; implements `Stored`."""
 
     place: Path
     all_: Mapping[str, TensorInfo]
@@ -218,8 +218,8 @@ class OriginalPart:
         return {name: TensorInfo(self.all_[rows.pieces[0][0]].dtype, rows.shape) for name, rows in self.places.items()}
 
     def digest(self) -> str:
-        """64 hexadecimal digits that name the weights: of the file where it holds nothing else, otherwise of these
-        tensors only, so that another denoiser in the file changes nothing of its autoencoder's."""
+        """64 hexadecimal digits that identify the weights: of the file if it contains nothing else, otherwise of these
+        tensors only, so that another denoiser in the file does not change those of its autoencoder."""
         names = {name for rows in self.places.values() for name, *_ in rows.pieces}
         return fingerprint.of_file(self.place) if names == self.all_.keys() else tensor_files.digest(self.place, names)
 
@@ -227,10 +227,10 @@ class OriginalPart:
         """See Stored."""
         chosen = {name: self.places[name] for name in names}
         tensors = tensor_files.read(self.place, {piece[0] for rows in chosen.values() for piece in rows.pieces})
-        return {name: _gathered(rows, tensors) for name, rows in chosen.items()}
+        return {name: _gather(rows, tensors) for name, rows in chosen.items()}
 
 
-def _gathered(rows: TensorRows, tensors: Mapping[str, Tensor]) -> Tensor:
+def _gather(rows: TensorRows, tensors: Mapping[str, Tensor]) -> Tensor:
     first = tensors[rows.pieces[0][0]]
     if len(rows.pieces) == 1 and rows.pieces[0][1:] == (0, first.shape[0] if first.ndim else 1):
         return first.reshape(rows.shape)
@@ -239,18 +239,18 @@ def _gathered(rows: TensorRows, tensors: Mapping[str, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An original-format checkpoint that is to be written. shapes: of its tensors. sources: of each, the rows of ours
-    that it is made of, in their order."""
+    """An original-format checkpoint to write. shapes: of its tensors. sources: by tensor, the rows of our tensors that
+    it consists of, in order."""
 
     shapes: Mapping[str, Shape]
     sources: Mapping[str, tuple[Piece, ...]]
 
     def tensors(self, component: str, header: Mapping[str, TensorInfo]) -> list[PlannedTensor]:
-        """Its tensors in their order. header: of the component's own tensors."""
+        """Its tensors in order. header: of the component's own tensors."""
         plan = []
         for name, pieces in self.sources.items():
             rows, ours = TensorRows(self.shapes[name], pieces), tuple(dict.fromkeys(piece[0] for piece in pieces))
-            kind, make = header[ours[0]].dtype, partial(_gathered, rows)
+            kind, make = header[ours[0]].dtype, partial(_gather, rows)
             plan.append(PlannedTensor(name, kind, rows.shape, make, component, ours))
         return planned.in_order(plan)
 
@@ -258,10 +258,10 @@ class Written:
 def plan(
     network: Network, config: Mapping[str, Any], own: Mapping[str, Shape], renames: Renames, start: str = ""
 ) -> Written:
-    """How a network's tensors lie in a file of its makers: the names by `renames`, in which tensors of one name are
-    joined; the rows where diffusers' conversion looks for them. own: shapes by our names. start: what names begin with.
+    """Plans an original-format checkpoint of a network: names by `renames`, where tensors with the same name are
+    concatenated; rows where diffusers' conversion reads them. own: shapes by our names. start: the prefix of names.
 
-    Raises ValueError and the like where the conversion does not give exactly these tensors back.
+    Raises ValueError and the like where the conversion does not return exactly these tensors.
     """
     groups: dict[str, list[Shape]] = {}
     for name, shape in own.items():
@@ -270,12 +270,12 @@ def plan(
     places = places_of(network, config, shapes, FilePart(start), own.keys())
     if {name: rows.shape for name, rows in places.items()} != dict(own):
         differing = sorted(name for name in own.keys() | places.keys() if name not in own or name not in places)
-        raise ValueError(f"the way back gives other tensors: {tensor_files.listed(differing or list(own))}")
-    return Written(shapes, _turned(places, shapes))
+        raise ValueError(f"converting back gives other tensors: {tensor_files.listed(differing or list(own))}")
+    return Written(shapes, _invert(places, shapes))
 
 
-def _turned(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
-    """By the file's names, the rows of ours in their order. Raises ValueError where rows are read twice or never."""
+def _invert(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
+    """By the file's names, the rows of our tensors in order. Raises ValueError where rows are read twice or never."""
     spans: dict[str, list[tuple[int, Piece]]] = {name: [] for name in shapes}
     for ours, rows in places.items():
         at = 0
@@ -295,7 +295,7 @@ def _turned(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> di
 
 
 def renamed(name: str, renames: Renames) -> str:
-    """Our name in the makers' words."""
-    for pattern, words in renames:
-        name = re.sub(pattern, words, name)
+    """Our name in the original format."""
+    for pattern, replacement in renames:
+        name = re.sub(pattern, replacement, name)
     return name

@@ -1,5 +1,5 @@
-"""Files laid over a model as it is opened: what `model.over` names takes the place of the model's own tensors, the last
-file that has one first, read tensor by tensor. `mezzotint merge` writes the same down."""
+"""Overlays files on a model as it is opened: tensors of the files in `model.over` replace the model's, read tensor by
+tensor; the last file that has a tensor wins. `mezzotint merge` writes the same to a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.weights.single_file.match_tensors import ModelTensors
 
 @dataclass(frozen=True)
 class Overlay:
-    """A model, `base`, with files over it. config: of a model in one file, the folder of its configurations."""
+    """The model `base` with files over it. config: for a model in one file, the folder of its configurations."""
 
     base: Path
     over: tuple[Path, ...]
@@ -28,49 +28,49 @@ class Overlay:
     @cached_property
     def merge(self) -> Merge:
         """Base and files, opened by their headers. Raises WeightsError as `open_base` and `open_other` do."""
-        with torch.device("cpu"):  # `check` opens models where tensors have no values
+        with torch.device("cpu"):  # `check` opens models on the meta device
             base = open_base(self.base, config=self.config)
             return Merge(base, [open_other(path, base) for path in self.over])
 
     def require_fit(self) -> None:
-        """Raises WeightsError when the files cannot be laid over the model. Reads headers alone."""
+        """Raises WeightsError when the files do not fit the model. Reads headers only."""
         assert self.merge.others
 
     def touches(self, component: str) -> bool:
-        """Whether the files hold anything of a component."""
-        return bool(self._having(component))
+        """Whether the files contain any tensor of a component."""
+        return bool(self._files_with(component))
 
     def component(self, name: str) -> OverlaidComponent:
-        """A component as it comes out."""
+        """A component with the overlays applied."""
         return OverlaidComponent(self, name)
 
     def digests(self, component: str) -> list[str]:
-        """Of the files that hold some of a component, in their order."""
-        return [fingerprint.of_file(source.held[component].file) for source in self._having(component)]
+        """The hashes of the files that contain tensors of a component, in order."""
+        return [fingerprint.of_file(source.held[component].file) for source in self._files_with(component)]
 
     def notes(self) -> Iterator[str]:
-        """How much each file puts in the place of the model's own."""
+        """Lines that report how many of the model's tensors each file replaces."""
         origin = self.merge.origin
         for source in self.merge.others:
             counts = {c: sum(one is source for one in names.values()) for c, names in origin.items()}
             counted = ", ".join(f"{count} of {len(origin[c])} tensors of {c}" for c, count in counts.items() if count)
             yield f"model.over: {counted or 'nothing'} from {source.path}"
 
-    def _having(self, component: str) -> list[ModelTensors]:
+    def _files_with(self, component: str) -> list[ModelTensors]:
         return [source for source in self.merge.others if component in source.held]
 
 
 @dataclass(frozen=True, slots=True)
 class OverlaidComponent:
-    """The tensors of one component under the names of its network; see `Stored`."""
+    """The tensors of one component under the names of its network; implements `Stored`."""
 
     overlay: Overlay
     name: str
 
     @property
     def place(self) -> Path:
-        """The last file that holds some of it: what messages call it."""
-        return self.overlay._having(self.name)[-1].path
+        """The last file that contains tensors of it, for messages."""
+        return self.overlay._files_with(self.name)[-1].path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
@@ -81,5 +81,5 @@ class OverlaidComponent:
         return self.overlay.merge.read(self.name, names)
 
     def everything(self) -> dict[str, Tensor]:
-        """All of them."""
+        """All tensors."""
         return self.read(list(self.header()))

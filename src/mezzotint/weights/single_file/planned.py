@@ -1,5 +1,5 @@
-"""A single file that is to be written: its tensors in their order, each made of tensors of the model's components. They
-are read a few at a time, so that the model is never held as a whole."""
+"""Plans and writes single files: an ordered list of tensors, each computed from tensors of the model's components,
+which are read a few at a time, so the whole model is never in memory."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mezzotint.weights.single_file.extras import Extras
 from mezzotint.weights.single_file.modelspec import Description
 
 CHUNK = 256 << 20
-"""Bytes of tensors that are read at once; a tensor that is larger is read by itself."""
+"""Bytes of tensors that are read at a time; a larger tensor is read separately."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """name, kind, shape: as written in the file; kind as in its header. component, ours: the model's tensors that it is
-    made of; "" and none for one that belongs to no network. make: makes it of these."""
+    """name, kind, shape: as written in the file; kind is the data type in its header. component, ours: the model's
+    tensors that it is computed from; empty for one that belongs to no network. make: computes it from these."""
 
     name: str
     kind: str
@@ -43,8 +43,8 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Stored tensors in another type, whole numbers in their own: `files.Stored`. Reading raises WeightsError E1416 for
-    a value that is too large for it."""
+    """Stored tensors cast to `dtype`, except integers; implements `Stored`. Reading raises WeightsError E1416 for a
+    value that is too large for the type."""
 
     stored: Stored
     dtype: DTypeName
@@ -74,23 +74,23 @@ def plan_layout(
     stored: Mapping[str, Stored],
     extras: Extras,
 ) -> list[PlannedTensor]:
-    """The tensors of a single file in a layout. configs, shapes, stored: by component. extras: what the file holds
-    besides, and how the file that the model came from writes its names."""
+    """The tensors of a single file in a layout. configs, shapes, stored: by component. extras: further content, and the
+    spelling of names in the file that the model came from."""
     plan = [
         PlannedTensor(name, tensor_files.kind_of(tensor.dtype), tuple(tensor.shape), partial(_constant, tensor))
         for name, tensor in writing.around(layout, extras).items()
     ]
-    for component, own in shapes.items():
+    for component, ours in shapes.items():
         header = stored[component].header()
-        for entry in layout.choose(component, configs[component]).table(list(own)).entries:
-            name, shape = writing.spelling(layout, extras, (entry.foreign, entry.foreign_shape(own)))
+        for entry in layout.choose(component, configs[component]).table(list(ours)).entries:
+            name, shape = writing.spelling(layout, extras, (entry.foreign, entry.foreign_shape(ours)))
             kind, make = header[entry.ours[0]].dtype, entry.to_foreign
             plan.append(PlannedTensor(name, kind, shape, make, component, entry.ours))
     return in_order(plan)
 
 
 def plan_component(stored: Stored) -> list[PlannedTensor]:
-    """The tensors of a file that holds one component, called "model" here, under its own names."""
+    """The tensors of a file with a single component, here named "model", under its own names."""
     header = stored.header()
     return in_order(
         PlannedTensor(name, info.dtype, info.shape, itemgetter(name), "model", (name,)) for name, info in header.items()
@@ -102,14 +102,14 @@ def _constant(tensor: Tensor, _: Mapping[str, Tensor]) -> Tensor:
 
 
 def in_order(plan: Iterable[PlannedTensor]) -> list[PlannedTensor]:
-    """As safetensors orders a file: the widest types first, then by name."""
+    """Sorts in the order of safetensors: the widest types first, then by name."""
     return sorted(plan, key=lambda one: (tuple(TYPES).index(one.kind), one.name))
 
 
 def read_in_order(
     stored: Mapping[str, Stored], plan: Sequence[PlannedTensor], report: Callable[[int], None] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a plan, in its order, read in portions. report: called after each with how many are done."""
+    """The tensors of a plan, in its order, read in portions. report: called after each with the number done."""
     portion: list[PlannedTensor] = []
     done = held = 0
     for one in [*plan, None]:
@@ -139,14 +139,14 @@ def write(
     description: Description | None = None,
     before: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes a planned file in the format of its suffix; only safetensors has a place for a description. before: the
-    header's words of where the model came from. Raises WeightsError E1403 for networks that are not finite, and as
-    tensors are read; StorageError E1701."""
+    """Writes a planned file in the format of its suffix; only safetensors files contain the description. before: the
+    metadata of the file that the model came from. Raises WeightsError E1403 for networks with non-finite values, and as
+    reading tensors does; StorageError E1701."""
     tensors = read_in_order(stored, plan)
     unchecked = tuple(one.name for one in plan if not one.component)
     other = formats.format_for(target)
     if other is not None:
-        other.write(target, _finite(target, tensors, unchecked))
+        other.write(target, _check_finite(target, tensors, unchecked))
         return
     tensor_files.write_in_turn(
         target,
@@ -158,7 +158,7 @@ def write(
     )
 
 
-def _finite(
+def _check_finite(
     path: Path, tensors: Iterator[tuple[str, Tensor]], unchecked: Collection[str]
 ) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in tensors:

@@ -1,7 +1,7 @@
-"""A whole model in one file, as Stable Diffusion is mostly passed around: opened by its header, read part by part.
+"""Single-file checkpoints of Stable Diffusion: opened by the header, read component by component.
 
-The file holds tensors and no configurations: those are chosen among the ones that ship, by the tensors' shapes, or come
-from a folder that the user names. What the file has besides the model is told, and kept when it is converted.
+The file contains tensors and no configurations: those are chosen among the shipped ones by the tensors' shapes, or come
+from a folder that the user names. Further content is reported, and kept in conversions.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Prediction = modelspec.Prediction
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """Names in a file that belong to no network. averages: averaged copies of the denoiser. extras: what such files
-    usually have. unknown: all else."""
+    """Names in a file that belong to no network. averages: averaged copies of the denoiser. extras: names that such
+    files usually contain. unknown: all others."""
 
     averages: tuple[str, ...]
     extras: tuple[str, ...]
@@ -41,8 +41,8 @@ class Besides:
 @dataclass(frozen=True)
 class SingleFile:
     """An open file. path: as the user named it. file: the safetensors file that is read, the same unless `path` is
-    pickled. folder: where its configurations lie. averaged: whether the denoiser's averaged copy takes its place.
-    prediction: what it says of itself, or None."""
+    pickled. folder: of its configurations. averaged: whether the averaged copy of the denoiser is used. prediction:
+    from the file, or None."""
 
     path: Path
     file: Path
@@ -53,24 +53,24 @@ class SingleFile:
 
     @cached_property
     def header(self) -> Mapping[str, TensorInfo]:
-        """All tensors of the file, under their names there."""
+        """All tensors of the file, under their stored names."""
         return tensor_files.read_header(self.file)
 
     @cached_property
     def metadata(self) -> Mapping[str, str]:
-        """What the header says in words."""
+        """The text metadata of the header."""
         return tensor_files.read_metadata(self.file)
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:
-        """By component, the names that its network has in this file."""
+        """By component, the names of its network in this file."""
         return {
             component: self._part(component).table(list(self._shapes(component))) for component in self.layout.networks
         }
 
     @cached_property
     def besides(self) -> Besides:
-        """What the file has that is of no network."""
+        """Names in the file that belong to no network."""
         taken = {name for table in self.tables.values() for name in table.present(self.header)}
         left = [name for name in self.header if name not in taken]
         extras = tuple(name for name in left if self.layout.is_extra(name))
@@ -88,25 +88,25 @@ class SingleFile:
         return ComponentInFile(self.path, self.file, self.header, places, strange)
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The scheduler's configuration of its folder, made true where the file says otherwise."""
+        """The scheduler configuration of its folder, corrected where the file contradicts it."""
         predicts = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
         zero = "ztsnr" in self.header or bool(config.get("rescale_betas_zero_snr"))
         return scheduler_file.corrected(config, prediction=predicts, zero_terminal=zero)
 
     def notes(self) -> Iterator[str]:
-        """What was met in the file that its reader should know, in words."""
+        """Notes about the file for the user."""
         if self.file != self.path:
             yield f"{self.path.name} is a pickle; its tensors were read from a safetensors copy, {self.file}"
         if self.averaged:
-            yield "the denoiser is the averaged copy that the file holds"
+            yield "the denoiser is the averaged copy in the file"
         elif self.besides.averages:
             count = len(self.besides.averages)
-            yield f"{count} averaged tensors in the file are left; model.ema_weights=use trains from them"
+            yield f"{count} averaged tensors in the file are not used; model.ema_weights=use trains from them"
         if self.besides.unknown:
-            yield f"{self.path.name} also holds {tensor_files.listed(self.besides.unknown)}, which no network has"
+            yield f"{self.path.name} also contains {tensor_files.listed(self.besides.unknown)}, which no network has"
 
     def spellings(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """By proper name: the name and shape of tensors that this file writes in another way than we would."""
+        """By canonical name, the name and shape of tensors that this file spells differently."""
         differing = {}
         for component, table in self.tables.items():
             shapes = self._shapes(component)
@@ -118,7 +118,7 @@ class SingleFile:
 
     def _part(self, component: str) -> ComponentMap:
         part = self.layout.part_in(component, self.header)
-        assert part is not None, component  # the file was found to be whole when it was opened
+        assert part is not None, component  # `open_single` has checked that the file is complete
         return part
 
     def _shapes(self, component: str) -> dict[str, tuple[int, ...]]:
@@ -135,13 +135,13 @@ def open_single(
     prediction: Prediction | None = None,
     store: Path | None = None,
 ) -> SingleFile:
-    """Opens a model in one file, from its header.
+    """Opens a single-file checkpoint by its header.
 
-    layout: stands for its family, whose layout is told from the names at hand; None takes any family's.
-    config: a folder of configurations; None takes a shipped one that fits. averaged: take the denoiser's averaged copy.
-    prediction: what the user says it predicts, for files that do not say it. store: where a pickled file is kept as
-    safetensors. Raises WeightsError: E1401 and E1402 for what is no such file; E1406 naming another kind of model;
-    E1411 for a pickle that is not plain weights; E1413 when SD2's prediction is not told; E1414 when no shipped
+    layout: selects its family, whose layout is detected from the names; None accepts any family. config: a folder of
+    configurations; None chooses a shipped one that fits. averaged: use the averaged copy of the denoiser. prediction:
+    what it predicts, for files that do not contain it. store: the folder for safetensors copies of pickled files.
+    Raises WeightsError: E1401 and E1402 for other files; E1406 for another kind of model; E1411 for a pickle that is
+    not plain weights; E1413 when the prediction of SD2 is unknown; E1414 when no shipped
     configuration fits; E1415 when there is no averaged copy.
     """
     file = _readable(path, store)
@@ -151,7 +151,7 @@ def open_single(
         prediction
         or modelspec.prediction_of(tensor_files.read_metadata(file))
         or ("v" if "v_pred" in header else None)
-        or _beside(path)
+        or _prediction_in_yaml(path)
     )
     root = config if config is not None else _shipped(path, header, layout, note)
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
@@ -160,7 +160,7 @@ def open_single(
 
 
 def family_at(path: Path) -> str | None:
-    """The family of a model, folder or single file, by its small files and headers; None when they do not say it.
+    """The family of a model, folder or single file, by its configurations and headers; None if they do not identify it.
 
     Raises WeightsError for a file that cannot be read.
     """
@@ -171,29 +171,29 @@ def family_at(path: Path) -> str | None:
 
 def _readable(path: Path, store: Path | None) -> Path:
     if not path.is_file():
-        looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
-        raise WeightsError(f"{path}: is not there{looked}; check the path", code="E1401")
+        folder = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+        raise WeightsError(f"{path}: does not exist{folder}; check the path", code="E1401")
     suffixes = weights_formats.readable_suffixes()
     if path.suffix not in suffixes:
         tensor_files.refuse_known(path)
-        raise WeightsError(f"{path}: a model in one file ends in {', '.join(suffixes)}; check the path", code="E1406")
+        raise WeightsError(f"{path}: a single-file model ends in {', '.join(suffixes)}; check the path", code="E1406")
     return pickled.readable(path, store)
 
 
-def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap | None) -> KeyMap:
-    family = asked_layout.family if asked_layout is not None else None
+def _layout(path: Path, header: Mapping[str, TensorInfo], requested: KeyMap | None) -> KeyMap:
+    family = requested.family if requested is not None else None
     other = kinds.refusal(header, family)
     if other is not None:
         raise WeightsError(f"{path}: looks like {other.name}; {other.remedy}", code="E1406")
-    fitting = known_layouts.of_names(header.keys(), family)
-    if fitting is None:
-        raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
-    return fitting
+    layout = known_layouts.of_names(header.keys(), family)
+    if layout is None:
+        raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the complete model", code="E1406")
+    return layout
 
 
-def _beside(path: Path) -> Prediction | None:
-    """What the configuration beside a file says, as the original programs want it: NAME.yaml. Another program's file of
-    that name says nothing."""
+def _prediction_in_yaml(path: Path) -> Prediction | None:
+    """The prediction from NAME.yaml next to the file, the configuration of the original programs; None if there is none
+    or it belongs to another program."""
     config = path.with_suffix(".yaml")
     if not config.is_file():
         return None
@@ -211,7 +211,7 @@ def _beside(path: Path) -> Prediction | None:
             return "epsilon"
         case other:
             raise WeightsError(
-                f"{config}: parameterization is {other!r}; known are eps and v, write model.prediction to choose",
+                f"{config}: parameterization is {other!r}; supported are eps and v; set model.prediction to choose",
                 code="E1409",
             )
 
@@ -222,19 +222,19 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], layout: KeyMap, predi
     channels = first.shape[0] if first is not None and first.shape else 0
     widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
     width = next(widths, 0)
-    known = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
-    fitting = [one for one in known if one.prediction in ("", prediction)] or (known[:1] if prediction else [])
-    if fitting:
-        return shipped(fitting[0].name)
-    if known:
+    same_size = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
+    matches = [one for one in same_size if one.prediction in ("", prediction)] or (same_size[:1] if prediction else [])
+    if matches:
+        return shipped(matches[0].name)
+    if same_size:
         raise WeightsError(
-            f"{path}: is of {kinds.WIDTHS.get(width, 'a kind that comes in two forms')}, and nothing says whether it "
-            "predicts the velocity (768-pixel models) or the noise (512-pixel base models); write model.prediction=v "
-            "or model.prediction=epsilon (convert: --prediction=v)",
+            f"{path}: is {kinds.WIDTHS.get(width, 'a kind with two predictions')}, and does not specify whether it "
+            "predicts v (768-pixel models) or epsilon (512-pixel base models); set model.prediction=v or "
+            "model.prediction=epsilon (convert: --prediction=v)",
             code="E1413",
         )
     raise WeightsError(
-        f"{path}: has the layout of {family_spec(layout.family).called} in another size ({channels} channels, text "
-        f"of width {width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
+        f"{path}: has the layout of {family_spec(layout.family).called} in another size ({channels} channels, "
+        f"cross-attention width {width}); set model.config=FOLDER to its configurations (convert: --config=FOLDER)",
         code="E1414",
     )

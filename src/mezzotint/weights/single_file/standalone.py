@@ -1,8 +1,7 @@
-"""One component of a model from a file or a folder of its own, an autoencoder or a text encoder, in the place of the
-model's own.
+"""Standalone component files and folders: an autoencoder or a text encoder that replaces the model's own.
 
-Repaired autoencoders are published so (SDXL's own overflows in half precision), and ComfyUI keeps components so
-(`models/vae`, `models/text_encoders`) beside a file of the denoiser.
+Fixed autoencoders are published in this way (SDXL's own overflows in half precision), and ComfyUI stores components in
+this way (`models/vae`, `models/text_encoders`), next to a file of the denoiser.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _CLIP = "text_model."
 @dataclass(frozen=True, slots=True)
 class ExpectedPart:
     """A part as the model's configuration describes it. where: the configuration's file. shapes: by the names of files
-    in diffusers' layout. start: the prefix of its names in an original-format checkpoint of the whole model."""
+    in diffusers' layout. start: the prefix of its names in an original-format checkpoint of the complete model."""
 
     network: Network
     config: Mapping[str, Any]
@@ -52,7 +51,7 @@ class StandalonePart:
     where: Path
 
     def digest(self) -> str:
-        """64 hexadecimal digits that name the weights, wherever the file is."""
+        """64 hexadecimal digits that identify the weights, independent of the file's path."""
         return self.stored.digest() if isinstance(self.stored, OriginalPart) else fingerprint.of_file(self.file)
 
 
@@ -60,10 +59,10 @@ def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
     """Opens the autoencoder that `model.vae` names, by headers.
 
     path: an autoencoder's folder (config.json and weights), a model's folder with such a folder `vae`, or a safetensors
-    file with diffusers' or the original names. A file has no configuration and must fit the model's own. own: the
-    model's own autoencoder. what: the model's name, for messages. Raises WeightsError E1401 for a path that does not
-    exist, E1406 for something other than an autoencoder's folder or a safetensors file, E1407 and E1408 for a folder
-    without weights that can be read, E1478 for a file of another network, or of names that diffusers does not convert.
+    file with diffusers' or the original names. A file has no configuration and must fit the model's. own: the model's
+    autoencoder. what: the model's name, for messages. Raises WeightsError E1401 for a path that does not exist, E1406
+    for something other than an autoencoder's folder or a safetensors file, E1407 and E1408 for a folder without
+    readable weights, E1478 for a file of another network, or with names that diffusers does not convert.
     """
     _require_exists(path, "model.vae")
     if path.is_dir():
@@ -78,7 +77,7 @@ def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
     original.refuse_scaled(path, header)
     shapes = {name: info.shape for name, info in header.items()}
     places = _places_in_diffusers_layout(own, shapes)
-    if places is None and not original.converts(own.network):
+    if places is None and not original.can_convert(own.network):
         raise WeightsError(
             f"model.vae: {path}: diffusers cannot convert an original-format autoencoder of {what}; give a folder in "
             "diffusers' layout, or leave model.vae out to use the model's own",
@@ -105,29 +104,29 @@ def _places_in_diffusers_layout(own: ExpectedPart, shapes: Mapping[str, Shape]) 
     current = components.modern_names(own.network, {name: name for name in shapes})
     if not own.shapes.keys() <= current.keys():
         return None
-    return {name: original.whole(there, shapes[there]) for name, there in current.items()}
+    return {name: original.whole(stored, shapes[stored]) for name, stored in current.items()}
 
 
 def _places_in_original_format(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows]:
     """By the network's names, where its tensors are in an original-format file. diffusers' conversion expects the
     prefix `own.start`, which files of a single component may lack."""
     added = "" if any(name.startswith(own.start) for name in shapes) else own.start
-    behind = {added + name: shape for name, shape in shapes.items()}
+    prefixed = {added + name: shape for name, shape in shapes.items()}
     start = FilePart(own.start, keeps_start=True)
-    places = original.places_of(own.network, own.config, behind, start, own.shapes.keys())
+    places = original.places_of(own.network, own.config, prefixed, start, own.shapes.keys())
     return {
-        name: replace(rows, pieces=tuple((there.removeprefix(added), low, high) for there, low, high in rows.pieces))
+        name: replace(rows, pieces=tuple((stored.removeprefix(added), low, high) for stored, low, high in rows.pieces))
         for name, rows in places.items()
     }
 
 
 def _left_over(own: ExpectedPart, names: Any, places: Mapping[str, TensorRows]) -> list[str]:
-    """Names in the file that belong to this network by their first word and that it does not have."""
-    used = {there for rows in places.values() for there, *_ in rows.pieces}
-    words = {name.partition(".")[0] for name in own.shapes}
+    """Names in the file that share a first component with this network's names but that it does not have."""
+    used = {stored for rows in places.values() for stored, *_ in rows.pieces}
+    roots = {name.partition(".")[0] for name in own.shapes}
     start = own.start if any(name.startswith(own.start) for name in names) else ""
     unused = (name for name in names if name not in used and name.startswith(start))
-    return [name for name in unused if name.removeprefix(start).partition(".")[0] in words]
+    return [name for name in unused if name.removeprefix(start).partition(".")[0] in roots]
 
 
 def _other_network(path: Path, own: ExpectedPart, what: str, why: str) -> WeightsError:
@@ -143,20 +142,20 @@ def _open_folder(path: Path, folder: Path, own: ExpectedPart) -> StandalonePart:
     kind = own.config.get("_class_name")
     if kind is not None and config.get("_class_name", kind) != kind:
         raise WeightsError(
-            f"model.vae: {folder} holds {config['_class_name']}, and this model has {kind}; give the folder of one",
+            f"model.vae: {folder} contains {config['_class_name']}, this model has {kind}; give the folder of one",
             code="E1406",
         )
     weights = find_weights(folder)
     if weights is None:
         raise WeightsError(
-            f"model.vae: {folder} has a configuration and no weights; fetch the whole autoencoder", code="E1407"
+            f"model.vae: {folder} has a configuration but no weights; download the complete autoencoder", code="E1407"
         )
     return StandalonePart(path, weights.path, InFile(weights.path), config, folder / "config.json")
 
 
 def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str) -> tuple[str, StandalonePart]:
-    """Opens a text encoder in a file of its own, under the names that transformers gives its tensors. Returns which
-    part it is, by names and shapes of its tensors, and that part. encoders: those that the model has, by part.
+    """Opens a standalone text encoder file with transformers' tensor names. Returns which part it is, by the names and
+    shapes of its tensors, and that part. encoders: those of the model, by part.
 
     Raises WeightsError E1401, E1402, E1406, E1478 for a file of another network.
     """
@@ -165,26 +164,26 @@ def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str)
         raise WeightsError(f"model.over: {path} is not a .safetensors file; give one", code="E1406")
     header = tensor_files.read_header(path)
     original.refuse_scaled(path, header)
-    lacking: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
     for part, own in encoders.items():
-        stored = _under_own_names(own, path)
+        stored = _under_network_names(own, path)
         present = stored.header()
-        lacking[part] = [n for n, shape in own.shapes.items() if n not in present or present[n].shape != shape]
-        if not lacking[part]:
+        missing[part] = [n for n, shape in own.shapes.items() if n not in present or present[n].shape != shape]
+        if not missing[part]:
             file = StoredAs(stored, {name: name for name in own.shapes})
             return part, StandalonePart(path, path, file, own.config, own.where)
-    nearest = min(lacking, key=lambda part: len(lacking[part]) / len(encoders[part].shapes))
+    nearest = min(missing, key=lambda part: len(missing[part]) / len(encoders[part].shapes))
     why = f"it is {kinds.of_tensors(header)}"
-    if 2 * len(lacking[nearest]) < len(encoders[nearest].shapes):
-        why = f"{tensor_files.listed(lacking[nearest])} of {nearest} are missing or have another shape"
+    if 2 * len(missing[nearest]) < len(encoders[nearest].shapes):
+        why = f"{tensor_files.listed(missing[nearest])} of {nearest} are missing or have another shape"
     raise WeightsError(
         f"model.over: {path} is not one of the text encoders of {what} ({', '.join(encoders)}): {why}; leave it out to "
-        "use those of the model's folder",
+        "use those in the model's folder",
         code="E1478",
     )
 
 
-def _under_own_names(own: ExpectedPart, path: Path) -> Stored:
+def _under_network_names(own: ExpectedPart, path: Path) -> Stored:
     if own.network in _T5:
         return t5.EncoderOnly(path, (path,))
     stored = InFile(path)

@@ -1,4 +1,4 @@
-"""What a single file holds beside its networks, how it spells names, its description, and types of its numbers."""
+"""Writes single files: tensors besides the networks, spelling of names, description, and casts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODEL = ("model.", "model_ema.", "cond_stage_model.", "conditioner.", "first_st
 
 
 def described(folder: ModelFolder, prediction: str, title: str) -> Description:
-    """A description by the configurations of a model folder."""
+    """The description of a model folder, from its configurations."""
     unet, vae = folder.config("unet"), folder.config("vae")
     pixels = 2 ** (len(vae.get("block_out_channels", (1,) * 4)) - 1)
     sample = unet.get("sample_size", 64)
@@ -34,47 +34,47 @@ def described(folder: ModelFolder, prediction: str, title: str) -> Description:
 def _version(folder: ModelFolder) -> modelspec.Version:
     if folder.has("text_encoder_2"):
         return "xl-base" if folder.has("text_encoder") else "xl-refiner"
-    # the exact gelu is OpenCLIP's; CLIP has an approximation of it
+    # OpenCLIP uses the exact gelu, CLIP an approximation
     return "2" if folder.config("text_encoder").get("hidden_act") == "gelu" else "1"
 
 
 def around(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
-    """What a single file holds besides its networks. extras: of the file that the model came from."""
-    same = extras.layout == layout.name
-    besides: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
-    besides |= {name: tensor for name, tensor in extras.rest.items() if same or not layout.sign or name in besides}
-    return besides | (dict(extras.averages) if same else {})
+    """The tensors of a single file besides its networks. extras: of the file that the model came from."""
+    is_same = extras.layout == layout.name
+    others: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}
+    others |= {name: tensor for name, tensor in extras.rest.items() if is_same or not layout.sign or name in others}
+    return others | (dict(extras.averages) if is_same else {})
 
 
 def spelling(layout: KeyMap, extras: Extras, written: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
-    """Name and shape of a tensor in a file, as the file wrote it that the model came from."""
+    """Name and shape of a tensor, as the file that the model came from spells them."""
     return extras.spellings.get(written[0], written) if extras.layout == layout.name else written
 
 
 def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
-    """The numbers of a single file's networks in another type; schedules and counters keep theirs.
+    """Casts the networks' tensors of a single file; schedules and counters keep their data types.
 
     Raises WeightsError E1416 when a value is too large for it.
     """
     narrowed = dict(tensors)
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and tensor.ndim and name.startswith(_MODEL) and not _is_schedule(name):
-            narrowed[name] = _narrowed(place, name, tensor, dtype)
+            narrowed[name] = _narrow(place, name, tensor, dtype)
     return narrowed
 
 
 def cast_component(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
-    """The numbers of a component in another type. Raises as `cast`."""
-    return {name: _narrowed(place, name, t, dtype) if t.is_floating_point() else t for name, t in tensors.items()}
+    """Casts the tensors of a component. Raises as `cast`."""
+    return {name: _narrow(place, name, t, dtype) if t.is_floating_point() else t for name, t in tensors.items()}
 
 
 def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replaced], dtype: DTypeName) -> None:
-    """Writes some components of a model as one file, under the names that they have in a whole one: what is trained,
-    without the rest. `mezzotint merge` lays such a file over the model it was trained from.
+    """Writes only the trained components of a model as one file, under their names in a complete checkpoint.
+    `mezzotint merge` merges such a file into the model it was trained from.
 
-    The suffix chooses the format, see `formats`. A file that is there is replaced when the new one is whole.
-    replaced: by component. Raises WeightsError E1403 for weights that are not finite, E1416 for what is too large for
-    the type, StorageError E1701.
+    The suffix chooses the format, see `formats`. An existing file is replaced when the new one is complete. replaced:
+    by component. Raises WeightsError E1403 for weights that are not finite, E1416 for values too large for the data
+    type, StorageError E1701.
     """
     tensors: dict[str, Tensor] = {}
     for component, new in replaced.items():
@@ -90,13 +90,13 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
         tensor_files.write(tensors, target)
 
 
-def _narrowed(place: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:
+def _narrow(place: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:
     narrow = tensor.to(DTYPES[dtype])
-    tensor = tensor.float() if tensor.element_size() == 1 else tensor  # of eight bits little can be asked
+    tensor = tensor.float() if tensor.element_size() == 1 else tensor  # torch has few operations on 8-bit types
     if bool(torch.isfinite(tensor).all()) and not bool(torch.isfinite(narrow).all()):
         largest = float(tensor.abs().max())
         raise WeightsError(
-            f"{place}: {name} has a value of size {largest:g}, too large for {dtype}; write bf16 or fp32", code="E1416"
+            f"{place}: {name} has a value of size {largest:g}, too large for {dtype}; use bf16 or fp32", code="E1416"
         )
     return narrow
 

@@ -1,4 +1,4 @@
-"""The data set that the doctor looks at, and how each of its pictures looks."""
+"""The data set that the doctor examines, and properties of each of its images."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import carrying
 
-_SIDE = 64  # pixels that are enough for a hash
+_SIDE = 64  # pixels, enough for a perceptual hash
 _GREY = 3
 _TOLERANT: dict[str, dict[str, Any]] = {
     "E1203": {"data.captions.missing": "empty"},
     "E1205": {"data.max_skipped": 1.0},
 }
-"""What keeps a run from starting, and the doctor not."""
+"""Errors that keep a run from starting, and settings with which the doctor opens the data anyway."""
 
 
 @dataclass(slots=True)
 class ExaminedData:
-    """A data set and its pictures. places: (set, row) of each picture that is looked at, trained ones first; the set ""
-    is the data set itself, others are `data.holdout.path`'s. trained: which of them are trained. looks: of each, None
-    without the library. grey, plain: which have no colours, or one."""
+    """A data set and its images. places: (set, row) of each examined image, trained ones first; the set "" is the data
+    set itself, others are from `data.holdout.path`. trained: which of them are trained. looks: perceptual hashes, None
+    without the library. grey, plain: which images have no colours, or a single one."""
 
     recipe: Recipe
     dataset: Dataset
@@ -63,26 +63,28 @@ class ExaminedData:
         return f"{of_set}: {key}" if of_set else key
 
     def digest(self, place: int) -> bytes:
-        """SHA-256 of a picture's file."""
+        """SHA-256 of an image file."""
         of_set, row = self.places[place]
         return bytes(self.of_set(of_set)[0].digest[row])
 
     def image(self, sample: tuple[str, int], side: int) -> Image.Image:
-        """The image of a sample (set, row), small. Raises DatasetError."""
+        """A thumbnail of a sample (set, row). Raises DatasetError."""
         of_set, row = sample
         catalogue, settings = self.of_set(of_set)
         return likeness.image_of(catalogue, row, settings, side)
 
     def rows(self) -> NDArray[np.int64]:
-        """The rows of the data set itself that are looked at, in the order of their places."""
+        """The examined rows of the data set itself, in the order of `places`."""
         return np.array([row for of_set, row in self.places if not of_set], np.int64)
 
 
-def opened(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
-    """The data of a located recipe, and what would have kept a run from starting with them. Raises RecipeError and
-    DatasetError for data that cannot be opened at all."""
+def open_data(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
+    """Opens the data of a located recipe, with findings about errors that would keep a run from starting. Raises
+    RecipeError and DatasetError for data that cannot be opened at all."""
     if recipe.data.holdout.path and recipe.run.validation.every is None:
-        recipe = with_values(recipe, {"run.validation.every": Every(1, "epochs")})  # opens what would be measured
+        recipe = with_values(
+            recipe, {"run.validation.every": Every(1, "epochs")}
+        )  # so that the validation data are opened
     refused: list[Finding] = []
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
     while True:
@@ -94,45 +96,46 @@ def opened(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
             if not tolerant or with_values(recipe, tolerant) == recipe:
                 raise
             recipe = with_values(recipe, tolerant)
-            what, _, advice = error.message.partition("; ")
-            refused.append(Finding("refused", "mend", 1, f"no run starts ({error.code}): {what}", advice or what))
+            problem, _, advice = error.message.partition("; ")
+            sentence = f"no run starts ({error.code}): {problem}"
+            refused.append(Finding("refused", "mend", 1, sentence, advice or problem))
     places = [("", row) for row in [*dataset.rows.tolist(), *dataset.held.tolist()]]
     places += [(name, row) for name, one in dataset.sets.items() for row in one.rows.tolist()]
     trained = np.arange(len(places)) < len(dataset.rows)
     return ExaminedData(recipe, dataset, places, trained), refused
 
 
-def look(looked: ExaminedData) -> Finding | None:
-    """Decodes each picture, small, and notes how it looks. What cannot be decoded any more looks like nothing. Returns
-    a finding without the library of hashes."""
-    count = len(looked.places)
-    looked.grey, looked.plain = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+def examine_images(examined: ExaminedData) -> Finding | None:
+    """Decodes a thumbnail of each image and records its hash and colours, in place. Images that can no longer be
+    decoded are skipped. Returns a finding if the library of hashes is missing."""
+    count = len(examined.places)
+    examined.grey, examined.plain = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     try:
         likeness.require_library()
         looks = Looks.empty(count)
     except DatasetError as error:
-        advice = "pip install 'mezzotint[doctor]', then ask again"
+        advice = "pip install 'mezzotint[doctor]', then run doctor again"
         return Finding("no-hashes", "look", 1, error.message.partition(": pip")[0], advice)
 
-    def put(place: int) -> None:
+    def examine(place: int) -> None:
         with suppress(MezzotintError, OSError):
-            image = looked.image(looked.places[place], _SIDE)
+            image = examined.image(examined.places[place], _SIDE)
             looks.put(place, image)
             pixels = np.asarray(image).astype(np.int16)
-            looked.grey[place] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY
-            looked.plain[place] = likeness.is_plain(image)
+            examined.grey[place] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY
+            examined.plain[place] = likeness.is_plain(image)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for done, _ in enumerate(pool.map(put, range(count)), start=1):
+        for done, _ in enumerate(pool.map(examine, range(count)), start=1):
             carrying.print_progress(done, count)
-    looked.looks = looks
+    examined.looks = looks
     return None
 
 
-def by_digest(looked: ExaminedData) -> Iterator[tuple[int, int]]:
-    """(first place, later place) of pictures whose files have the same bytes."""
+def by_digest(examined: ExaminedData) -> Iterator[tuple[int, int]]:
+    """Pairs (first place, later place) of images whose files are identical."""
     first: dict[bytes, int] = {}
-    for place in range(len(looked.places)):
-        before = first.setdefault(looked.digest(place), place)
+    for place in range(len(examined.places)):
+        before = first.setdefault(examined.digest(place), place)
         if before != place:
             yield before, place
