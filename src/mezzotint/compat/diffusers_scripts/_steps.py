@@ -184,12 +184,12 @@ def _set_optimizer(draft: Draft, script: Script) -> None:
 def _set_text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) -> None:
     if not texts:
         return
-    given = dict(draft.settings["optim"]["optimizer"]) | {
+    options = dict(draft.settings["optim"]["optimizer"]) | {
         "weight_decay": draft.number("adam_weight_decay_text_encoder")
     }
     rate = draft.number("text_encoder_lr") or draft.number("learning_rate")
     for part in texts if draft.check_bounds("adam_weight_decay_text_encoder") else ():
-        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in given.items()}
+        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in options.items()}
         draft.set_all(values, "adam_weight_decay_text_encoder")
     for part in texts if draft.check_bounds("text_encoder_lr") and not is_prodigy else ():
         draft.set(f"optim.part_lr.{part}", rate, "text_encoder_lr")
@@ -229,8 +229,8 @@ def _set_noise_levels(draft: Draft) -> None:
 
 def _set_precision(draft: Draft) -> None:
     """Sets the compute dtype and its origin; trained weights are stored in float32."""
-    given, launched = draft.text("mixed_precision"), draft.launched.mixed_precision
-    word = given or launched or "no"
+    precision_flag, launched = draft.text("mixed_precision"), draft.launched.mixed_precision
+    word = precision_flag or launched or "no"
     if word not in PRECISIONS:
         draft.refuse(
             "mixed_precision", f"the launcher's precision is {format_value(word)}", "no, fp16 and bf16 are supported"
@@ -242,7 +242,7 @@ def _set_precision(draft: Draft) -> None:
     if launched and not given:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
         draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
-    elif launched and given != launched:
+    elif launched and precision_flag != launched:
         draft.note("mixed_precision", f"{precision}; the flag overrides the launcher's {launched}")
     if "upcast_before_saving" in draft.rows:
         kept = "fp32" if draft.values["upcast_before_saving"] else precision
