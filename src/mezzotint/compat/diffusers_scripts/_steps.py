@@ -161,7 +161,7 @@ def _set_rate(draft: Draft) -> None:
 
 
 def _set_optimizer(draft: Draft, script: Script) -> None:
-    """Sets optimizer, clipping, average; text encoders have their given rate and weight decay."""
+    """Sets optimizer, clipping, average; text encoders have their own rate and weight decay."""
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
     if "max_grad_norm" in draft.rows:
@@ -239,7 +239,7 @@ def _set_precision(draft: Draft) -> None:
     precision = PRECISIONS[word]
     draft.set("run.precision", precision, "mixed_precision")
     draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
-    if launched and not given:
+    if launched and not precision_flag:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
         draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
     elif launched and precision_flag != launched:
