@@ -69,9 +69,9 @@ def test_another_address_needs_a_password(
     assert app.policy.allows_host("gpu.box:80")
     assert app.policy.allows_host("10.0.0.7:80")
     assert not app.policy.allows_host("evil.example")
-    said = capsys.readouterr()
-    assert app.policy.token not in said.out
-    assert "long enough" not in said.out + said.err
+    output = capsys.readouterr()
+    assert app.policy.token not in output.out
+    assert "long enough" not in output.out + output.err
 
 
 def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.Captur
         assert main(["board", str(tmp_path), f"--port={taken.getsockname()[1]}"]) == 2
     assert "error[E1944]" in capsys.readouterr().err
     assert main(["board", str(tmp_path), "--port=99999"]) == 2
-    assert "error[E1944]: mezzotint board: 127.0.0.1:99999 cannot be listened at (" in capsys.readouterr().err
+    assert "error[E1944]: mezzotint board: cannot listen at 127.0.0.1:99999 (" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_told_with_the_line_that_brings_it(

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.board.curves import charts, shown, thinned
+from mezzotint.board.curves import charts, select_points, thin_points
 from mezzotint.board.reading.metrics import RunMetrics
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400)
@@ -18,7 +18,7 @@ values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_
 @given(values, st.integers(4, 60))
 def test_the_extremes_and_the_ends_stay(numbers: list[float], most: int) -> None:
     x, y = np.arange(len(numbers), dtype=np.float64), np.array(numbers)
-    few_x, few_y = thinned(x, y, most)
+    few_x, few_y = thin_points(x, y, most)
     assert len(few_x) <= max(4, most)
     assert np.all(np.diff(few_x) > 0)
     np.testing.assert_array_equal(few_y, y[few_x.astype(int)])
@@ -51,11 +51,11 @@ def test_one_spike_among_a_million_is_seen() -> None:
     y = np.zeros(1_000_000)
     y[123_456] = 9.0
     x = np.arange(1_000_000, dtype=np.float64)
-    few_x, few_y = thinned(x, y, 2000)
+    few_x, few_y = thin_points(x, y, 2000)
     assert few_x[few_y.argmax()] == 123_456
 
 
 def test_a_stretch_reaches_to_its_neighbours() -> None:
     x = np.arange(10, dtype=np.float64)
-    few_x, _ = shown(x, x, 100, begin=3.5, end=6.5)
+    few_x, _ = select_points(x, x, 100, begin=3.5, end=6.5)
     assert few_x.tolist() == [3, 4, 5, 6, 7]

@@ -91,7 +91,7 @@ def test_what_is_shown_is_what_the_loader_will_draw(board: Board) -> None:
         placed = loader._placement(visit, loader._table[int(data.bucket[1])], -1)
         assert sample["flipped"] == placed.flipped
         assert sample["frame"][0] == placed.crop_top_left[1] / placed.resized.width
-        assert data_sets.shown(loader._caption(visit)) == sample["caption"]
+        assert data_sets.make_printable(loader._caption(visit)) == sample["caption"]
         frames.add((sample["caption"], tuple(sample["frame"]), sample["flipped"]))
     assert len(frames) > 1, "visits differ"
 
@@ -105,8 +105,8 @@ def test_caption_lengths_are_tokens_of_the_runs_own_tokenizer_against_its_limit(
         text = board.ask(f"{path}?run=0/runs/run")[1]
         assert "tokens of the first caption, including start and end; the text encoder reads 77" in text
         assert re.search(r'class="over"><th scope="row">over 77, cut</th>.*<td class="n">2</td>', text)
-    said = "words of the first caption (tokens are counted only for the data of a run)"
-    while said not in board.ask("/data?folder=0/pictures/cats&resolution=64")[1]:
+    output = "words of the first caption (tokens are counted only for the data of a run)"
+    while output not in board.ask("/data?folder=0/pictures/cats&resolution=64")[1]:
         assert time.monotonic() < until
         time.sleep(0.02)
 
@@ -121,7 +121,7 @@ def test_tokens_are_counted_by_the_tokenizer_of_the_recipe(tmp_path: Path) -> No
     assert not isinstance(answer, str)
     assert (max(answer[0]), answer[1]) == (92, 77)
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe | {"model": {"path": str(tmp_path / "gone")}}))
-    assert "no tokenizer is at hand" in str(token_counts.count(str(tmp_path / "recipe.yaml")))
+    assert "no tokenizer is available" in str(token_counts.count(str(tmp_path / "recipe.yaml")))
 
 
 @contextmanager

@@ -185,7 +185,7 @@ def test_a_body_in_chunks_is_bounded_too(board: Board, capfd: pytest.CaptureFixt
 def test_who_does_not_finish_a_request_is_let_go(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(server, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(server, "IDLE_SECONDS", 0.3)
     with opened(root / "runs") as board, post(board, "Content-Length: 9") as half, post(board) as second:
         half.sendall(b"{")
         answer = b""
@@ -223,7 +223,7 @@ def test_another_address_wants_a_password_and_no_token(root: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_silent_connections_stop_nobody_and_are_let_go(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(server, "IDLE_SECONDS", 1.0)
     with opened(root / "runs") as board, contextlib.ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", board.port))) for _ in range(1000)]
         for number, connection in enumerate(silent):
@@ -266,8 +266,8 @@ def test_the_token_is_printed_once_and_said_nowhere_else(
 ) -> None:
     board.ask(f"/nothing?token={board.policy.token}x", cookie=False)
     board.ask(f"/run?run=0/first&token={board.policy.token}")
-    said = capfd.readouterr()
-    assert board.policy.token not in said.out + said.err + repr(board.policy)
+    output = capfd.readouterr()
+    assert board.policy.token not in output.out + output.err + repr(board.policy)
 
 
 def test_a_web_socket_is_opened_by_nobody(board: Board) -> None:

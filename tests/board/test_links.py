@@ -126,7 +126,7 @@ def test_a_button_writes_nothing_through_a_link_whatever_the_lock_says(
 
 def test_a_linked_recipe_is_gone_on_with_by_nobody(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ended="stopped")
-    assert [one.name for one in actions.offered(run)] == ["go"]
+    assert [one.name for one in actions.list_actions(run)] == ["go"]
     (run / "recipe.yaml").rename(tmp_path / "recipe.yaml")
     (run / "recipe.yaml").symlink_to(tmp_path / "recipe.yaml")
-    assert actions.offered(run) == []
+    assert actions.list_actions(run) == []

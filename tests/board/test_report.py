@@ -55,10 +55,10 @@ def test_what_does_not_fit_is_left_out_and_told(
         file.writelines(f"line {number}\n" for number in range(20_000))
     monkeypatch.setattr(report, "_PICTURES", 4000)
     assert main(["report", str(folder), f"--out={tmp_path / 'small.html'}"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     text = (tmp_path / "small.html").read_text("utf-8")
     for words in ("of 12 images", "of 9,000 the lowest and highest", "the log before its last 64 kB"):
-        assert words in said
+        assert words in output
         assert words in text
     assert 0 < text.count("data:image/webp") < 12
     assert '"00000060/00-raw.png"' in text, "the last step stays"
@@ -95,11 +95,11 @@ def test_a_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monke
 
 
 def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:
-    assert report._spread(9, 9) == [8, 0, 5, 3, 6, 2, 4, 1, 7]
-    assert report._spread(9, 3) == [8, 0, 5]
-    assert report._spread(1, 5) == [0]
-    assert report._spread(0, 5) == []
-    assert sorted(report._spread(100, 1000)) == list(range(100))
+    assert report._spread_indices(9, 9) == [8, 0, 5, 3, 6, 2, 4, 1, 7]
+    assert report._spread_indices(9, 3) == [8, 0, 5]
+    assert report._spread_indices(1, 5) == [0]
+    assert report._spread_indices(0, 5) == []
+    assert sorted(report._spread_indices(100, 1000)) == list(range(100))
 
 
 def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,5 +33,5 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
         shots(page, "draw")
         page.fill("input[name=a]", "nothing-there")
         page.click("#go")
-        page.wait_for_selector("#said:has-text('Not found')")
+        page.wait_for_selector("#toast:has-text('Not found')")
         look.trouble[:] = [one for one in look.trouble if "404" not in one]

@@ -47,7 +47,7 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
         assert page.input_value("[id='f-data.batch_size']") == "2"
         page.fill("#file", "mine.yaml")
         page.click("#save")
-        page.wait_for_selector("#said:has-text('Saved as')")
+        page.wait_for_selector("#toast:has-text('Saved as')")
         saved = page.locator("#saved a").get_attribute("href")
         page.fill("#line", "--pretrained_model_name_or_path=m --train_data_dir=photos")
         page.select_option("#dialect", "diffusers-sd")
@@ -67,7 +67,7 @@ def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
 ) -> None:
     problem = {"where": "model.path", "what": "none is not there", "code": "E1401", "line": None}
     report = {"status": 2, "verdict": "This recipe cannot run.", "problems": [problem], "text": f"a{' ' * 200}b\nc"}
-    monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: report)
+    monkeypatch.setattr(recipe_pages, "_run_check", lambda line, folder: report)
     with opened(tmp_path) as board:
         page = looking(board).go("/recipe?base=tiny_cpu")
         wait(page, f"{COMMAND} === 'mezzotint train tiny_cpu'")
@@ -93,7 +93,7 @@ def test_a_run_that_is_started_leads_to_its_page(
         actions.subprocess, "Popen",
         lambda line, **how: begin([sys.executable, "-S", "-c", f"{code}\nraise SystemExit('no data')"], **how),
     )  # fmt: skip
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         page = looking(board).go("/recipe?base=tiny_cpu&set=run.name=mine")
         wait(page, f"{COMMAND}.includes('run.name=mine')")

@@ -221,7 +221,7 @@ def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[
     page = look.go("/run?run=0/killed")
     assert "Ended without reporting why" in page.locator("#facts").inner_text()
     page.click("#p-stored > p .copy")
-    wait(page, "!document.getElementById('said').hidden")
+    wait(page, "!document.getElementById('toast').hidden")
     assert page.evaluate("navigator.clipboard.readText()").endswith("killed/recipe.yaml")
 
 
@@ -316,7 +316,7 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
     with opened(tmp_path) as board:
         look = looking(board, width=360)
         for path, words in (
-            ("/", "Start one, and it appears here"), ("/data", "Start one, or open a folder of images below"),
+            ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "add images"),
             ("/data?folder=0/pictures&text=zebra", "No sample matches these filters"),
             ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),

@@ -186,5 +186,5 @@ def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_not
             dialect.translate(["python", script, *lines.barest], ALONE)
         assert caught.value.code == "E1018"
     renamed = dialect.translate(["python", "my_own.py", *lines.barest], ALONE)
-    assert any(f"my_own.py is taken for {dialect.scripts[0]}" in str(note) for note in renamed.notes)
+    assert any(f"my_own.py is read as {dialect.scripts[0]}" in str(note) for note in renamed.notes)
     assert renamed.settings == lines.translate().settings

@@ -77,7 +77,7 @@ def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
             assert status == 0 or 400 <= status < 500, (line, headers, status)
             assert b"a secret" not in answer
             assert b"root:" not in answer
-        monkeypatch.setattr(server, "SILENCE_SECONDS", 0.5)
+        monkeypatch.setattr(server, "IDLE_SECONDS", 0.5)
         assert of_all(run.path) == before
     with opened(tmp_path / "runs") as slow, socket.create_connection(("127.0.0.1", slow.port), timeout=20) as drip:
         drip.sendall(b"GET / HTTP/1.1\r\nHos")

@@ -183,7 +183,7 @@ class Board:
 @contextmanager
 def opened(*folders: Path, policy: AccessPolicy | None = None, any_folder: bool = False) -> Iterator[Board]:
     """The page over folders, in a thread of this process."""
-    own = server.listening("127.0.0.1", 0)
+    own = server.open_listener("127.0.0.1", 0)
     port = own.getsockname()[1]
     policy = policy or AccessPolicy(name=f"mezzotint-{port}")
     pages = Pages(Places.of(folders), read_only=policy.read_only)

@@ -1,4 +1,4 @@
-"""The local page over runs, data and pictures (extra `board`), and the same as one file.
+"""The local page for runs, data and images (extra `board`), and reports: the same page as one HTML file.
 
 From outside: nothing but `board` and `report`, which the table of commands names.
 """

@@ -1,4 +1,4 @@
-"""What goes out to a browser and comes in from it, as text that every encoding and command line can hold."""
+"""Responses to the browser and request bodies, restricted to text that every encoding and command line can hold."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from starlette.responses import HTMLResponse, JSONResponse
 from mezzotint import outside
 from mezzotint.errors import RecipeError
 
-_UNFIT = re.compile("[\0\ud800-\udfff]")
+_NOT_IN_COMMANDS = re.compile("[\0\ud800-\udfff]")
 
 
 class JsonAnswer(JSONResponse):
-    """JSON in ASCII: half of a surrogate pair, which UTF-8 does not have, is written as its escape."""
+    """JSON in ASCII: a lone surrogate, which UTF-8 cannot encode, is written as its escape."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 class HtmlAnswer(HTMLResponse):
-    """A page; half of a surrogate pair is shown as its escape."""
+    """A page; a lone surrogate is shown as its escape."""
 
     def render(self, content: Any) -> bytes:
         return str(content).encode("utf-8", "backslashreplace")
 
 
-async def body_of(request: Request) -> dict[str, Any]:
-    """The object that a request brings; empty for anything else. Raises RecipeError E1012 for text that no command line
-    can hold."""
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object in a request's body; empty for anything else. Raises RecipeError E1012 for text that a command
+    line cannot hold."""
     try:
         value = outside.parse_json((await request.body()).decode("utf-8"))
     except ValueError:
         return {}
-    if any(_UNFIT.search(text) for text in _texts(value)):
+    if any(_NOT_IN_COMMANDS.search(text) for text in _texts(value)):
         raise RecipeError(
-            "the form holds a character that no command line can (NUL, or half of a surrogate pair); remove it",
+            "the form contains a character that a command line cannot hold (NUL or a lone surrogate); remove it",
             code="E1012",
         )
     return value if isinstance(value, dict) else {}

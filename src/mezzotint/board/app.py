@@ -1,4 +1,4 @@
-"""The application: addresses and what answers to them, behind the guard."""
+"""The ASGI application: the routes and their handlers, inside the guard."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.errors import MezzotintError
 
 _PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/picture")
-"""Addresses that are parts of pages: what goes wrong there is not answered with a page."""
+"""Paths that are requested by scripts: an error there is not answered with a page."""
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
-    """The whole page. any_folder: whether data of runs are shown wherever they lie."""
+    """The application. any_folder: show the data of runs outside of the page's folders, too."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
-    view.at_end.append(drawing.close)
+    view.at_close.append(drawing.close)
     routes = [
         Route("/", view.runs),
         Route("/run", view.run),
@@ -63,7 +63,7 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/static/{name}", _static),
     ]
     handlers: dict[Any, Callable[..., Any]] = {
-        OutOfPlace: _answer(view, 404, "Not found: the run or file is gone, or is not in a folder of this page."),
+        OutOfPlace: _answer(view, 404, "Not found: it was removed, or is outside of the folders of this page."),
         MezzotintError: _error_page(view),
         HTTPException: _of_status(view),
     }  # fmt: skip

@@ -1,6 +1,6 @@
-"""The command `board`: a local page over runs, data and images. It shows files and commands, and stores nothing.
+"""The command `board`: a local page for runs, data and images. It shows files and commands, and stores nothing.
 
-Its parts are the extra `board`; nothing else imports them.
+It needs the extra `board`; no other package imports it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from mezzotint.errors import RecipeError
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 
-_HERE = "127.0.0.1"
-_INSTALL = "mezzotint board needs Starlette, uvicorn and Jinja; `pip install 'mezzotint[board]'` brings them"
+_LOOPBACK = "127.0.0.1"
+_INSTALL = "mezzotint board needs Starlette, uvicorn and Jinja; install them with `pip install 'mezzotint[board]'`"
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint board [FOLDER …]`. Returns 0 when it has been ended.
+    """`mezzotint board [FOLDER …]`. Returns 0 when it is stopped.
 
-    Raises RecipeError: E1940 without its packages, E1941 for another address without a password, E1943 for a folder
-    that is not there, E1944 for a port that is taken.
+    Raises RecipeError: E1940 if packages are missing, E1941 for a public address without a password, E1943 for a folder
+    that does not exist, E1944 for a port that is in use.
     """
     line = command_line.parse(arguments, "board")
     folders = _folders(line)
-    host, password = line.get("--host") or _HERE, _password(line)
+    host, password = line.get("--host") or _LOOPBACK, _password(line)
     try:
         from mezzotint.board import server
         from mezzotint.board.app import application
@@ -37,10 +37,10 @@ def run(arguments: Sequence[str]) -> int:
         from mezzotint.board.reading.places import Places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
-    own = server.listening(host, line.whole("--port", 0) or 0)
-    port = own.getsockname()[1]
+    listener = server.open_listener(host, line.whole("--port", 0) or 0)
+    port = listener.getsockname()[1]
     policy = AccessPolicy(
-        hosts=(host, *line.all("--allow-host")), any_address=host != _HERE, password=password,
+        hosts=(host, *line.all("--allow-host")), any_address=host != _LOOPBACK, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
     pages = Pages(Places.of(folders), read_only=policy.read_only)
@@ -51,14 +51,14 @@ def run(arguments: Sequence[str]) -> int:
     print("Press Ctrl-C to close the page; runs continue.", flush=True)
     try:
         with suppress(KeyboardInterrupt):
-            server.serve(app, own)
+            server.serve(app, listener)
     finally:
         pages.close()
     return 0
 
 
 def _folders(line: CommandLine) -> list[Path]:
-    """The folders that are named, or `runs/` and the current folder. Raises RecipeError E1943."""
+    """The folders of the command line, or the current folder. Raises RecipeError E1943."""
     named = [Path(word).expanduser() for word in line.plain]
     for path in named:
         if not path.is_dir():
@@ -67,18 +67,19 @@ def _folders(line: CommandLine) -> list[Path]:
 
 
 def _password(line: CommandLine) -> str:
-    """The password of a page that others can reach; "" for one that nobody else can. Raises RecipeError E1941."""
+    """The password of a page that other machines can reach; "" for a page on the loopback interface. Raises RecipeError
+    E1941."""
     file = line.path("--password-file")
-    if file is None and line.get("--host") in (None, _HERE, "localhost", "::1"):
+    if file is None and line.get("--host") in (None, _LOOPBACK, "localhost", "::1"):
         return ""
     if file is None and sys.stdin is not None and sys.stdin.isatty():
-        password = getpass.getpass("a password for the page: ").strip()
+        password = getpass.getpass("Password for the page: ").strip()
     else:
         password = _from_file(file)
     if len(password) < 8:
         raise RecipeError(
-            f"--host={line.get('--host') or _HERE} lets others reach the page, which starts and stops runs: give it a "
-            "password of at least eight signs, --password-file=FILE",
+            f"--host={line.get('--host') or _LOOPBACK} lets others reach the page, which starts and stops runs; set a "
+            "password of at least eight characters with --password-file=FILE",
             code="E1941",
         )
     return password

@@ -1,4 +1,4 @@
-"""Curves of runs as the page asks for them: which charts there are, and the points of a stretch, thinned."""
+"""Curves of runs as the page for the page: the list of charts, and the points of an interval, thinned."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mezzotint.board.reading.metrics import Axis, MetricsTable, RunMetrics
 
 Numbers = NDArray[np.float64]
 WIDEST = 8000
-"""Points across, at most."""
+"""Largest width of a chart, in points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart. name: its heading; unit: of its values; tags: what is drawn in it, a pattern each; help: a line.
-    ordered: whether its curves follow one another, as their colours then do."""
+    """A chart. name: its heading; unit: of its values; tags: a pattern for each of its curves; help: one line. scale:
+    factor of the values. ordered: whether the curves have an order, which their colours then show."""
 
     name: str
     tags: tuple[str, ...]
@@ -59,19 +59,19 @@ CHARTS = (
     Chart("Memory", ("memory_bytes",), "GiB", "peak on the device", 1 / 2**30),
     Chart("Loss scale", ("loss_scale",), help="of fp16"),
 )
-"""The charts of a run, in their order; one without points is left out."""
+"""The charts of a run, in order; a chart without points is left out."""
 
 _CONSTANT = {"memory_bytes": 0.0, "loss_scale": 1.0}
-"""Values of tags that say nothing while they are nothing else."""
+"""A curve that has only this value is left out."""
 
 
-def axis_of(text: str) -> Axis:
-    """An axis by its name, `step` for any other."""
+def parse_axis(text: str) -> Axis:
+    """An axis by its name; `step` for anything else."""
     return cast(Axis, text) if text in get_args(Axis) else "step"
 
 
-def place_of(text: str) -> float | None:
-    """A place on an axis as an address has it; None for anything that is no finite number."""
+def parse_position(text: str) -> float | None:
+    """A position on an axis from a query parameter; None for anything but a finite number."""
     try:
         value = float(text.replace(",", "."))
     except ValueError:
@@ -82,17 +82,17 @@ def place_of(text: str) -> float | None:
 def charts(
     metrics: RunMetrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
-    """The charts of a run with the points of a stretch, as JSON."""
+    """The charts of a run with the points between `begin` and `end`, as JSON."""
     table = metrics.table
-    drawn = [_chart(chart, table, axis=axis, width=width, begin=begin, end=end) for chart in CHARTS]
+    answers = [_chart(chart, table, axis=axis, width=width, begin=begin, end=end) for chart in CHARTS]
     steps, places = np.array(table.places["step"]), np.array(table.places[axis])
     ends = [float(places[0]), float(places[-1])] if len(places) else []
     return {
-        "charts": [one for one in drawn if one is not None],
+        "charts": [chart for chart in answers if chart is not None],
         "axis": axis,
         "ends": ends,
         "share": metrics.share_read,
-        "marks": _placed(runs.marks(runs.history(path), path), steps, places),
+        "marks": _position_marks(runs.marks(runs.history(path), path), steps, places),
         "read": len(places),
     }
 
@@ -102,12 +102,12 @@ def _chart(
 ) -> dict[str, Any] | None:  # fmt: skip
     pattern = re.compile("|".join(chart.tags))
     series = []
-    for tag in sorted((tag for tag in table.rows if pattern.fullmatch(tag)), key=_natural):
+    for tag in sorted((tag for tag in table.rows if pattern.fullmatch(tag)), key=_natural_key):
         x, y = table.curve(tag, axis)
         if tag in _CONSTANT and bool(np.all(y == _CONSTANT[tag])):
             continue
-        lowest = _lowest(x, y) if tag.startswith("val/") and "_at/" not in tag else None
-        few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
+        lowest = _find_lowest(x, y) if tag.startswith("val/") and "_at/" not in tag else None
+        few_x, few_y = select_points(x, y, 2 * width, begin=begin, end=end)
         series.append(
             {"tag": tag, "label": _label(tag), "x": few_x.tolist(), "y": numbers(few_y * chart.scale), "lowest": lowest,
              "count": len(x)}
@@ -118,7 +118,7 @@ def _chart(
 
 
 def _label(tag: str) -> str:
-    """A tag as a legend has it: without what the heading of its chart says. Tenths and quarters are in percent."""
+    """The legend of a tag, without what the chart's heading contains. Tenths and quarters are in percent."""
     match = re.fullmatch(r"val/(.+?)(_shadow)?_at/(quartile_)?(.+)", tag)
     if match is None:
         tenth = re.fullmatch(_BY_TENTH + r"(\d)", tag)
@@ -131,13 +131,13 @@ def _share(number: int, parts: int) -> str:
     return f"{100 * number // parts}–{100 * (number + 1) // parts} %"
 
 
-def _natural(tag: str) -> list[tuple[int, str]]:
-    """A key that sorts 2 before 10: a number by how many digits it has, then by these."""
+def _natural_key(tag: str) -> list[tuple[int, str]]:
+    """A sort key that places 2 before 10: numbers are compared by their count of digits, then by the digits."""
     parts = ((part, part.lstrip("0")) for part in re.split(r"([0-9]+)", tag))
     return [(len(digits), digits) if part.isascii() and part.isdigit() else (-1, part) for part, digits in parts]
 
 
-def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float] | None:
+def _find_lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float] | None:
     if not np.isfinite(y).any():
         return None
     at = int(np.nanargmin(np.where(np.isfinite(y), y, np.nan)))
@@ -145,14 +145,14 @@ def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float] | Non
 
 
 def numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Values for JSON: seven digits, as they were kept, and null for what is not finite."""
+    """Values for JSON: seven significant digits, as they are stored, and null for non-finite ones."""
     return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
-def _placed(
+def _position_marks(
     marks: Iterable[dict[str, Any]], steps: NDArray[np.float64], places: NDArray[np.float64]
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Marks with their place on the axis."""
+    """Marks with their position on the axis."""
     if not len(steps):
         return []
     order = np.argsort(steps, kind="stable")
@@ -163,11 +163,11 @@ def _placed(
     ]
 
 
-def over_each_other(
+def compare_charts(
     tables: Mapping[str, MetricsTable], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
-    """The charts of several runs, each tag of every run that has it, as JSON."""
-    drawn = []
+    """The charts of several runs on top of each other, as JSON: for each tag, a curve of every run that has it."""
+    answers = []
     rows: Sequence[tuple[str, str]] = (
         ("Loss, smoothed", "loss_avg"), ("Held-out loss", "val/loss"), ("Held-out loss, averaged weights",
         "val/loss_shadow"), ("Gradient norm", "norm"), ("Throughput", "images_per_s"),
@@ -179,7 +179,7 @@ def over_each_other(
             if not len(x) and tag == "loss_avg":
                 x, y = table.curve("loss", axis)
             if len(x):
-                few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
+                few_x, few_y = select_points(x, y, 2 * width, begin=begin, end=end)
                 series.append(
                     {
                         "tag": run,
@@ -191,40 +191,40 @@ def over_each_other(
                     }
                 )
         if series:
-            drawn.append({"name": name, "unit": "", "help": tag, "ordered": False, "series": series})
+            answers.append({"name": name, "unit": "", "help": tag, "ordered": False, "series": series})
     ends = [float(table.places[axis][index]) for table in tables.values() for index in (0, -1) if table.places[axis]]
-    return {"charts": drawn, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}
+    return {"charts": answers, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}
 
 
-def thinned(x: Numbers, y: Numbers, most: int) -> tuple[Numbers, Numbers]:
-    """At most `most` points of a curve, in their order: the first and the last, and the lowest and highest of each of
-    as many equal stretches as fit. What is not finite is kept in its stretch when nothing else is. A curve that is
-    short enough stays as it is."""
+def thin_points(x: Numbers, y: Numbers, most: int) -> tuple[Numbers, Numbers]:
+    """At most `most` points of a curve, in order: the first and the last, and the lowest and highest of each of as many
+    equal intervals as fit. Non-finite points are kept only in intervals without a finite one. A curve that is short
+    enough is returned unchanged."""
     count = len(x)
     if count <= max(4, most):
         return x, y
-    stretches = max(1, (most - 2) // 2)
-    edges = np.linspace(0, count, stretches + 1).astype(np.int64)
-    low = _places(np.where(np.isfinite(y), y, np.inf), edges)
-    high = _places(np.where(np.isfinite(y), -y, np.inf), edges)
+    num_intervals = max(1, (most - 2) // 2)
+    edges = np.linspace(0, count, num_intervals + 1).astype(np.int64)
+    low = _find_lowest_indices(np.where(np.isfinite(y), y, np.inf), edges)
+    high = _find_lowest_indices(np.where(np.isfinite(y), -y, np.inf), edges)
     chosen = np.unique(np.concatenate([[0], low, high, [count - 1]]))
     return x[chosen], y[chosen]
 
 
-def _places(values: Numbers, edges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The index of the smallest value of each stretch, the first of several."""
+def _find_lowest_indices(values: Numbers, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The index of the smallest value of each interval, the first of equal ones."""
     smallest = np.minimum.reduceat(values, edges[:-1])
     hits = np.flatnonzero(values == np.repeat(smallest, np.diff(edges)))
-    stretch = np.searchsorted(edges, hits, side="right") - 1
-    _, first = np.unique(stretch, return_index=True)
+    interval = np.searchsorted(edges, hits, side="right") - 1
+    _, first = np.unique(interval, return_index=True)
     return hits[first]
 
 
-def shown(
+def select_points(
     x: Numbers, y: Numbers, most: int, *, begin: float | None = None, end: float | None = None
 ) -> tuple[Numbers, Numbers]:
-    """`thinned` of the part of a curve between two places, with the neighbour on each side, so that the line goes on to
-    the edge."""
+    """`thin_points` of the part of a curve between two positions, with one neighbour on each side, which continues the
+    line to the edge."""
     first = 0 if begin is None else max(0, int(np.searchsorted(x, begin)) - 1)
     last = len(x) if end is None else min(len(x), int(np.searchsorted(x, end, side="right")) + 1)
-    return thinned(x[first:last], y[first:last], most)
+    return thin_points(x[first:last], y[first:last], most)

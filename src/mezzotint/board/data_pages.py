@@ -1,4 +1,4 @@
-"""The page Data: samples as the model will see them, filters, histograms, problems."""
+"""The page Data: samples as the model sees them, with filters, histograms and problems."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mezzotint.board.pages import Pages, picture_answer
 from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
-from mezzotint.board.reading.tails import shown
-from mezzotint.board.words import whole
+from mezzotint.board.reading.tails import make_printable
+from mezzotint.board.words import parse_whole
 from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.settings.reading.read import located, read
 from mezzotint.settings.recipe import Recipe
 
 ON_A_PAGE = 60
-_SOON = 0.25
-"""Seconds that a page waits for a data set that may be open at once."""
+_WAIT_SECONDS = 0.25
+"""Seconds that a request waits for a data set before it answers with the progress page."""
 
 
 @dataclass(eq=False)
 class DataPages:
-    """The page Data over the same places. any_folder: whether data of runs are shown wherever they lie (`--data`)."""
+    """Handlers of the page Data. any_folder: show the data of runs outside of the page's folders, too (`--data`)."""
 
     pages: Pages
     any_folder: bool = False
@@ -37,31 +37,31 @@ class DataPages:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def data(self, request: Request) -> Response:
-        """The page. Without a data set it lists those of the runs."""
+        """The page. Without a data set in the query, the list of the runs' data sets."""
         name = _name(request)
         if not name:
-            places = [(str(n), shown(str(path))) for n, path in enumerate(self.pages.places.folders)]
+            places = [(str(n), make_printable(str(path))) for n, path in enumerate(self.pages.places.folders)]
             listed = {"choices": self._choices(), "places": places}
             return self.pages.html("data.html", here="data", state="choose", name="", query="", **listed)
         facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request)}
         try:
-            opening = self._opening(request)
+            opening = self._find_opening(request)
         except MezzotintError as error:
             return self.pages.html("data.html", 409, state="error", error=str(error), **facts)
-        if not opening.wait(_SOON):
+        if not opening.wait(_WAIT_SECONDS):
             return self.pages.html("data.html", state="opening", done=opening.done, total=opening.total, **facts)
         if opening.data is None:
             return self.pages.html("data.html", 409, state="error", error=str(opening.error), **facts)
-        facts |= self._shown(opening.data, request)
+        facts |= self._page_values(opening.data, request)
         return self.pages.html("data.html", state="open", **facts)
 
-    def _shown(self, data: DataSet, request: Request) -> dict[str, Any]:
+    def _page_values(self, data: DataSet, request: Request) -> dict[str, Any]:
         query = request.query_params
         chosen = {word: query.get(word, "") for word in ("bucket", "in", "problem", "text")}
         rows = data.rows(
             bucket=chosen["bucket"], folder=chosen["in"], problem=chosen["problem"], text=chosen["text"].strip()
         )
-        epoch, number, page = (whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
+        epoch, number, page = (parse_whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
         last = max(0, (len(rows) - 1) // ON_A_PAGE)
         page = min(page, last)
         here = rows[page * ON_A_PAGE : (page + 1) * ON_A_PAGE].tolist()
@@ -71,29 +71,28 @@ class DataPages:
             "count": len(rows), "all": len(data.catalogue), "page": page, "last": last, "epoch": epoch, "visit": number,
             "chosen": chosen, "summary": data.summary(), "histograms": histograms, "folders": data.folders(),
             "buckets": [label for label, _ in histograms[0]["bars"]],
-            "roots": [shown(str(root)) for root in data.catalogue.roots],
-            "is_counted": self._opening(request).is_counted,
+            "roots": [make_printable(str(root)) for root in data.catalogue.roots],
+            "is_counted": self._find_opening(request).is_counted,
         }  # fmt: skip
 
     def thumbnail(self, request: Request) -> Response:
-        """A small copy of a sample's picture."""
+        """A thumbnail of a sample."""
         data, row = self._row(request)
         return _webp(thumbnails.thumbnail(data.catalogue, row, data.settings))
 
     def state(self, request: Request) -> Response:
-        """How far the data set is opened."""
-        opening = self._opening(request)
+        """How much of the data set has been read."""
+        opening = self._find_opening(request)
         ready = opening.wait(0)
         return JsonAnswer({"ready": ready, "done": opening.done, "total": opening.total, "counted": opening.is_counted})
 
     def histograms(self, request: Request) -> Response:
-        """The histograms, as far as they are counted."""
-        facts = {"histograms": self._opened(request).histograms(), "query": _query(request)}
+        """The histograms, with token counts once they are available."""
+        facts = {"histograms": self._wait_for_data(request).histograms(), "query": _query(request)}
         return self.pages.html("_histograms.html", **facts)
 
     def picture(self, request: Request) -> Response:
-        """A sample as large as it is looked at: a copy of a picture; a clip itself, where it lies below a folder of the
-        page."""
+        """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page."""
         data, row = self._row(request)
         path = data.catalogue.path(row)
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
@@ -101,22 +100,22 @@ class DataPages:
         return _webp(thumbnails.large(data.catalogue, row, data.settings))
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
-        data, row = self._opened(request), whole(request.query_params.get("row", ""))
+        data, row = self._wait_for_data(request), parse_whole(request.query_params.get("row", ""))
         if row >= len(data.catalogue):
             raise OutOfPlace("row")
         return data, row
 
     # --- opening ---
 
-    def _opened(self, request: Request) -> DataSet:
-        opening = self._opening(request)
+    def _wait_for_data(self, request: Request) -> DataSet:
+        opening = self._find_opening(request)
         if not opening.wait(60) or opening.data is None:
             raise OutOfPlace("data")
         return opening.data
 
-    def _opening(self, request: Request) -> Opening:
-        """The data set that an address names, opened at its first use. Raises MezzotintError for a recipe that does not
-        read, DatasetError E1948 for data that lie elsewhere."""
+    def _find_opening(self, request: Request) -> Opening:
+        """The data set of a request, opened at first use. Raises MezzotintError for an invalid recipe, DatasetError
+        E1948 for data outside of the page's folders."""
         query = request.query_params
         run = self.pages.places.run(query["run"]) if "run" in query else None
         folder = None if run is not None else self._folder(query.get("folder", ""))
@@ -137,7 +136,7 @@ class DataPages:
         return opening
 
     def _folder(self, text: str) -> Path:
-        """A folder by its name, or by its path below one of the page. Raises OutOfPlace."""
+        """A folder by its name, or by an absolute path inside a folder of the page. Raises OutOfPlace."""
         places = self.pages.places
         name = places.name_of(Path(text)) if text.startswith("/") and "\0" not in text else text
         return places.path("" if name is None else name)
@@ -147,17 +146,17 @@ class DataPages:
         for path in recipe.data.path:
             if not self.any_folder and places.name_of(path) is None:
                 raise DatasetError(
-                    f"{path}: is not in a folder of this page; open the page with --data, or with that folder",
+                    f"{path} is outside of the folders of this page; start the page with --data, or with that folder",
                     code="E1948",
                 )
 
     def _choices(self) -> list[tuple[str, str]]:
-        """(run, data.path) of the runs that there are."""
+        """(name, folder name) of the newest 200 runs."""
         return [(row.name, row.path.name) for row in self.pages.rows()[:200]]
 
 
 def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe:
-    words = [f"data.resolution={resolution}"] if whole(resolution) else []
+    words = [f"data.resolution={resolution}"] if parse_whole(resolution) else []
     if run is not None:
         return located(read(inside(run, "recipe.yaml"), words))
     assert folder is not None
@@ -175,10 +174,10 @@ def _name(request: Request) -> str:
 
 
 def _query(request: Request) -> str:
-    """The part of an address that names the data set."""
+    """The query string that identifies the data set."""
     from urllib.parse import urlencode
 
-    kept = [
+    pairs = [
         (word, request.query_params[word]) for word in ("run", "folder", "resolution") if word in request.query_params
     ]
-    return urlencode(kept)
+    return urlencode(pairs)

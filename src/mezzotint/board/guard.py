@@ -1,4 +1,4 @@
-"""Access to the page: only for the holder of its token, from its own origin, under a name of this machine.
+"""Access control of the page: requests need its token, its origin, and a host name of this machine.
 
 The printed address carries the token; it is exchanged for a cookie that scripts cannot read, and the redirect removes
 it from the address. Requests for a foreign host name (DNS rebinding) and from other sites (CSRF) are refused first.
@@ -22,14 +22,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY = 1_000_000
-"""Bytes that the body of a request may have."""
+"""Largest size of a request's body, in bytes."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _IMAGES = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-"""For an image or clip opened by itself: the browser shows it with inline styles, and nothing may run."""
+"""For an image or clip opened directly: the browser shows it with inline styles; scripts are forbidden."""
 
 _HEADERS = {
     "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
@@ -38,7 +38,7 @@ _HEADERS = {
 }  # fmt: skip
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _OPEN = "/static/"
-"""Files that are the same for everybody and hold nothing of the user's."""
+"""Files that are served without a login: they contain no user data."""
 
 _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Mezzotint</title>
 <meta name="viewport" content="width=device-width"><link rel="stylesheet" href="/static/page.css">
@@ -49,8 +49,9 @@ _LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Mezzotin
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy:
-    """Who may use the page. hosts: host names to answer to besides those of the loopback interface. any_address: also
-    answer to every IP address, for a page that listens on another interface. password: "" admits by token only."""
+    """Who may use the page. hosts: accepted host names in addition to those of the loopback interface. any_address:
+    also accept every IP address, for a page that listens on another interface. password: "" if only the token grants
+    access."""
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     hosts: tuple[str, ...] = ()
@@ -61,7 +62,7 @@ class AccessPolicy:
 
     def allows_host(self, header: str) -> bool:
         """Whether a Host header names this machine, with any port: a tunnel has its own. Starlette's
-        TrustedHostMiddleware has no rule for `any_address`, and answers without saying what to do."""
+        TrustedHostMiddleware has no rule for `any_address`, and its answer does not say what to do."""
         match = re.fullmatch(r"(\[[^]@]*\]|[^:@]*)(?::[0-9]*)?", header)
         name = match[1].lower() if match is not None else ""
         if name in _LOOPBACK or name in map(str.lower, self.hosts):
@@ -101,23 +102,23 @@ class Guard:
         await (refusal or self._app)(scope, receive, send)
 
     def _refuse(self, request: Request) -> Response | None:
-        """The answer to a request that is refused whoever sends it; None for any other."""
+        """The response to a request that is refused for every client; None to continue."""
         headers, path = request.headers, request.scope["path"]
         hosts, origins = headers.getlist("host"), headers.getlist("origin")
         if len(hosts) != 1 or not self.policy.allows_host(hosts[0]):
-            return _forbidden("E1942", "the page does not answer to this name; see `explain E1942`")
+            return _forbidden("E1942", "this host name is not accepted; see `explain E1942`")
         writes = request.method not in ("GET", "HEAD")
         own = f"{request.scope.get('scheme', 'http')}://{hosts[0]}"
         if any(origin != own for origin in origins) or (writes and len(origins) != 1):
-            return _forbidden("E1942", "another page has sent this request")
+            return _forbidden("E1942", "the request comes from another page")
         if headers.get("sec-fetch-site", "none") == "cross-site" and (writes or path.startswith("/api/")):
-            return _forbidden("E1942", "another site has sent this request")
+            return _forbidden("E1942", "the request comes from another site")
         if writes and self.policy.read_only and path != "/login":
-            return _forbidden("E1945", "the page was opened with --read-only")
+            return _forbidden("E1945", "the page was started with --read-only")
         return None
 
     async def _require_login(self, request: Request) -> Response | None:
-        """The answer to a client without the cookie; None lets the request pass."""
+        """The response to a client without the cookie; None to continue."""
         policy, path, token = self.policy, request.scope["path"], request.query_params.get("token")
         if path.startswith(_OPEN):
             return None
@@ -130,10 +131,10 @@ class Guard:
         if token is not None and request.method == "GET" and not policy.password:
             if not _is_equal(token, policy.token):
                 return PlainTextResponse(
-                    "This address is from an earlier start; open the one that was printed last.\n", 403
+                    "This address is from an earlier start; open the newest one that `mezzotint board` printed.\n", 403
                 )
             rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
-            # two slashes at the beginning would name another server
+            # two leading slashes would redirect to another server
             return self._admit(f"/{path.lstrip('/' + chr(92))}{'?' if rest else ''}{rest}")
         if _is_equal(request.cookies.get(policy.name, ""), policy.token):
             return None

@@ -1,7 +1,6 @@
-"""What is new in a run, sent as it comes: server-sent events that name the parts of the page to be asked for again.
+"""Live updates of a run: server-sent events that name the parts of the page to reload.
 
-Each connection is told what has changed since it was last told, however long it took to listen; nothing is kept for a
-slow one.
+Each connection receives what has changed since its last event, however slowly it reads; there is no queue.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from starlette.concurrency import run_in_threadpool
 from mezzotint.board.reading import holders, runs
 
 LOOK_SECONDS = 0.5
-"""How often a run's folder is looked at for a page that shows it."""
+"""Seconds between two looks at the folder of a run that a page shows."""
 
-_STILL_THERE = 30
-"""Looks without news after which a line is sent all the same, so that a dead connection is noticed."""
+_KEEPALIVE_LOOKS = 30
+"""Looks without a change after which a comment line is sent, to detect a dead connection."""
 
 Marks = Mapping[str, Any]
 
@@ -33,22 +32,23 @@ _FILES = {
 
 
 def marks(path: Path) -> Marks:
-    """By part of a run's page, what is another value when it has changed."""
+    """For each part of a run's page, a value that differs once the part has changed."""
     seen: dict[str, Any] = {}
     for part, name in _FILES.items():
         try:
-            status = os.lstat(path / name)
-            seen[part] = (status.st_size, status.st_mtime_ns)
+            file_status = os.lstat(path / name)
+            seen[part] = (file_status.st_size, file_status.st_mtime_ns)
         except OSError:
             seen[part] = None
-    standing = runs.standing(path)
-    seen["standing"] = standing.state, standing.waits_for
+    run_status = runs.read_status(path)
+    seen["status"] = run_status.state, run_status.waits_for
     seen["gone"] = not path.is_dir()
     return seen
 
 
 def brief(path: Path) -> Any:
-    """Another value when something has changed that the list of runs shows; looked at for every run, and so little."""
+    """A value that differs once something has changed that the list of runs shows. Called for every run, so it reads
+    only little."""
     stamps = []
     for name in ("metrics.jsonl", "history.jsonl", "samples"):
         try:
@@ -59,7 +59,7 @@ def brief(path: Path) -> Any:
 
 
 async def changes(look: Callable[[], Marks]) -> AsyncIterator[str]:
-    """Events as they are sent: which parts have changed since the last one. The first says which there are."""
+    """Yields events, each with the parts that have changed since the event before. The first is empty."""
     before: Marks = await run_in_threadpool(look)
     yield _event([])
     silent = 0
@@ -71,8 +71,8 @@ async def changes(look: Callable[[], Marks]) -> AsyncIterator[str]:
         silent = 0 if news else silent + 1
         if news:
             yield _event(news)
-        elif silent % _STILL_THERE == 0:
-            yield ": still there\n\n"
+        elif silent % _KEEPALIVE_LOOKS == 0:
+            yield ": keep-alive\n\n"
 
 
 def _event(parts: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The pages Runs, Run and Compare, and the parts of them that are asked for again when something has changed."""
+"""The pages Runs, Run and Compare, and the parts of them that a script reloads after a change."""
 
 from __future__ import annotations
 
@@ -22,57 +22,58 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from mezzotint import __version__, outside
 from mezzotint.board import curves, live, words
 from mezzotint.board.acting import actions
-from mezzotint.board.answers import HtmlAnswer, JsonAnswer, body_of
+from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
 from mezzotint.board.reading import pictures, runs, tails, values
-from mezzotint.board.reading.metrics import Shelf
+from mezzotint.board.reading.metrics import MetricsCache
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
 from mezzotint.reports import html_pages
 from mezzotint.settings import counting
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
-"""Address, name and key of each page besides Runs."""
+"""Address, name and key of each page except Runs."""
 
-_AT_ONCE = 1 << 18
-"""Bytes of a file that are sent at a time."""
+_BLOCK = 1 << 18
+"""Bytes of a file that are sent at once."""
 
 PARTS = ("facts", "output", "stored", "description", "settings", "events", "log", "card")
-"""What a run's page is made of, besides curves and pictures."""
+"""The parts of a run's page, without curves and images."""
 
 MOST_COMPARED = 8
-"""Runs over each other."""
+"""Runs that are compared at most."""
 
 _WIDTH = 1200
 
 
 @dataclass(slots=True)
 class Rows:
-    """A line of the list of runs."""
+    """A row of the list of runs."""
 
     name: str
     path: Path
-    standing: runs.Standing
+    status: runs.RunStatus
     picture: str
 
 
 @dataclass(eq=False)
 class Pages:
-    """What the pages are made of. read_only: whether actions are left out."""
+    """Handlers of the pages Runs, Run and Compare, and what all pages share. read_only: leave out actions."""
 
     places: Places
     read_only: bool = False
-    shelf: Shelf = field(default_factory=Shelf)
-    started: actions.Started = field(default_factory=actions.Started)
+    metrics_cache: MetricsCache = field(default_factory=MetricsCache)
+    started: actions.StartedProcesses = field(default_factory=actions.StartedProcesses)
 
     @cached_property
     def templates(self) -> jinja2.Environment:
-        """Templates that write every value as text."""
+        """Templates with autoescaping and the page's filters."""
         environment = html_pages.templates("mezzotint.board")
         environment.filters |= {
             "size": counting.size, "duration": words.duration, "number": words.number, "moment": words.moment,
             "with_moments": words.with_moments,
-            "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
-            "label": lambda name: tails.shown(self.places.label(name)),
+            "unquote": unquote_plus, "count": words.count, "printable": tails.make_printable, "json": to_script_json,
+            "coded": mark_code,
+            "label": lambda name: tails.make_printable(self.places.label(name)),
         }  # fmt: skip
         environment.globals |= {
             "version": __version__,
@@ -85,65 +86,66 @@ class Pages:
         return environment
 
     def html(self, template: str, status: int = 200, /, **facts: Any) -> HtmlAnswer:
-        """A template with its values."""
+        """The response with a rendered template."""
         return HtmlAnswer(self.templates.get_template(template).render(facts), status)
 
-    at_end: list[Callable[[], None]] = field(default_factory=list)
+    at_close: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Lets go of what was started for the page alone; runs go on."""
-        for end in self.at_end:
+        """Ends helper processes of the page; runs continue."""
+        for end in self.at_close:
             end()
 
     # --- Runs ---
 
     def rows(self) -> list[Rows]:
-        """All runs, the one that changed last first."""
+        """All runs, the last changed first."""
         rows = []
         for name in self.places.runs():
             try:
                 path = self.places.run(name)
             except OutOfPlace:
-                continue  # it went since the folders were looked at
+                continue  # removed since the folders were searched
             newest = pictures.newest(path)
             picture = "" if newest is None else newest.relative_to(path).as_posix()
-            rows.append(Rows(name, path, self.standing(path), picture))
-        return sorted(rows, key=lambda row: row.standing.changed, reverse=True)
+            rows.append(Rows(name, path, self.status(path), picture))
+        return sorted(rows, key=lambda row: row.status.changed, reverse=True)
 
-    def standing(self, path: Path) -> runs.Standing:
-        """How a run stands. One that the page has started is starting before it has its lock."""
-        standing = runs.standing(path)
-        if standing.state in ("stopped", "killed", "failed", "diverged") and self.started.is_running(path):
-            return replace(standing, state="starting")
-        return standing
+    def status(self, path: Path) -> runs.RunStatus:
+        """The status of a run. A run that the page has started counts as starting before it holds its lock."""
+        status = runs.read_status(path)
+        if status.state in ("stopped", "killed", "failed", "diverged") and self.started.is_running(path):
+            return replace(status, state="starting")
+        return status
 
     def runs(self, request: Request) -> Response:
-        """The list of runs, or its rows alone."""
+        """The list of runs, or only its rows."""
         name = "_runs.html" if "part" in request.query_params else "runs.html"
         return self.html(name, rows=self.rows(), folders=self.places.folders, is_cut=self.places.is_cut, here="runs")
 
     def compare(self, request: Request) -> Response:
         """Several runs side by side."""
-        names, paths = self._several(request)
-        recipes = {name: values.tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
+        names, paths = self._selected_runs(request)
+        recipes = {name: values.read_tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
         drawn = {
             name: pictures.previews(path).as_json() | {"label": self.places.label(name)}
             for name, path in zip(names, paths, strict=True)
         }
-        rows = [(name, path, self.standing(path)) for name, path in zip(names, paths, strict=True)]
+        rows = [(name, path, self.status(path)) for name, path in zip(names, paths, strict=True)]
         return self.html(
             "compare.html", rows=rows, names=names, differences=values.differences(recipes), drawn=drawn, here="runs"
         )
 
     def compared_curves(self, request: Request) -> Response:
         """The curves of several runs."""
-        names, paths = self._several(request)
+        names, paths = self._selected_runs(request)
         tables = {
-            self.places.label(name): self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)
+            self.places.label(name): self.metrics_cache.metrics(path).table
+            for name, path in zip(names, paths, strict=True)
         }
-        return JsonAnswer(curves.over_each_other(tables, **_view(request)))
+        return JsonAnswer(curves.compare_charts(tables, **_view(request)))
 
-    def _several(self, request: Request) -> tuple[list[str], list[Path]]:
+    def _selected_runs(self, request: Request) -> tuple[list[str], list[Path]]:
         names = list(dict.fromkeys(request.query_params.getlist("run")))[:MOST_COMPARED]
         return names, [self.places.run(name) for name in names]
 
@@ -157,7 +159,7 @@ class Pages:
         return self.html("run.html", name=name, path=path, drawn=drawn, here="runs", **self.facts(path))
 
     def facts(self, path: Path, *parts: str) -> dict[str, Any]:
-        """What stands in some parts of a run's page, in all without any named."""
+        """The values of the given parts of a run's page; of all parts without an argument."""
         facts: dict[str, Any] = {}
         for part in parts or PARTS:
             facts |= self._of_part(path, part)
@@ -166,22 +168,25 @@ class Pages:
     def _of_part(self, path: Path, part: str) -> dict[str, Any]:
         match part:
             case "facts":
-                standing = self.standing(path)
+                status = self.status(path)
                 is_starting = (
-                    standing.state == "starting"
-                )  # it may not have its lock yet, and is not offered a second start
-                offered = [] if self.read_only or is_starting else actions.offered(path)
-                return {"standing": standing, "meaning": standing.meaning, "offered": offered}
+                    status.state == "starting"
+                )  # it may not hold its lock yet, and must not be offered a second start
+                offered = [] if self.read_only or is_starting else actions.list_actions(path)
+                return {"status": status, "meaning": status.meaning, "offered": offered}
             case "output":
-                is_shown = self.standing(path).state in ("starting", "failed") or self.started.has_failed(path)
+                is_shown = self.status(path).state in ("starting", "failed") or self.started.has_failed(path)
                 return {"output": actions.last_output(path) if is_shown else ""}
             case "stored":
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
-                return {**stored, "going_on": runs.going_on(path) if (path / "recipe.yaml").is_file() else ""}
+                return {
+                    **stored,
+                    "resume_command": runs.resume_command(path) if (path / "recipe.yaml").is_file() else "",
+                }
             case "description":
                 return {"description": runs.description(runs.history(path))}
             case "settings":
-                return {"settings": values.effective(path)}
+                return {"settings": values.read_effective(path)}
             case "events":
                 return {"events": list(reversed(runs.history(path)))[:500], "event_text": _event_text}
             case "log":
@@ -192,7 +197,7 @@ class Pages:
                 raise OutOfPlace(part)
 
     def part(self, request: Request) -> Response:
-        """A part of a run's page, as it is now."""
+        """One part of a run's page."""
         name, part = request.query_params.get("run", ""), request.path_params["part"]
         path = self.places.run(name)
         return self.html(f"_{part}.html", name=name, path=path, **self.facts(path, part))
@@ -200,36 +205,36 @@ class Pages:
     def run_curves(self, request: Request) -> Response:
         """The charts of a run."""
         path = self.places.run(request.query_params.get("run", ""))
-        return JsonAnswer(curves.charts(self.shelf.metrics(path), path, **_view(request)))
+        return JsonAnswer(curves.charts(self.metrics_cache.metrics(path), path, **_view(request)))
 
     def previews(self, request: Request) -> Response:
-        """Which pictures a run has."""
+        """The list of a run's previews."""
         return JsonAnswer(pictures.previews(self.places.run(request.query_params.get("run", ""))).as_json())
 
     def picture_facts(self, request: Request) -> Response:
-        """How a picture was drawn."""
+        """The sampling parameters of an image."""
         return JsonAnswer(pictures.facts(self._file(request)))
 
     async def events(self, request: Request) -> Response:
-        """What changes, as it does; of a run, or of the list of runs."""
+        """Server-sent events of a run, or of the list of runs."""
         name = request.query_params.get("run")
         if name is None:
-            return _stream(self._briefly)
+            return _stream(self._run_list_state)
         path = self.places.run(name)
         return _stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
 
     async def act(self, request: Request) -> Response:
-        """Does an action of a run: {run, name}."""
-        value = await body_of(request)
+        """Performs an action on a run: {run, name}."""
+        value = await read_body(request)
         path = self.places.run(str(value.get("run", "")))
         try:
             sentence = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
         except MezzotintError as error:
-            return JsonAnswer(actions.sentence(error), 409)
-        return JsonAnswer({"said": sentence})
+            return JsonAnswer(actions.error_json(error), 409)
+        return JsonAnswer({"message": sentence})
 
-    def _briefly(self) -> dict[str, Any]:
-        """What the list of runs is followed by."""
+    def _run_list_state(self) -> dict[str, Any]:
+        """By run, a value that differs once its row in the list has changed."""
         seen: dict[str, Any] = {}
         for name in self.places.runs():
             with suppress(OutOfPlace):
@@ -240,35 +245,35 @@ class Pages:
     # --- files ---
 
     def _file(self, request: Request) -> Path:
-        """The file below a run's folder that a request names."""
+        """The file of a run that a request names."""
         return inside(self.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
 
     def file(self, request: Request) -> Response:
-        """A picture or clip of a run; with `small` a copy of so many pixels."""
+        """An image or clip of a run; with `small=N` a copy of at most N pixels a side."""
         return picture_answer(self._file(request), request)
 
 
 def picture_answer(path: Path, request: Request) -> Response:
-    """A picture or clip as it is, or small; anything else is not shown here."""
+    """The response with an image or clip, or a small copy of it; 415 for any other file."""
     side = request.query_params.get("small")
     if side is not None:
-        content = pictures.small(path, min(1024, max(16, words.whole(side, 256))))
+        content = pictures.small(path, min(1024, max(16, words.parse_whole(side, 256))))
         if content is None:
             return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
     kind = pictures.KINDS.get(path.suffix.lower())
     if kind is None:
         return PlainTextResponse("Only images and clips are shown.\n", 415)
-    return _sent(path, kind, request.headers.get("range", ""))
+    return _send_file(path, kind, request.headers.get("range", ""))
 
 
-def _sent(path: Path, kind: str, range_header: str = "") -> Response:
-    """The file as it is, whole or the part that a Range header names, a block at a time."""
+def _send_file(path: Path, kind: str, range_header: str = "") -> Response:
+    """The file, whole or the part of a Range header, block by block."""
     try:
         with outside.open_plain(path) as file:
             size = file.seek(0, 2)
     except OSError:
-        return PlainTextResponse("This file is gone.\n", 404)
+        return PlainTextResponse("This file was removed.\n", 404)
     part = re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", range_header)
     first, last = 0, size - 1
     if part is not None:
@@ -286,7 +291,7 @@ def _blocks(path: Path, first: int, last: int) -> Iterator[bytes]:
     with outside.open_plain(path) as file:
         file.seek(first)
         left = last - first + 1
-        while left > 0 and (block := file.read(min(_AT_ONCE, left))):
+        while left > 0 and (block := file.read(min(_BLOCK, left))):
             left -= len(block)
             yield block
 
@@ -296,43 +301,43 @@ def _stream(look: Any) -> StreamingResponse:
 
 
 def _view(request: Request) -> dict[str, Any]:
-    """Which stretch of which axis is asked for, and how wide it is shown."""
+    """The requested axis, interval and width of charts."""
     query = request.query_params
     return {
-        "axis": curves.axis_of(query.get("axis", "")),
-        "begin": curves.place_of(query.get("from", "")),
-        "end": curves.place_of(query.get("to", "")),
-        "width": min(curves.WIDEST, max(100, words.whole(query.get("width", ""), _WIDTH))),
+        "axis": curves.parse_axis(query.get("axis", "")),
+        "begin": curves.parse_position(query.get("from", "")),
+        "end": curves.parse_position(query.get("to", "")),
+        "width": min(curves.WIDEST, max(100, words.parse_whole(query.get("width", ""), _WIDTH))),
     }
 
 
 def _event_text(event: dict[str, Any]) -> str:
     left_out = ("event", "time", *runs.ACCOUNT)
     rest = {name: value for name, value in event.items() if name not in left_out and value not in ([], None)}
-    return ", ".join(
-        f"{tails.shown(str(n))} {tails.shown(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False))}"
-        for n, v in rest.items()
-    )
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in rest.items()
+    }
+    return ", ".join(f"{tails.make_printable(str(name))} {tails.make_printable(text)}" for name, text in texts.items())
 
 
-def coded(text: str) -> Markup:
-    """A text whose parts between back quotes stand as code; all of it is text."""
+def mark_code(text: str) -> Markup:
+    """Escaped text in which parts between backquotes are `<code>` elements."""
     parts = [escape(part) for part in text.split("`")]
-    if len(parts) % 2 == 0:  # one is left over: it stands for itself
+    if len(parts) % 2 == 0:  # an unpaired backquote is text
         return escape(text)
     return Markup("").join(
-        Markup("<code>") + one + Markup("</code>") if at % 2 else one for at, one in enumerate(parts)
+        Markup("<code>") + part + Markup("</code>") if index % 2 else part for index, part in enumerate(parts)
     )
 
 
-def in_script(value: Any) -> Markup:
-    """A value as JSON that stands within `<script type="application/json">` and ends nothing there."""
+def to_script_json(value: Any) -> Markup:
+    """JSON for `<script type="application/json">`, escaped so that it cannot end the element."""
     text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
     return Markup(text.replace("&", "\\u0026").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 
 def static(name: str) -> bytes | None:
-    """A file of the page itself; None for a name that is none of its own."""
+    """A static file of the page; None for an unknown name."""
     folder = resources.files("mezzotint.board") / "static"
     names = {entry.name for entry in folder.iterdir()}
     return (folder / name).read_bytes() if name in names else None

@@ -1,5 +1,5 @@
-"""The command `report`: the page of a run or of a data set as one HTML file to send, which needs no network and no
-other program. It holds at most 30 MB, and says what was left out.
+"""The command `report`: the page of a run or of a data set as one HTML file that needs no network and no other program.
+It has at most 30 MB and lists what was left out.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.commands import REPLACE
 
 MOST = 30_000_000
-"""Bytes of a report."""
+"""Largest size of a report, in bytes."""
 
 _PICTURES = 24_000_000
-"""Bytes of it for pictures. Clips are shown as a strip of frames."""
+"""Bytes of it for images. Clips are shown as a strip of frames."""
 
 _SIDE = 512
 _WIDTH = 1600
 _SAMPLES = 1200
 _MODULES = ("page.js", "curves.js", "pictures.js", "settings.js", "frames.js", "report.js")
-_INSTALL = "mezzotint report needs Jinja and Starlette; `pip install 'mezzotint[board]'` brings them"
+_INSTALL = "mezzotint report needs Jinja and Starlette; install them with `pip install 'mezzotint[board]'`"
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint report RUN|DATA [--out=FILE.html] [--replace]`. Returns 0.
 
-    Raises RecipeError: E1940 without its packages, E1943 for no folder, and for one that has runs below it, E1014 for
-    a file that lies there; DatasetError for a folder that is no data set; StorageError.
+    Raises RecipeError: E1940 if packages are missing, E1943 if the folder does not exist or contains runs, E1014 if the
+    output file exists; DatasetError for a folder that is not a data set; StorageError.
     """
     line = command_line.parse(arguments, "report")
     path = Path(line.plain[0]).expanduser()
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     runs = places.Places.of([path]).runs()
     if runs and runs != ["0"]:
         first = path / runs[0].partition("/")[2]
-        what = f"mezzotint report: {path} has runs below it and is none itself; name one of them, such as {first}"
+        what = f"mezzotint report: {path} contains runs and is not a run; name one of them, such as {first}"
         raise RecipeError(what, code="E1943")
     text, left_out = of_run(path) if runs else of_data(path)
     durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
@@ -63,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def of_run(path: Path) -> tuple[str, list[str]]:
-    """The report of a run, and what it leaves out."""
+    """The report of a run, and a list of what it leaves out."""
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import pictures, tails
@@ -76,7 +76,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
     previews = pictures.previews(path)
-    kept = dict(_fitting(previews.drawn, _PICTURES, lambda name: _picture(path / "samples" / f"step-{name}")))
+    kept = dict(_select_fitting(previews.drawn, _PICTURES, lambda name: _image_uri(path / "samples" / f"step-{name}")))
     drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
     drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
     left_out = []
@@ -100,22 +100,22 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         "title": path.resolve().name,
         "kind": "run",
     }
-    facts["log"] = without_home(facts["log"])  # the template makes markup of it, which is left as it is later
-    return _written(pages, embedded, left_out, facts), left_out
+    facts["log"] = without_home(facts["log"])  # the template turns it into markup, which is not changed later
+    return _render_file(pages, embedded, left_out, facts), left_out
 
 
 def of_data(path: Path) -> tuple[str, list[str]]:
-    """The report of a data set, and what it leaves out. Raises DatasetError."""
+    """The report of a data set, and a list of what it leaves out. Raises DatasetError."""
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import data_sets
     from mezzotint.board.reading.places import Places
-    from mezzotint.board.reading.tails import shown
+    from mezzotint.board.reading.tails import make_printable
     from mezzotint.data.catalogue import thumbnails
 
     data = data_sets.open_data(data_sets.recipe_of(path.resolve()), None)
     total, room = len(data.catalogue), _PICTURES
     thumbs: dict[int, str] = {}
-    for row in _spread(total, _SAMPLES):
+    for row in _spread_indices(total, _SAMPLES):
         content = thumbnails.thumbnail(data.catalogue, row, data.settings)
         uri = _uri(content) or "data:,"
         if len(uri) > room:
@@ -124,24 +124,25 @@ def of_data(path: Path) -> tuple[str, list[str]]:
         thumbs[row] = uri
     left_out = [f"{total - len(thumbs):,} of {total:,} samples"] if len(thumbs) < total else []
     counts = data.catalogue.report.skipped, data.catalogue.report.left_out
-    left_out += [f"{len(files) - 500:,} of {len(files):,} names of files" for files in counts if len(files) > 500]
+    left_out += [f"{len(files) - 500:,} of {len(files):,} file names" for files in counts if len(files) > 500]
     facts = {
         "kind": "data", "title": path.resolve().name, "samples": [data.sample(row) for row in sorted(thumbs)],
         "thumbs": thumbs, "all": total, "summary": data.summary(), "histograms": data.histograms(), "query": "",
-        "roots": [shown(str(root)) for root in data.catalogue.roots],
+        "roots": [make_printable(str(root)) for root in data.catalogue.roots],
     }  # fmt: skip
-    return _written(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
+    return _render_file(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
 
 
 def _links_out_of(run: Path) -> list[str]:
-    """Names in a run folder that are not looked at, because they are links that lead out of it."""
+    """Names of symbolic links in a run folder that lead out of it and are not followed."""
     with os.scandir(run) as entries:
-        return sorted(one.name for one in entries if one.is_symlink() and outside.leads_out(Path(one.path), run))
+        links = [entry for entry in entries if entry.is_symlink()]
+        return sorted(link.name for link in links if outside.leads_out(Path(link.path), run))
 
 
 def without_home(value: Any) -> Any:
-    """A value whose texts have `~` in the place of the home folder, whose name is its owner's business. Markup and
-    pictures stay as they are."""
+    """A copy of a value in which `~` replaces the home folder in all texts, for privacy. Markup and images are
+    unchanged."""
     if isinstance(value, dict):
         return {without_home(name): without_home(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -152,17 +153,17 @@ def without_home(value: Any) -> Any:
         return value
     home = os.path.expanduser("~").rstrip("/")
     for folder in sorted({home, os.path.realpath(home)} - {"", "/"}, key=len, reverse=True):
-        # a short one such as /root may be the end of another path, /srv/root
+        # a short path such as /root may be the end of another one, /srv/root
         before = r"(?<![\w.])" if folder.count("/") == 1 else ""
         value = re.sub(before + re.escape(folder) + r"(?![\w-]|\.\w)", "~", value)
     return value
 
 
-def _fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """(name, data URI) of as many as there is room for: whole steps, the last and the first, then those in the middle
-    of what is left out. What cannot be read has none."""
+def _select_fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """(name, data URI) of as many images as fit into `room` bytes: whole steps, first the last and the first one, then
+    evenly spread ones. Unreadable images are skipped."""
     steps = sorted({name.partition("/")[0] for name in names})
-    for place in _spread(len(steps), len(steps)):
+    for place in _spread_indices(len(steps), len(steps)):
         uris = [(name, uri_of(name)) for name in names if name.startswith(f"{steps[place]}/")]
         room -= sum(len(uri) for _, uri in uris)
         if room < 0:
@@ -170,14 +171,14 @@ def _fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> I
         yield from ((name, uri) for name, uri in uris if uri)
 
 
-def _picture(file: Path) -> str:
+def _image_uri(file: Path) -> str:
     from mezzotint.board.reading import pictures
 
     return _uri(pictures.small(file, _SIDE))
 
 
-def _spread(total: int, most: int) -> list[int]:
-    """At most so many of a row of things: the last, the first, then ever finer between them."""
+def _spread_indices(total: int, most: int) -> list[int]:
+    """At most `most` indices below `total`: the last, the first, then ever finer between them."""
     chosen: dict[int, None] = dict.fromkeys([total - 1, 0] if total > 1 else range(total))
     step = total
     while step > 1 and len(chosen) < min(total, most):
@@ -191,13 +192,13 @@ def _uri(content: bytes | None) -> str:
     return "" if content is None else f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: dict[str, Any]) -> str:
-    """The file. Only the scripts and the style that it has itself may run in it: they are named by their hashes."""
+def _render_file(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: dict[str, Any]) -> str:
+    """The file. Its Content-Security-Policy allows only its own scripts and styles, by their hashes."""
     from mezzotint.board.pages import static
 
     names = (*_MODULES, "uPlot.iife.min.js", "uPlot.min.css", "page.css")
     files = {name: (static(name) or b"").decode() for name in names}
-    program = "\n".join(_alone(files[name]) for name in _MODULES)
+    program = "\n".join(_inline_module(files[name]) for name in _MODULES)
     plotting, style = files["uPlot.iife.min.js"].replace("</", "<\\/"), files["uPlot.min.css"] + files["page.css"]
     assert "</" not in program, "a script would end in the middle"
     policy = (
@@ -214,8 +215,8 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _alone(module: str) -> str:
-    """A module as a part of one script: what it takes from others is there already."""
+def _inline_module(module: str) -> str:
+    """A module as a part of one script, without import and export statements."""
     without = re.sub(r"^import [^;]*;\n", "", module, flags=re.MULTILINE)
     return re.sub(r"^export (?=async|const|class|function)", "", without, flags=re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""uvicorn as the page needs it: one process, no log of addresses, and no patience with connections that say nothing."""
+"""uvicorn for the page: one process, no access log, and a timeout for idle connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mezzotint.errors import RecipeError
 
-SILENCE_SECONDS = 10.0
-"""So long may a connection take to say what it wants."""
+IDLE_SECONDS = 10.0
+"""Seconds in which a connection must complete a request."""
 
 _FILES = 8192
-"""Open files that are asked of the system: a connection is one."""
+"""The limit of open files that is requested from the system; each connection is one."""
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection whose request, headers and body, is not finished after some seconds. uvicorn's
-    own timeout, `timeout_keep_alive`, begins after an answer; it has none for a first request or a body."""
+    """HTTP/1.1 that closes a connection whose request, headers and body, is incomplete after `IDLE_SECONDS`. uvicorn's
+    `timeout_keep_alive` starts after a response; uvicorn has no timeout for a first request or a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,7 +31,7 @@ class PatientProtocol(H11Protocol):
     def handle_events(self) -> None:
         before = self.cycle
         super().handle_events()
-        if self.cycle is not before:  # the headers of a request have come
+        if self.cycle is not before:  # the headers of a request have arrived
             self._wait()
 
     def on_response_complete(self) -> None:
@@ -39,38 +39,38 @@ class PatientProtocol(H11Protocol):
         self._wait()
 
     def _wait(self) -> None:
-        """Closes the connection after some seconds if it still waits for the client then as it does now."""
+        """Closes the connection after `IDLE_SECONDS` if it then still waits for the client at the same point."""
         request: RequestResponseCycle | None = self.cycle
         is_answered = request is not None and request.response_complete
-        self.loop.call_later(SILENCE_SECONDS, self._let_go, request, is_answered)
+        self.loop.call_later(IDLE_SECONDS, self._close_if_unchanged, request, is_answered)
 
-    def _let_go(self, request: RequestResponseCycle | None, is_answered: bool) -> None:
+    def _close_if_unchanged(self, request: RequestResponseCycle | None, is_answered: bool) -> None:
         if self.cycle is not request or self.transport.is_closing():
             return
         if request is None or is_answered or request.more_body:
             self.transport.close()
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. port: 0 takes a free one. Raises RecipeError E1944."""
+def open_listener(host: str, port: int) -> socket.socket:
+    """A listening socket. port: 0 selects a free one. Raises RecipeError E1944."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    own = socket.socket(family, socket.SOCK_STREAM)
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        own.bind((host, port))
-    except (OSError, OverflowError, UnicodeError) as error:  # taken; a port above 65535; no name of a machine
-        own.close()
+        listener.bind((host, port))
+    except (OSError, OverflowError, UnicodeError) as error:  # in use; a port above 65535; not a host name
+        listener.close()
         reason = "ports are 0 to 65535" if isinstance(error, OverflowError) else getattr(error, "strerror", error)
         raise RecipeError(
-            f"mezzotint board: {host}:{port} cannot be listened at ({reason}); choose another --port or --host",
+            f"mezzotint board: cannot listen at {host}:{port} ({reason}); choose another --port or --host",
             code="E1944",
         ) from error
-    own.listen(1024)
-    return own
+    listener.listen(1024)
+    return listener
 
 
-def serve(app: ASGIApp, own: socket.socket, ready: Callable[[uvicorn.Server], None] | None = None) -> None:
-    """Answers until Ctrl-C. ready: gets the server before it begins."""
+def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[uvicorn.Server], None] | None = None) -> None:
+    """Serves until Ctrl-C. ready: called with the server before it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _FILES:
         most = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
@@ -83,4 +83,4 @@ def serve(app: ASGIApp, own: socket.socket, ready: Callable[[uvicorn.Server], No
     server = uvicorn.Server(config)
     if ready is not None:
         ready(server)
-    server.run(sockets=[own])
+    server.run(sockets=[listener])

@@ -18,15 +18,15 @@ from mezzotint.run_folder import RunFolder
 def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs" / "a run", ended=None)
     with opened(tmp_path / "runs") as board, RunFolder(folder).lock():
-        assert [one.name for one in actions.offered(folder)] == ["draw", "save", "stop"]
-        for name in actions.ASKED:
+        assert [one.name for one in actions.list_actions(folder)] == ["draw", "save", "stop"]
+        for name in actions.REQUESTS:
             status, answer = board.post("/api/act", {"run": "0/a run", "name": name})
             assert status == 200
-            assert str(folder / "requests" / name) in answer["said"]
+            assert str(folder / "requests" / name) in answer["message"]
         by_page = sorted(path.name for path in (folder / "requests").iterdir())
         for path in (folder / "requests").iterdir():
             path.unlink()
-        for one in actions.offered(folder):
+        for one in actions.list_actions(folder):
             subprocess.run(["sh", "-c", one.command], check=True)
         assert sorted(path.name for path in (folder / "requests").iterdir()) == by_page == ["draw", "save", "stop"]
         assert board.post("/api/act", {"run": "0/a run", "name": "go"})[1]["code"] == "E1946"
@@ -67,11 +67,11 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
     assert words == [[sys.executable, "-P", "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
     session, process = (folder / "session").read_text().split()
     assert session == process
-    assert f"mezzotint train {folder}/recipe.yaml" in answer["said"]
+    assert f"mezzotint train {folder}/recipe.yaml" in answer["message"]
 
 
 def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 30.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 30.0)
     folder = write_run(tmp_path / "first", ended="killed")
     (folder / "recipe.yaml").write_text("schema: 1\noptim: {lrr: 3}\n")
     with opened(tmp_path) as board:
@@ -93,7 +93,7 @@ def test_a_start_that_fails_later_shows_its_output_on_the_page_of_the_run(
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         assert "earlier" not in board.ask("/run?run=0/first")[1]
         assert board.post("/api/act", {"run": "0/first", "name": "go"})[0] == 200

@@ -26,8 +26,8 @@ from mezzotint.tasks.sample import again
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Lines that would be drawn."""
     lines: list[list[str]] = []
-    monkeypatch.setattr(DrawPages, "_ask", lambda self, words: lines.append(words) or len(lines))
-    monkeypatch.setattr(DrawPages, "_begun", lambda self: None)
+    monkeypatch.setattr(DrawPages, "_submit", lambda self, words: lines.append(words) or len(lines))
+    monkeypatch.setattr(DrawPages, "_start_process", lambda self: None)
     return lines
 
 
@@ -140,4 +140,4 @@ def test_a_process_that_ends_is_told_of_and_another_is_begun(board: Board, monke
             assert time.monotonic() < until
             job = json.loads(board.ask(f"/api/drawn?job={number}")[1])["jobs"][str(number)]
             time.sleep(0.02)
-        assert "has ended" in job["error"]
+        assert "ended unexpectedly" in job["error"]

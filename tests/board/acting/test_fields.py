@@ -26,7 +26,7 @@ def value_of(path: str, text: str) -> Any:
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_what_a_field_shows_reads_back_as_the_value_of_the_recipe(name: str) -> None:
-    dumped = dict(values.flat(read(name).recipe.model_dump(mode="json", by_alias=True)))
+    dumped = dict(values.flatten(read(name).recipe.model_dump(mode="json", by_alias=True)))
     for setting in settings():
         field = field_of(setting, dumped)
         assert field["value"] not in ("[]", "{}", "null"), setting.path

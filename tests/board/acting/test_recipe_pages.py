@@ -109,7 +109,7 @@ def test_a_check_begins_with_its_verdict_and_names_the_settings_of_its_problems(
         recipe_pages.subprocess, "run",
         lambda line, **how: subprocess.CompletedProcess(line, (one := results.pop(0))[0], *one[1:]),
     )  # fmt: skip
-    fits, small, plain, missing, two = (recipe_pages._output(["check"], tmp_path) for _ in answers)
+    fits, small, plain, missing, two = (recipe_pages._run_check(["check"], tmp_path) for _ in answers)
     assert fits["verdict"] == "This recipe fits: a step's peak is 109 MB of the 13.1 GB that are free."
     assert small["verdict"].startswith("This recipe does not fit: a step's peak")
     assert (plain["verdict"], plain["problems"]) == ("This recipe can run.", [])
@@ -153,14 +153,16 @@ def test_a_run_that_would_write_elsewhere_is_not_started(
     name: str, board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines: list[list[str]] = []
-    monkeypatch.setattr(actions.Started, "start", lambda self, line, out, folder: lines.append(line) or "started")
+    monkeypatch.setattr(
+        actions.StartedProcesses, "start", lambda self, line, out, folder: lines.append(line) or "started"
+    )
     root = board.pages.places.folders[0]
     (root / "out").symlink_to(tmp_path)
     for place in (tmp_path / "x", "../x", "out/x", "~/x"):
         status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {name: str(place)}})
         assert (status, answer["code"]) == (409, "E1949")
         assert answer["error"].startswith(
-            f"error[E1949]: {name}={place}: a run that is started from the page writes below {root}"
+            f"error[E1949]: {name}={place}: the page starts only runs that write to {root}"
         )
     (root / "out").unlink()
     assert lines == []
@@ -198,11 +200,11 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
         lines.append((line, folder))
         return f"started {run}"
 
-    monkeypatch.setattr(actions.Started, "start", start)
-    monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    monkeypatch.setattr(actions.StartedProcesses, "start", start)
+    monkeypatch.setattr(recipe_pages, "_run_check", lambda *line: lines.append(line) or {"text": "fits"})
     root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
-    assert board.post("/api/start", value) == (200, {"said": f"started {root}/mine", "run": "0/mine"})
+    assert board.post("/api/start", value) == (200, {"message": f"started {root}/mine", "run": "0/mine"})
     _, answer = board.post("/api/check", value | {"dry": True})
     assert answer == {"text": "fits", "command": "mezzotint check tiny_cpu run.name=mine --dry"}
     assert lines == [
@@ -229,7 +231,7 @@ def test_a_started_run_has_its_page_before_it_has_written_anything(
         return children[-1]
 
     monkeypatch.setattr(actions.subprocess, "Popen", popen)
-    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
         status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.name": "mine"}})
         assert (status, answer["run"]) == (200, "0/runs/mine")
@@ -251,14 +253,14 @@ def test_a_started_run_has_its_page_before_it_has_written_anything(
 def test_a_run_is_not_started_outside_of_the_folders_of_the_page(
     folder: str, board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(actions.Started, "start", lambda *words: pytest.fail("it was started"))
+    monkeypatch.setattr(actions.StartedProcesses, "start", lambda *words: pytest.fail("it was started"))
     status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": folder}})
     assert (status, answer["code"]) == (409, "E1949")
 
 
 @pytest.mark.slow
 def test_what_check_says_comes_from_the_verb(tmp_path: Path) -> None:
-    said = recipe_pages._output(["check", "tiny_cpu", "run.name=x"], tmp_path)
-    assert said["status"] == 0, said
-    assert "memory" in said["text"]
-    assert said["verdict"].startswith("This recipe fits")
+    output = recipe_pages._run_check(["check", "tiny_cpu", "run.name=x"], tmp_path)
+    assert output["status"] == 0, output
+    assert "memory" in output["text"]
+    assert output["verdict"].startswith("This recipe fits")

@@ -30,46 +30,46 @@ def lock(folder: Path, **who: object) -> None:
     [("finished", "finished"), ("stopped", "stopped"), ("diverged", "diverged"), (None, "killed")],
 )
 def test_a_run_that_nobody_holds_has_its_last_words(ended: str | None, state: str, tmp_path: Path) -> None:
-    assert runs.standing(write_run(tmp_path / "run", ended=ended)).state == state
+    assert runs.read_status(write_run(tmp_path / "run", ended=ended)).state == state
 
 
 def test_a_run_that_is_held_trains_and_its_lock_is_not_touched(tmp_path: Path) -> None:
     folder = RunFolder(write_run(tmp_path / "run", ended=None, of=100))
     with folder.lock():
         before = (folder.path / "lock").stat()
-        standing = runs.standing(folder.path)
-        assert standing.state == "running"
-        assert (standing.step, standing.steps) == (60, 100)
-        assert standing.seconds_left == pytest.approx(40 * 0.2)
+        status = runs.read_status(folder.path)
+        assert status.state == "running"
+        assert (status.step, status.steps) == (60, 100)
+        assert status.seconds_left == pytest.approx(40 * 0.2)
         assert (folder.path / "lock").stat() == before
-    assert runs.standing(folder.path).state == "killed"
+    assert runs.read_status(folder.path).state == "killed"
     folder.record("finished", step=60)
     with folder.lock():
-        assert runs.standing(folder.path).state == "finished", "its process is about to end"
+        assert runs.read_status(folder.path).state == "finished", "its process is about to end"
 
 
 def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", ended=None)
     lock(folder, since="2001-01-01T00:00:00Z")
-    assert runs.standing(folder).state == "killed"
+    assert runs.read_status(folder).state == "killed"
     lock(folder, pid=2**22 + 5)
-    assert runs.standing(folder).state == "killed"
+    assert runs.read_status(folder).state == "killed"
     lock(folder, host="another-machine")
-    assert runs.standing(folder).state == "elsewhere"
+    assert runs.read_status(folder).state == "elsewhere"
     (folder / "metrics.jsonl").unlink()
     lock(folder)
-    assert runs.standing(folder).state == "starting"
+    assert runs.read_status(folder).state == "starting"
 
 
 def test_a_run_that_waits_for_the_lock_of_another_says_whose(tmp_path: Path) -> None:
     with waiting(tmp_path / "run") as folder:
-        standing = runs.standing(folder)
-        assert standing.state == "waiting"
+        status = runs.read_status(folder)
+        assert status.state == "waiting"
         place = tmp_path / "index" / "lock"
-        assert standing.meaning == f"waits for process {os.getpid()}, which holds {place}; it continues by itself"
-        before = live.brief(folder), live.marks(folder)["standing"]
-    assert runs.standing(folder).state == "killed"
-    assert (live.brief(folder), live.marks(folder)["standing"]) != before
+        assert status.meaning == f"waits for process {os.getpid()}, which holds {place}; it continues by itself"
+        before = live.brief(folder), live.marks(folder)["status"]
+    assert runs.read_status(folder).state == "killed"
+    assert (live.brief(folder), live.marks(folder)["status"]) != before
     assert live.brief(folder) != before[0]
 
 
@@ -83,24 +83,24 @@ def test_a_run_whose_data_another_one_is_indexing_is_seen_to_wait_and_then_to_tr
         fcntl.flock(held, fcntl.LOCK_EX)
         child = world.fork("second", run__steps=1)
         until = time.monotonic() + 60
-        while runs.standing(world.root / "second").state != "waiting":
+        while runs.read_status(world.root / "second").state != "waiting":
             assert time.monotonic() < until
             time.sleep(0.02)
-        assert str(place) in runs.standing(world.root / "second").waits_for
+        assert str(place) in runs.read_status(world.root / "second").waits_for
         fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has this file open as well
     assert world.wait(child) == 0, world.out("second")
-    assert runs.standing(world.root / "second").state == "finished"
+    assert runs.read_status(world.root / "second").state == "finished"
 
 
 def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name in ("history.jsonl", "environment.json", "recipe.yaml", "metrics.jsonl", "lock", "bad_steps.jsonl"):
         (folder / name).write_bytes(b"\xff{[\n" * 9)
-    assert runs.standing(folder).steps is None
+    assert runs.read_status(folder).steps is None
     assert runs.card(folder, runs.history(folder))["starts"] == "0"
-    assert values.effective(folder) == []
+    assert values.read_effective(folder) == []
     shutil.rmtree(folder)
-    assert runs.standing(folder).step == 0
+    assert runs.read_status(folder).step == 0
     assert runs.checkpoints(folder) == runs.exports(folder) == []
     assert pictures.previews(folder).drawn == []
     assert tails.tail(folder / "run.log") == ""
@@ -172,7 +172,7 @@ def test_pictures_say_their_prompts_and_have_small_copies(tmp_path: Path) -> Non
 def test_a_setting_is_told_with_its_origin_and_its_meaning(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", recipe={"optim": {"lr": 1e-4, "accumulation": 1}})
     (folder / "origin.json").write_text(json.dumps({"optim.lr": "command line"}))
-    rows = {value.path: value for value in values.effective(folder)}
+    rows = {value.path: value for value in values.read_effective(folder)}
     assert rows["optim.lr"].origin == "command line"
     assert "peak learning rate" in rows["optim.lr"].help
     assert rows["optim.accumulation"].is_default

@@ -46,10 +46,10 @@ def test_a_batch_is_that_of_all_processes() -> None:
     ("words", "launched", "precision", "frozen", "note"),
     [
         ((), Launched(), "fp32", "fp32", None),
-        ((), Launched(1, "fp16", "accelerate"), "fp16", "same", "as the launcher hands over"),
-        ((), Launched(1, "no", "accelerate"), "fp32", "fp32", "as the launcher hands over"),
-        (("--mixed_precision=bf16",), Launched(1, "fp16", "accelerate"), "bf16", "same", "the flag counts"),
-        (("--mixed_precision=no",), Launched(1, "fp16", "accelerate"), "fp32", "fp32", "the flag counts"),
+        ((), Launched(1, "fp16", "accelerate"), "fp16", "same", "as the launcher sets"),
+        ((), Launched(1, "no", "accelerate"), "fp32", "fp32", "as the launcher sets"),
+        (("--mixed_precision=bf16",), Launched(1, "fp16", "accelerate"), "bf16", "same", "the flag overrides"),
+        (("--mixed_precision=no",), Launched(1, "fp16", "accelerate"), "fp32", "fp32", "the flag overrides"),
         (("--mixed_precision=fp16",), Launched(), "fp16", "same", None),
     ],
 )
@@ -83,10 +83,10 @@ def test_a_precision_of_the_launcher_that_is_not_there_is_refused() -> None:
 )
 def test_resuming_names_our_checkpoints(name: str, expected: str) -> None:
     assert changed(f"--resume_from_checkpoint={name}") == {"run.resume": expected}
-    assert any("goes on exactly" in note for note in notes(f"--resume_from_checkpoint={name}"))
+    assert any("resumes exactly" in note for note in notes(f"--resume_from_checkpoint={name}"))
 
 
 def test_steps_count_before_epochs_and_the_data_set_s_name_before_its_folder() -> None:
     assert "epochs" not in translate("--max_train_steps=5", "--num_train_epochs=2").settings["run"]
-    assert any("--max_train_steps counts" in n for n in notes("--max_train_steps=5", "--num_train_epochs=2"))
-    assert any("--dataset_name counts" in n for n in notes("--dataset_name=a/b"))
+    assert any("--max_train_steps is used" in n for n in notes("--max_train_steps=5", "--num_train_epochs=2"))
+    assert any("--dataset_name is used" in n for n in notes("--dataset_name=a/b"))

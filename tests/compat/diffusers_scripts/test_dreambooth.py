@@ -10,7 +10,7 @@ from mezzotint.settings.reading.translation import Launched
 def test_a_batch_is_of_two_halves_on_every_process() -> None:
     translation = LINES.translate(*PRIOR, "--train_batch_size=3", launched=Launched(2, "no", "accelerate"))
     assert translation.settings["data"]["batch_size"] == 12
-    assert any("as many class pictures: a batch of 12" in str(note) for note in translation.notes)
+    assert any("as many class images: a batch of 12" in str(note) for note in translation.notes)
     recipe = LINES.recipe(*PRIOR)
     assert (recipe.data.prior.balance, recipe.data.prior.weight, recipe.data.batch_size) == ("pairs", 1.0, 8)
 

@@ -32,7 +32,7 @@ def test_a_line_of_klein_pairs_pictures_and_leaves_out_captions_of_the_subject_a
 
 
 def test_layers_of_the_text_are_the_pipelines_or_those_that_are_written() -> None:
-    assert "as the model's pipeline reads it; there, 10, 20 and 30" in LINES.said()
+    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.said()
     assert "10, 20 and 30" not in LINES.said("--text_encoder_out_layers", "9", "18", "27")
     own = LINES.translate("--text_encoder_out_layers", "10", "20", "30").settings["model"]["flux2"]
     assert own["text_layers"] == [10, 20, 30]

@@ -85,12 +85,12 @@ def test_shapes_of_buckets_are_the_scripts_own() -> None:
 def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> None:
     for lines, words, sentence in (
         (SD3, ["--logit_std=2", "--weighting_scheme=mode"], "--logit_std: without --weighting_scheme=logit_normal"),
-        (SD3, ["--cache_latents"], "there, both by the number of the step"),
-        (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class pictures have that of the subject's"),
+        (SD3, ["--cache_latents"], "there, both are found by the number of the step"),
+        (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class images have that of the subject's"),
         (SD3, [], "there, once for the whole run"),
         (KLEIN, [*PRIOR], "there, as many as the subject has"),
-        (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference counts"),
-        (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is taken"),
+        (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference is used"),
+        (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is used"),
         (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),
     ):
         Path("bits.json").write_text('{"load_in_4bit": true}')

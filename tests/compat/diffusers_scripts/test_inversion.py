@@ -37,4 +37,4 @@ def test_the_word_begins_as_another(lines: Lines) -> None:
 @every_line
 def test_steps_count_before_epochs_as_there(lines: Lines) -> None:
     assert lines.recipe("--num_train_epochs=3").run.steps == 5000
-    assert "--max_train_steps counts" in lines.said("--num_train_epochs=3")
+    assert "--max_train_steps is used" in lines.said("--num_train_epochs=3")

@@ -38,7 +38,7 @@ def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_not
     with pytest.raises(RecipeError, match="trains SDXL"):
         LINES.dialect.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
     translation = LINES.dialect.translate(["python", "my_train.py", *BAREST], ALONE)
-    assert any("my_train.py is taken for train_text_to_image.py" in str(note) for note in translation.notes)
+    assert any("my_train.py is read as train_text_to_image.py" in str(note) for note in translation.notes)
     assert translation.settings == translate().settings
 
 
@@ -48,7 +48,7 @@ def test_a_pasted_launcher_of_one_process_hands_over_its_precision() -> None:
     assert translation.settings["run"]["precision"] == "fp16"
     assert translation.settings["run"]["device"] == "cpu"
     assert translation.origin["run.precision"] == "the launcher (accelerate)"
-    assert any("at the beginning of the line is dropped" in str(note) for note in translation.notes)
+    assert any("at the start of the command is dropped" in str(note) for note in translation.notes)
 
 
 def test_settings_may_be_laid_over_a_line_and_keep_their_origin() -> None:

@@ -37,10 +37,10 @@ def test_what_the_script_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -
 
 def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> None:
     said = " ".join(notes("--gradient_accumulation_steps=4", "--seed=1", "--prediction_type=epsilon", launched=EIGHT))
-    for words in ("loss shown is that of the whole step", "counts fully", "noise of its own", "added in float32",
-                  "exported scheduler says so"):  # fmt: skip
+    for words in ("logged loss is that of the whole step", "has full weight", "its own noise", "added in float32",
+                  "is written to the exported scheduler"):  # fmt: skip
         assert words in said
-    assert notes() == ["--seed: not given; 0 is taken, so that the run can be repeated. Other numbers draw anew"]
+    assert notes() == ["--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"]
 
 
 BENCHMARK = shlex.split(

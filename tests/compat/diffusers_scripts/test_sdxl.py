@@ -46,11 +46,11 @@ def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> N
         "--use_ema", "--gradient_accumulation_steps=2", "--lr_scheduler=linear", "--proportion_empty_prompts=0.1",
         "--resume_from_checkpoint=latest",
     )  # fmt: skip
-    for words in ("in 0.26.3 it never does", "500 optimizer steps, as it is written", "drawn anew at each visit",
-                  "counts fully", "goes on exactly"):  # fmt: skip
+    for words in ("in 0.26.3 it never is", "500 optimizer steps, as given", "decided at each visit",
+                  "has full weight", "resumes exactly"):  # fmt: skip
         assert words in said
     bare = notes("--center_crop")
-    assert bare == "--seed: not given; 0 is taken, so that the run can be repeated. Other numbers draw anew"
+    assert bare == "--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"
 
 
 def test_the_other_script_is_refused_and_names_its_dialect() -> None:

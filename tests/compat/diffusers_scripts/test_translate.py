@@ -43,7 +43,11 @@ def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.Capture
     assert "  lr: 0.0001  # default of --learning_rate\n" in text
     settings, _, notes = text.partition("# note")
     assert "--foreach_ema" not in settings
-    for words in ("sign of continuation", "train_text_to_image.py` at the beginning", "--foreach_ema: the average"):
+    for words in (
+        "line continuation character",
+        "train_text_to_image.py` at the start",
+        "--foreach_ema: the average",
+    ):
         assert words in notes.replace("\n#      ", "")
     assert all(line.startswith("#") for line in notes.splitlines()[1:])
 

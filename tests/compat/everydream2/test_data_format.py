@@ -32,7 +32,7 @@ def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> 
 
 def test_a_name_that_says_nothing_is_a_missing_caption(tmp_path: Path) -> None:
     root = lay(tmp_path, {"_1.png": None, "b.png": None})
-    with refused("E1203", r"1 picture has no caption: _1\.png.*data\.captions\.missing=empty"):
+    with refused("E1203", r"1 image has no caption: _1\.png.*data\.captions\.missing=empty"):
         read(root)
     assert samples(root, captions={"missing": "empty"})["_1.png"].captions == ("",)
     assert [item.path for item in read(root, captions={"missing": "skip"}) if isinstance(item, Skipped)] == ["_1.png"]
@@ -100,7 +100,7 @@ def test_hidden_and_other_files_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_says_so(tmp_path: Path) -> None:
-    with refused("E1202", "holds no pictures"):
+    with refused("E1202", "no images found"):
         build(settings_of(lay(tmp_path / "data", {"global.yaml": "tags: [x]"})), tmp_path / "index", workers=1)
 
 
@@ -145,8 +145,8 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
     lay(tmp_path, {"a.png": None, "b.xcf": b"x"})
     items = read(manifest(tmp_path, {"image": "gone.png"}, {"image": "a.png"}, {"image": "b.xcf"}))
     assert [(s.path, s.reason) for s in items if isinstance(s, Skipped)] == [
-        ("gone.png", "no such file, neither beside the manifest nor in the current folder"),
-        ("b.xcf", ".xcf is no ending of pictures"),
+        ("gone.png", "no such file, neither next to the manifest nor in the current folder"),
+        ("b.xcf", ".xcf is not an image suffix"),
     ]
 
 
@@ -155,7 +155,7 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
     [
         ('[{"image": "a.png"},\n {"image": }]', r"list\.json:2: not JSON"),
         ('{"image": "a.png"}', r"list\.json:1: a manifest is a list of objects"),
-        ('[{"image": "a.png"}, {"file": "b.png"}]', "entry 2 is to be an object with `image`"),
+        ('[{"image": "a.png"}, {"file": "b.png"}]', "entry 2 must be an object with `image`"),
         ('[{"image": "a.png", "multiply": -1}]', r"list\.json: entry 1: multiply: must not be below 0"),
         ('[{"image": "a.png", "capton": "x"}]', r"list\.json: entry 1: capton: unknown key; did you mean caption\?"),
         (f'[{{"image": "a.png", "multiply": {"9" * 5000}}}]', r"list\.json.*digits"),
@@ -175,7 +175,7 @@ def test_a_manifest_that_is_not_there(tmp_path: Path) -> None:
 
 def test_shuffled_tags_and_one_kept_order_are_refused(tmp_path: Path) -> None:
     root = lay(tmp_path / "data", {"a.png": None, "shuffle_tags.txt": ""})
-    with refused("E1218", r"tags of 1 pictures.*set data\.cache\.shuffles above 1"):
+    with refused("E1218", r"tags of 1 images.*set data\.cache\.shuffles above 1"):
         build(settings_of(root, cache={"text": True}), tmp_path / "index", workers=1)
     assert len(build(settings_of(root, cache={"text": True, "shuffles": 2}), tmp_path / "index", workers=1)) == 1
 

@@ -37,7 +37,7 @@ def test_minus_one_is_zero_terminal_snr_and_a_ratio_stays_beside_the_switch() ->
     assert (both["objective.noise_offset"], both["objective.zero_terminal_snr"]) == (0.05, True)
     assert any("models that predict v" in note for note in notes("--zero_frequency_noise_ratio=-1"))
     assert changed("--zero_frequency_noise_ratio=-0.5") == {"objective.noise_offset": 0.0}
-    assert any("-1 alone is zero terminal SNR" in note for note in notes("--zero_frequency_noise_ratio=-0.5"))
+    assert any("only -1 is zero terminal SNR" in note for note in notes("--zero_frequency_noise_ratio=-0.5"))
 
 
 @pytest.mark.parametrize(("batches", "accumulation", "steps"), [(2500, 2, 1250), (2501, 2, 1251), (1, 3, 1), (9, 3, 3)])
@@ -65,13 +65,13 @@ def test_what_acts_together_alone_is_told_of() -> None:
               "--load_settings_every_epoch", "--cond_dropout=0.3", "--grad_accum=2", "--save_every_n_epochs=1",
               "--ckpt_every_n_minutes=5", "--resolution=700")
     )  # fmt: skip
-    for words in ("captions that are shuffled", "there is no average", "ratings are not looked at",
-                  "without --config there is no file", "bleeds", "averaged over its batches", "both save",
+    for words in ("captions that are shuffled", "there is no average", "ratings are ignored",
+                  "without --config there is no file", "influences all", "averaged over its batches", "both save",
                   "rounded down to 640"):  # fmt: skip
         assert words in said
     assert set(notes()) == {
-        "--resume_ckpt: a new run begins from it; a run folder of Mezzotint would be gone on with",
-        "--sample_prompts: there is no sample_prompts.txt here: captions of the data set are drawn",
+        "--resume_ckpt: starts a new run; a run folder of Mezzotint would be resumed",
+        "--sample_prompts: there is no sample_prompts.txt here: samples use captions of the data set",
     }
 
 
@@ -79,7 +79,7 @@ def test_an_old_spelling_is_told_what_it_is_called_now_and_the_new_one_counts() 
     assert "--ema_decay_interval: is called ema_update_interval now" in notes(ON, "--ema_decay_interval=7")
     words = (ON, "--ema_decay_interval=7", "--ema_update_interval=9")
     assert flat(translate(*words).settings)["optim.ema.interval"] == 9
-    assert any("which is given and counts" in note for note in notes(*words))
+    assert any("which is given, too, and is used" in note for note in notes(*words))
 
 
 def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_are_pasted() -> None:
@@ -88,10 +88,10 @@ def test_a_line_of_the_windows_shell_and_one_of_a_unix_shell_are_read_as_they_ar
     assert DIALECT.translate(caret, ALONE).settings == DIALECT.translate(slash, ALONE).settings
     assert flat(DIALECT.translate(caret, ALONE).settings)["data.path"] == [r"X:\my data"]
     [note_] = [note for note in notes(r"--save_ckpt_dir=r:\webui\models") if note.startswith("--save_ckpt_dir")]
-    assert note_.endswith("is a path of Windows: here it is a folder of that name in the current one")
+    assert note_.endswith("is a Windows path: on this system it is a folder of that name in the current one")
 
 
 def test_a_script_that_starts_several_trainings_is_refused_by_name() -> None:
-    with pytest.raises(RecipeError, match=r"chain\.py starts several of them.*as --resume_ckpt") as caught:
+    with pytest.raises(RecipeError, match=r"chain\.py starts several trainings.*as --resume_ckpt") as caught:
         DIALECT.translate(["python", "chain.py", "--config", "chain.json"], ALONE)
     assert caught.value.code == "E1018"

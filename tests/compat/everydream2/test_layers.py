@@ -67,18 +67,18 @@ def test_words_of_older_yaml_are_switches(tmp_path: Path) -> None:
         ("main_prompt: x\nmultipl: 2\n", ":2: multipl: unknown key; did you mean multiply?"),
         ("\nmultiply: two\n", ":2: multiply: must be a number, got 'two'"),
         ("multiply: -1\n", ":1: multiply: must not be below 0, got -1"),
-        ("flip_p: 1.5\n", ":1: flip_p: must lie between 0 and 1, got 1.5"),
+        ("flip_p: 1.5\n", ":1: flip_p: must be between 0 and 1, got 1.5"),
         ("cond_dropout: .nan\n", ":1: cond_dropout: must be a number, got nan"),
         ("rating: [1]\n", ":1: rating: must be a number, got [1]"),
         ("shuffle_tags: 2\n", ":1: shuffle_tags: must be true or false, got 2"),
-        ("max_caption_length: 2.5\n", ":1: max_caption_length: must be a whole number of characters, got 2.5"),
+        ("max_caption_length: 2.5\n", ":1: max_caption_length: must be an integer number of characters, got 2.5"),
         ("tags: a, b\n", ":1: tags: must be a list, got 'a, b'"),
-        ("tags:\n  - a\n  - {tag: b, wieght: 2}\n", ":3: tags.1: 'wieght' is no key of a tag"),
+        ("tags:\n  - a\n  - {tag: b, wieght: 2}\n", ":3: tags.1: 'wieght' is not a key of a tag"),
         ("tags:\n  - {tag: b, weight: -2}\n", ":2: tags.0.weight: must not be below 0"),
         ("tags:\n  - weight: 2\n", ":2: tags.0: a tag without its text"),
         ("tags:\n  - [a]\n", ":2: tags.0: must be a text, got ['a']"),
         ("caption:\n  prompt: x\n", ":2: caption.prompt: unknown key"),
-        ("- a\n- b\n", ":1: holds no keys such as main_prompt and tags"),
+        ("- a\n- b\n", ":1: has no keys such as main_prompt and tags"),
         ("main_prompt: a\nmain_prompt: b\n", ":2: column 1: this key is given twice"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_malformed_mapping_is_named_with_its_line(tmp_path: Path, content: str
 @pytest.mark.parametrize("name", ["multiply", "cond_dropout", "flip_p", "loss_scale"])
 def test_a_file_that_holds_no_number_is_named(tmp_path: Path, name: str) -> None:
     root = lay(tmp_path, {"a.png": None, f"{name}.txt": "two\n"})
-    assert f"{name}.txt:1: is to hold one number, got 'two'" in problem(root)
+    assert f"{name}.txt:1: must contain one number, got 'two'" in problem(root)
     lay(root, {f"{name}.txt": "inf"})
     assert f"{name}.txt:1: must be a number" in problem(root)
 
@@ -101,4 +101,4 @@ def test_everything_malformed_is_told_at_once(tmp_path: Path) -> None:
     files |= {f"{i:02}.yaml": "x: 1" for i in range(12)} | {"12.txt": b"a\0b"}
     message = problem(lay(tmp_path, files))
     assert len(re.findall(r"\d\d\.yaml:1", message)) == 10
-    assert message.endswith("and 3 more; mend them, or take the files away")
+    assert message.endswith("and 3 more; correct them, or remove the files")

@@ -100,7 +100,7 @@ def test_each_optimizer_is_made_as_there(name: str, expected: dict[str, Any]) ->
     whole = expected if "kind" in expected else {"kind": "library", **expected, "weight_decay": 0.01}
     translation = optimized({"base": {"optimizer": name, **OWN}})
     assert translation.settings["optim"]["optimizer"] == whole
-    idle = {note.flag.rpartition(".")[2] for note in translation.notes if "has no such number" in note.text}
+    idle = {note.flag.rpartition(".")[2] for note in translation.notes if "has no such option" in note.text}
     taken = {"weight_decouple": "decouple"}
     assert idle == OWN.keys() - {taken.get(key, key) for key in whole.get("options", ())}
 
@@ -178,7 +178,7 @@ def test_all_that_is_wrong_is_told_together() -> None:
 def test_freezing_a_text_encoder_that_is_not_trained_is_a_note() -> None:
     translation = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
     assert "last_layers" not in translation.settings["model"]
-    assert any("what freezes some of it has no effect" in str(note) for note in translation.notes)
+    assert any("options that freeze it have no effect" in str(note) for note in translation.notes)
 
 
 def test_the_loss_scale_s_paces_can_be_left_off() -> None:

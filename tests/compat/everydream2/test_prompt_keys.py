@@ -61,8 +61,8 @@ def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) 
     file = prompt_file.read(write({"scheduler": "dpm++_sde_k", "samples": [{"prompt": "a", "scheduler": "dpm++_2s"}]}))
     assert (file.settings["solver"], file.lines[0].solver) == ("dpm++-sde", "dpm++-single")
     assert [note.partition(": ")[2] for note in file.notes] == [
-        "dpm++_sde is not offered; dpm++-sde draws instead",
-        "dpm++_sde_k is drawn with timesteps spaced as sample.timestep_spacing says",
+        "dpm++_sde is not available; dpm++-sde is used instead",
+        "dpm++_sde_k uses the timesteps of sample.timestep_spacing",
     ]
 
 

@@ -13,7 +13,7 @@ SCRIPTS = ("train_text_to_image.py",)
 
 
 def pasted(line: str) -> launchers.ParsedCommand:
-    return launchers.strip(line.split(), SCRIPTS)
+    return launchers.strip_launcher(line.split(), SCRIPTS)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_launchers_are_known_with_what_they_start(line: str, tool: str, processe
 def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
     line = "accelerate launch --multi_gpu --num_processes=4 --mixed_precision=bf16 train_text_to_image.py --a b"
     with pytest.raises(RecipeError) as caught:
-        pasted(line).insist("some-dialect", 1)
+        pasted(line).check_processes("some-dialect", 1)
     assert caught.value.code == "E1019"
     assert caught.value.exit_status == 2
     assert str(caught.value).endswith(
         "type: torchrun --nproc-per-node 4 -m mezzotint train --as some-dialect -- --mixed_precision=bf16 --a b"
     )
-    pasted(line).insist("some-dialect", 4)
+    pasted(line).check_processes("some-dialect", 4)
     with pytest.raises(RecipeError, match="4 processes, and 2 are running"):
-        pasted(line).insist("some-dialect", 2)
+        pasted(line).check_processes("some-dialect", 2)
 
 
 def test_the_line_to_type_says_where_machines_meet_and_keeps_the_own_precision() -> None:
@@ -86,7 +86,7 @@ def config(
 ) -> launchers.ParsedCommand:
     (folder / "default_config.yaml").write_text(CONFIG.format(kind=kind, precision=precision, cpu=cpu))
     line = f"accelerate launch --config_file {folder / 'default_config.yaml'} train_text_to_image.py --a=1"
-    return launchers.strip(line.split(), SCRIPTS)
+    return launchers.strip_launcher(line.split(), SCRIPTS)
 
 
 def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path)
 def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
-    command = launchers.strip(line.split(), SCRIPTS)
+    command = launchers.strip_launcher(line.split(), SCRIPTS)
     assert (command.mixed_precision, command.processes, command.script) == ("bf16", 2, "x.py")
 
 
@@ -117,8 +117,10 @@ def test_what_a_configuration_asks_for_and_cannot_have_is_named(
 def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
-    for name, word in (("a", "No such file"), ("b", "no text"), ("c", "no YAML")):
-        command = launchers.strip(["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS)
+    for name, word in (("a", "No such file"), ("b", "not text"), ("c", "is not YAML")):
+        command = launchers.strip_launcher(
+            ["accelerate", "launch", "--config_file", str(tmp_path / name), "x.py"], SCRIPTS
+        )
         assert word in command.problems[0].what
         if name == "a":
             assert "accelerate config" in command.problems[0].remedy

@@ -111,14 +111,14 @@ def test_a_flag_that_is_needed_is_missed_once() -> None:
 
 
 def test_signs_of_continuation_are_dropped_with_a_note() -> None:
-    words, notes = reading.without_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
+    words, notes = reading.drop_continuation_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
     assert words == ["--a", "1", "--b", r"C:\x", "--c="]
     assert len(notes) == 1
-    assert reading.without_signs(["--a", ""]) == (["--a", ""], [])
+    assert reading.drop_continuation_signs(["--a", ""]) == (["--a", ""], [])
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
 def test_no_words_break_the_reader(words: list[str]) -> None:
-    cleaned, _ = reading.without_signs(words)
-    parsed = reading.parse(launchers.strip(cleaned, SCRIPTS).words, SPECS)
+    cleaned, _ = reading.drop_continuation_signs(words)
+    parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).words, SPECS)
     assert set(parsed.values) <= set(SPECS)

@@ -74,7 +74,7 @@ def test_names_that_collide_are_told(tmp_path: Path) -> None:
     table(tmp_path / "cache_data", 'one/a.jpg," "', 'two/a.jpg," "')
     data_set = opened(tmp_path / "cache_data", tmp_path / "index")
     assert keys(data_set) == ["a", "a#2"]
-    assert "1 names stand in several rows" in data_set.report.notes[0][1]
+    assert "1 names are in several rows" in data_set.report.notes[0][1]
 
 
 def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"latents": np.ones((4, 6, 8), np.float32)}, "holds float32 (4, 6, 8); floats (1, C, h, w) are needed"),
-        ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "holds numbers that are not finite"),
-        ({"states": np.ones((1, 77, 24), np.int32)}, "holds int32"),
-        ({"states": np.array([{"a": 1}], dtype=object)}, "is no array of numbers"),
+        ({"latents": np.ones((4, 6, 8), np.float32)}, "has float32 (4, 6, 8); floats (1, C, h, w) are needed"),
+        ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "has non-finite numbers"),
+        ({"states": np.ones((1, 77, 24), np.int32)}, "has int32"),
+        ({"states": np.array([{"a": 1}], dtype=object)}, "is not an array of numbers"),
         ({"vector": np.ones((1, 2816), np.float32)}, "do not end in six sizes"),
-        ({"vector": np.ones((2816,), np.float32)}, "holds float32 (2816,); floats (1, V) are needed"),
+        ({"vector": np.ones((2816,), np.float32)}, "has float32 (2816,); floats (1, V) are needed"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_left_out_and_told(tmp_path: Path, other: dict[str, Any], said: str) -> None:
@@ -124,7 +124,7 @@ def test_a_folder_of_one_cache_alone_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a")
     (tmp_path / "vector_cache" / "a.npy").unlink()
     (tmp_path / "vector_cache").rmdir()
-    with refused("E1210", r"no vector_cache: MindONE's cache is the folders"):
+    with refused("E1210", r"no vector_cache: MindONE's cache has the folders"):
         opened(tmp_path, tmp_path / "index")
 
 
@@ -145,6 +145,6 @@ def test_the_cache_is_on_without_being_asked_for() -> None:
     ],
 )
 def test_settings_that_would_need_the_pictures_are_refused(words: list[str], said: str) -> None:
-    with pytest.raises(RecipeError, match="holds") as error:
+    with pytest.raises(RecipeError, match=r"data\.format=mindone-cache has") as error:
         read_text("schema: 1", overrides=["data.format=mindone-cache", *words])
     assert said in str(error.value)

@@ -22,5 +22,5 @@ def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: lis
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
 def test_captions_of_a_cache_are_chosen_already(setting: str) -> None:
-    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
+    with pytest.raises(RecipeError, match="has cropped images and fixed captions"):
         read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")

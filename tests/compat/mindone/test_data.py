@@ -47,7 +47,7 @@ def test_several_sizes_are_buckets_by_list() -> None:
     data = recipe(text).data
     assert (data.buckets.shape, data.buckets.sizes) == ("list", ((704, 1408), (1024, 1024), (1472, 704)))
     assert (data.resize, data.antialias, data.crop) == ("bilinear", False, "random")
-    assert "at the size nearest to its own shape" in notes(text)
+    assert "at the size nearest to its own aspect ratio" in notes(text)
 
 
 def test_data_sets_in_tar_files_are_a_format() -> None:
@@ -75,11 +75,11 @@ def test_lengths_in_epochs_and_workers() -> None:
     ("text", "said"),
     [
         (PLAIN.replace(CROP, ""), "got Resize, Rescaler, Transpose"),
-        (PLAIN.replace(CROP, CROP + CROP), "stands there more than once"),
+        (PLAIN.replace(CROP, CROP + CROP), "is listed more than once"),
         (PLAIN.replace(CROP, "").replace("            type: hwc2chw\n", "            type: hwc2chw\n" + CROP),
-         "stands behind Transpose; put it before"),
+         "comes after Transpose; move it before"),
         (PLAIN.replace(CROP, "        - target: gm.data.mappers.CenterCrop\n          params: {size: 512}\n"),
-         "is 512, and pictures are resized to 1024"),
+         "is 512, but images are resized to 1024"),
     ],
 )  # fmt: skip
 def test_an_order_of_transforms_that_placement_cannot_express_is_refused(text: str, said: str) -> None:

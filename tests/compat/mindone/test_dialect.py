@@ -37,18 +37,18 @@ def test_clipping_is_of_tensors_alone_and_of_all_with_accumulation() -> None:
 
 def test_documented_advice_travels_as_notes() -> None:
     assert "sdxl-vae-fp16-fix" in notes("--param_fp16=True")
-    assert "a step that is not finite never moves weights" in notes()
-    assert "never moves weights" not in notes("--ms_amp_level=O0")
-    assert "each tensor is clipped on its own" in notes("--clip_grad=True")
-    assert "exported models in weights/ all stay" in notes("--max_num_ckpt=2")
+    assert "a non-finite step never changes weights" in notes()
+    assert "never changes weights" not in notes("--ms_amp_level=O0")
+    assert "each tensor is clipped separately" in notes("--clip_grad=True")
+    assert "all exported models in weights/ are kept" in notes("--max_num_ckpt=2")
     assert "without --data_sink True it has no effect" in notes("--sink_size=100")
-    assert "the run ends there, and there at the end of an epoch" in notes()
+    assert "the run ends at this step; MindONE's at the end of an epoch" in notes()
 
 
 def test_what_is_cached_may_be_cached_alone_and_a_cache_asks_for_something() -> None:
-    assert "is cached alone" in notes("--cache_latent=True")
+    assert "only this is cached" in notes("--cache_latent=True")
     both = ["--cache_latent=True", "--cache_text_embedding=True"]
-    assert "is cached alone" not in notes(*both)
+    assert "only this is cached" not in notes(*both)
     assert "nothing is cached" in notes("--cache_path=x")
     assert translate("--task=cache", *both).command == "cache"
     assert translate(*both).command == "train"
@@ -60,7 +60,7 @@ def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp
     words = ["--cache_latent=True", "--cache_text_embedding=True", f"--cache_path={tmp_path}"]
     data = translate(*words).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
-    assert "its age is not known" in notes(*words)
+    assert "its age is unknown" in notes(*words)
     read = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
     assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]

@@ -120,7 +120,7 @@ def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
     translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
-    assert any("there is no rank table /path_to/hccl_16p.json here; write the servers' addresses" in str(note)
+    assert any("there is no rank table /path_to/hccl_16p.json here; replace ADDRESS_1" in str(note)
                for note in translation.notes)  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path)
     translation = ahead(HERE)
     data = translation.settings["data"]
     assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, ["data"])
-    assert "./cache_data holds what Mezzotint has encoded, and is trained on" in "\n".join(map(str, translation.notes))
+    assert "./cache_data is a cache of Mezzotint and is used" in "\n".join(map(str, translation.notes))
     [(_, typed)] = translation.lines
     assert "--cache_latent True --cache_text_embedding True" in typed
 
@@ -159,7 +159,7 @@ def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data() -> None:
     translation = ahead(HERE)
     data = translation.settings["data"]
     assert (data["format"], data["path"]) == ("mindone", ["data"])
-    assert "holds what MindONE has encoded, and not of data" in "\n".join(map(str, translation.notes))
+    assert "is a cache of MindONE, but not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
     data = ahead(HERE).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
@@ -173,10 +173,10 @@ def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path,
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
     translation = ahead(line)
     assert translation.settings["data"]["cache"]["latents"] is False
-    said = f"there holds what {whose} has encoded, and the line does not train on it; add --cache_latent True"
+    said = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
     assert said in "\n".join(map(str, translation.notes))
     added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
-    assert "does not train on it" not in "\n".join(map(str, added.notes))
+    assert "which this command does not use" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
@@ -216,13 +216,13 @@ def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: py
     [
         ("t.json 0 8 8", "takes TABLE START END WORLD DATA, got 4 arguments"),
         ("t.json 0 8 8 /data more", "got 6 arguments"),
-        ("t.json zero 8 8 /data", "must be whole numbers, got zero 8 8"),
-        ("t.json 8 8 8 /data", "ranks START to END"),
-        ("t.json 0 8 12 /data", "ranks START to END"),
-        ("{wrong} 0 8 8 /data", "has 16 cards, and WORLD is 8"),
-        ("{uneven} 0 8 16 /data", "has servers of different numbers of cards"),
-        ("{broken} 0 8 8 /data", "is no rank table"),
-        ("{gap} 0 8 8 /data", "its ranks do not go from 0 up"),
+        ("t.json zero 8 8 /data", "must be integers, got zero 8 8"),
+        ("t.json 8 8 8 /data", "START to END are the ranks"),
+        ("t.json 0 8 12 /data", "START to END are the ranks"),
+        ("{wrong} 0 8 8 /data", "has 16 cards, but WORLD is 8"),
+        ("{uneven} 0 8 16 /data", "has servers with different numbers of cards"),
+        ("{broken} 0 8 8 /data", "is not a rank table"),
+        ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
 def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str, said: str) -> None:
@@ -244,7 +244,9 @@ def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str,
 
 
 def test_other_scripts_and_hosts_are_refused_by_name() -> None:
-    with pytest.raises(RecipeError, match=r"run_infer\.sh +E1084 is no script of the documents; known are run_"):
+    with pytest.raises(
+        RecipeError, match=r"run_infer\.sh +E1084 is not a script of the documents; known scripts: run_"
+    ):
         DIALECT.translate(words("bash scripts/run_infer.sh a 0 8 8 b"), ALONE)
     with pytest.raises(RecipeError, match="lists hosts"):
         DIALECT.translate(words(MPI.replace("-n 8", "-n 16 --hostfile hosts")), ALONE)

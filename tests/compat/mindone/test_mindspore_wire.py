@@ -28,28 +28,28 @@ def test_endless_empty_slices_are_refused_in_a_moment(tmp_path: Path, monkeypatc
 
 ONE = entry("x", (1,), "Float32", bytes(4))
 DAMAGES: dict[str, tuple[bytes, str]] = {
-    "no type": (wire.field(1, wire.field(1, b"x") + wire.field(2, wire.field(3, b"1"))), "does not tell its type"),
+    "no type": (wire.field(1, wire.field(1, b"x") + wire.field(2, wire.field(3, b"1"))), "has no type"),
     "no name": (wire.field(1, wire.field(2, wire.field(2, b"Bool"))), "no name"),
     "no tensor": (wire.field(1, wire.field(1, b"x")), "no tensor"),
     "sparse": (wire.field(1, wire.field(1, b"x") + wire.field(3, b"")), "sparse table"),
-    "unknown type": (entry("x", (1,), "Float7", b"1"), "'x' is of type 'Float7'; known are Float64"),
+    "unknown type": (entry("x", (1,), "Float7", b"1"), "'x' is of type 'Float7'; known types: Float64"),
     "too few bytes": (entry("x", (2, 3), "Float32", bytes(20)), r"'x' has 20 bytes, its shape \[2, 3\] needs 24"),
     "too many bytes": (entry("x", (2,), "Float32", bytes(20)), "'x' has 20 bytes"),
     "absurd shape": (entry("x", (1 << 62, 1 << 62), "Float32", bytes(4)), "needs 85,070,5"),
     "negative": (entry("x", (2**64 - 1,), "Float32", bytes(4)), "impossible dimensions"),
     "deep": (entry("x", (1,) * 65, "UInt8", b"1"), "impossible dimensions"),
-    "twice": (ONE + ONE, "'x' comes twice"),
-    "twice, apart": (ONE + entry("y", (1,), "Float32", bytes(4)) + ONE, "'x' comes twice"),
+    "twice": (ONE + ONE, "'x' is in the file twice"),
+    "twice, apart": (ONE + entry("y", (1,), "Float32", bytes(4)) + ONE, "'x' is in the file twice"),
     "slice of another shape": (
         entry("x", (4,), "UInt8", b"12") + entry("x", (2, 2), "UInt8", b"34"),
-        "'x' goes on in another shape or type",
+        "'x' continues in another shape or type",
     ),
     "slice that lacks": (entry("x", (4,), "UInt8", b"12") + entry("y", (1,), "UInt8", b"3"), "'x' has 2 bytes"),
     "length beyond the entry": (wire.field(1, wire.head(1, 50) + b"x"), "lengths contradict each other|cut short"),
-    "another message": (ONE + b"\x08\x01", "begins with 8"),
+    "another message": (ONE + b"\x08\x01", "starts with 8"),
     "endless number": (ONE + b"\xff" * 12, "a number does not end"),
     "long name": (entry("n" * 5000, (1,), "UInt8", b"1"), "a name has 5,000 bytes"),
-    "name of bytes": (ONE + wire.field(1, wire.field(1, b"\xff\xfe") + wire.field(2, b"")), "a name is no text"),
+    "name of bytes": (ONE + wire.field(1, wire.field(1, b"\xff\xfe") + wire.field(2, b"")), "a name is not text"),
     "unknown field": (ONE + wire.field(1, wire.field(1, b"y") + wire.field(7, b"")), r"unexpected field \(7"),
 }
 

@@ -27,7 +27,7 @@ def test_the_document_s_yaml_is_what_it_says() -> None:
     data = translated.data
     assert (data.resolution, data.buckets.shape, data.crop) == (1024, "square", "random")
     assert (data.resize, data.antialias) == ("bicubic", False)
-    assert "SDXL's 0.13025 is taken" in notes(DOCUMENT)
+    assert "SDXL's 0.13025 is used" in notes(DOCUMENT)
 
 
 @pytest.mark.parametrize("name", ["sd_xl_base_finetune_910b", "sd_xl_base_finetune_910b_fa",
@@ -118,7 +118,7 @@ def test_a_smaller_depth_is_a_smaller_network_and_other_sizes_are_those_of_the_w
     assert recipe(replaced("[1, 2, 10]", "[1, 1, 1]")).model.depth == (1, 1, 1)
     tiny = replaced("model_channels: 320", "model_channels: 32", replaced("[1, 2, 10]", "[1, 2]"))
     assert recipe(tiny).model.depth == (1, 2)
-    assert "the network is as large as the weights say (model_channels)" in notes(tiny)
+    assert "the sizes of the network are those of the weights (model_channels)" in notes(tiny)
     assert "as large as" not in notes(PLAIN)
 
 
@@ -139,7 +139,7 @@ def test_the_refiner_is_told_a_score() -> None:
 def test_text_encoders_are_trained_when_both_words_say_so() -> None:
     frozen = "is_trainable: False\n            input_key: txt"
     text = replaced(frozen, frozen.replace("False", "True"))
-    assert "nothing of FrozenOpenCLIPEmbedder2 is trained, since its `freeze` is True" in notes(text)
+    assert "FrozenOpenCLIPEmbedder2 is not trained, because its `freeze` is True" in notes(text)
     first = replaced("layer_idx: 11", "layer_idx: 11\n              freeze: no", text)
     free = replaced("freeze: True", "freeze: False", first)
     assert recipe(free).model.train == ("denoiser", "text_encoder", "text_encoder_2")
@@ -170,9 +170,13 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("Denoiser\n", "DiscreteDenoiser\n", "tells timesteps, and EDMScaling is given a logarithm of sigma"),
+        ("Denoiser\n", "DiscreteDenoiser\n", "passes timesteps, but EDMScaling needs a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
-        ("params: {sigma_data: 0.5}\n    sigma", "params: {sigma_data: 0.7}\n    sigma", "have one sigma_data"),
+        (
+            "params: {sigma_data: 0.5}\n    sigma",
+            "params: {sigma_data: 0.7}\n    sigma",
+            "must have the same sigma_data",
+        ),
     ],
 )
 def test_mathematics_that_does_not_go_together_is_refused(old: str, new: str, said: str) -> None:

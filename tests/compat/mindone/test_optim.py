@@ -87,7 +87,7 @@ def test_sharded_optimizers_and_weights_are_shared_among_processes(text: str, ex
     assert (run["runtime"], run["shard"]) == ("fsdp", expected)
     alone, notes_alone = settings(text)
     assert (alone["run"]["runtime"], "shard" in alone["run"]) == ("auto", False)
-    assert "shares with nobody" in notes_alone
+    assert "so nothing is sharded" in notes_alone
     if expected["group"]:
         with pytest.raises(RecipeError, match="does not divide the 3 processes"):
             settings(text, "--is_parallel=True", launched=Launched(3, None, "torchrun"))

@@ -52,4 +52,4 @@ def test_empty_weights_are_random_ones_and_of_several_files_later_ones_are_laid_
     assert "random weights" in notes("--weight", "")
     words = "--weight=a.ckpt,b.ckpt, c.ckpt"
     assert changed(words) == {"model.path": "a.ckpt", "model.over": ["b.ckpt", "c.ckpt"]}
-    assert "b.ckpt, c.ckpt: laid over a.ckpt in this order" in notes(words)
+    assert "b.ckpt, c.ckpt replace tensors of a.ckpt in this order" in notes(words)

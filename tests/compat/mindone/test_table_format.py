@@ -83,7 +83,7 @@ def test_a_folder_without_a_table_says_where_one_lies(root: Path) -> None:
     with refused("E1210", "put one there"):
         read(root)
     table(root, "dir,text\nc.webp,x\n", "deep/img_txt.csv")
-    with pytest.raises(DatasetError, match=r"deep/img_txt\.csv lies deeper"):
+    with pytest.raises(DatasetError, match=r"deep/img_txt\.csv is deeper"):
         read(root)
 
 

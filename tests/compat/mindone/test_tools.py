@@ -129,13 +129,13 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
     path = tmp_path / "prompts.txt"
     path.write_text("a fox\na cat\n")
     assert f"--file={path}" in words("sample", f"--prompt {path}")
-    assert "guided away from nothing" in notes("sample", "--negative_prompt blurry")
-    assert "taken once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
+    assert "does not use a negative prompt" in notes("sample", "--negative_prompt blurry")
+    assert "made once; there, twice by mistake" in notes("sample", "--sampler LinearMultistepSampler")
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
     begun = "--task img2img --img cat.png"
     assert not [word for word in words("sample", begun) if word.startswith("--size")], "the picture's own"
-    assert "img2img keeps the picture's own size" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
+    assert "img2img keeps the size of the image" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
 
 
 @pytest.mark.parametrize(("name", "is_refiner"), [("sd_xl_base", False), ("sd_xl_refiner", True)])
@@ -190,8 +190,8 @@ def test_what_cannot_be_is_named_by_its_flag(verb: str, line: str, where: str) -
 
 def test_a_verb_or_a_script_that_does_not_belong_is_named() -> None:
     with pytest.raises(
-        RecipeError, match="is for the verbs train, cache, check, bench, convert, merge, sample, not for"
+        RecipeError, match="is for the commands train, cache, check, bench, convert, merge, sample, not for"
     ):
         words("explain", "x")
-    with pytest.raises(RecipeError, match=r"reads the line of merge_weight\.py, not of train\.py"):
+    with pytest.raises(RecipeError, match=r"reads commands of merge_weight\.py, not of train\.py"):
         words("merge", "python train.py --x 1")

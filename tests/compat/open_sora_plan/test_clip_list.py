@@ -90,8 +90,8 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
     used, skipped = listed(path, text_embeddings=True)
     assert [s.key for s in used] == ["a.mp4"]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
-        ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
-        ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
+        ("b.mp4", f"{tmp_path / 'texts/b.npz'} does not exist", True),
+        ("c.mp4", f"{tmp_path / 'media/c.mp4'} does not exist", True),
     ]
     # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
     used, skipped = listed(path, text_embeddings=True, missing="count")
@@ -153,11 +153,11 @@ FAULTS = [
     ({"cap": "a"}, "no 'path'; it has 'cap'"),
     ({"path": "a.mp4", "cap": ["a"]}, "its 'cap' is a list, not a text"),
     ({"path": 5, "cap": "a"}, "its 'path' is a number (5), not a text"),
-    ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' is none below the media folder"),
-    ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' is none below the media folder"),
-    ({"path": "", "cap": "a"}, "its path '' is none below the media folder"),
-    ({"path": "a.mp4", "cap": "a", "frame_idx": "7"}, "its frame_idx is '7'; write 'start:end' in whole numbers"),
-    ({"path": "a.mp4", "cap": "a", "frame_idx": -1}, "its frame_idx is -1; write 'start:end' in whole numbers"),
+    ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' must be inside the media folder"),
+    ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' must be inside the media folder"),
+    ({"path": "", "cap": "a"}, "its path '' must be inside the media folder"),
+    ({"path": "a.mp4", "cap": "a", "frame_idx": "7"}, "its frame_idx is '7'; write 'start:end' in integers"),
+    ({"path": "a.mp4", "cap": "a", "frame_idx": -1}, "its frame_idx is -1; write 'start:end' in integers"),
 ]
 
 
@@ -175,9 +175,9 @@ def test_all_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> 
 def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
     path = a_list(tmp_path)
     for text, reason in {
-        "{}": "holds an object and no list",
-        "[1,": "is no JSON: ",
-        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' occurs twice",
+        "{}": "contains an object instead",
+        "[1,": "is not JSON: ",
+        '[{"path": "a", "path": "b", "cap": ""}]': "is not JSON: the key 'path' occurs twice",
     }.items():
         (tmp_path / "clips.json").write_text(text)
         assert complaint("E1232", path).startswith(reason)

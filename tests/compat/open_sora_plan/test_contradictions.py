@@ -10,7 +10,7 @@ from contradictions import contradiction
     ("settings", "sentence"),
     [
         (["data.format=clip-list", "data.clip_list.text_embeddings=true"], "set data.cache.text=true"),
-        (["model.family=latte", "model.clip_skip=1"], "gives its last layer alone"),
+        (["model.family=latte", "model.clip_skip=1"], "only its last layer is used"),
         (["data.format=videofolder", "data.clip_list.text_embeddings=true"], "without data.format=clip-list"),
         (["model.latte.max_tokens=77"], "it belongs to family latte"),
         (["model.latte.rope=true"], "it belongs to family latte"),

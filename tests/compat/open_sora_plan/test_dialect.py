@@ -31,7 +31,7 @@ def test_a_shard_size_has_to_divide_the_cards() -> None:
     assert refusal(*words, launched=FOUR) == [("--optimizer_weight_shard_size", "E1017")]
     semi = changed("--parallel_mode=semi", launched=FOUR, beside=("--use_parallel=True",))
     assert semi == MANY["parallel_mode"][2]
-    assert any("semi is taken for optim" in n for n in notes("--use_parallel=1", "--parallel_mode=semi", launched=FOUR))
+    assert any("semi is read as optim" in n for n in notes("--use_parallel=1", "--parallel_mode=semi", launched=FOUR))
 
 
 def test_counts_of_micro_batches_are_divided_by_the_accumulation_and_rounded_up() -> None:
@@ -42,7 +42,7 @@ def test_counts_of_micro_batches_are_divided_by_the_accumulation_and_rounded_up(
         "run.steps": 3, "run.whole_epochs": True, "run.epochs": "gone", "run.save.every": "3 steps",
         "run.log_every": 3, "optim.schedule.warmup_steps": 3, "optim.schedule.decay_steps": 6,
     }  # fmt: skip
-    assert any("moves once a step" in note for note in notes(*beside))
+    assert any("is updated once per step" in note for note in notes(*beside))
 
 
 def test_pictures_alone_are_trained_with_one_frame() -> None:
@@ -51,11 +51,11 @@ def test_pictures_alone_are_trained_with_one_frame() -> None:
         "data.path": ["pictures.txt"], "data.clips.frames": 1, "data.clips.images": "gone",
         "model.latte.video_length": 1,
     }  # fmt: skip
-    assert any("the list of pictures alone" in n for n in notes("--num_frames=1", "--image_data=pictures.txt"))
+    assert any("only the list of images" in n for n in notes("--num_frames=1", "--image_data=pictures.txt"))
 
 
 def test_an_odd_number_that_is_not_4k_plus_1_trains_with_a_note() -> None:
-    assert any("17 frames come back" in note for note in notes("--num_frames=19"))
+    assert any("the autoencoder returns 17 frames" in note for note in notes("--num_frames=19"))
 
 
 def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:
@@ -70,10 +70,11 @@ def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:
 
 def test_notes_tell_what_acts_with_another_flag_alone() -> None:
     for words, said in (
-        (["--max_grad_norm=2"], "without --clip_grad"), (["--num_no_recompute=2"], "acts with --use_recompute"),
-        (["--sink_size=5"], "acts with --dataset_sink_mode"), (["--scale_window=5"], "acts in fp16 alone"),
+        (["--max_grad_norm=2"], "without --clip_grad"),
+        (["--num_no_recompute=2"], "only with --use_recompute"),
+        (["--sink_size=5"], "only with --dataset_sink_mode"), (["--scale_window=5"], "has an effect only in fp16"),
         (["--compress_kv_factor=2"], "nothing is compressed"), (["--lr_scheduler=multi_step_decay"], "no milestones"),
-        (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "checkpoints go by steps when"),
-        (["--image_data=p.txt"], "no pictures are trained beside clips"),
+        (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "counted in steps with"),
+        (["--image_data=p.txt"], "no images are joined to clips"),
     ):  # fmt: skip
         assert any(said in note for note in notes(*words)), words

@@ -108,14 +108,14 @@ def test_layers_that_shrink_keys_begin_as_means(released: Path) -> None:
     assert torch.equal(network.temporal_transformer_blocks[1].attn1.sr.weight, torch.full((48, 1, 2), 0.5))
     assert torch.equal(shrinking.norm.weight, torch.ones(48))
     assert not shrinking.sr.bias.any()
-    assert "begins anew" in family.notes[0]
+    assert "is initialised" in family.notes[0]
 
 
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
-        ({"path": "."}, "E1406", "holds several models|looks like"),
-        ({"path": "nowhere"}, "E1401", "is not there"),
+        ({"path": "."}, "E1406", "contains several models|looks like"),
+        ({"path": "nowhere"}, "E1401", "does not exist"),
         ({"path": "5x64x64/diffusion_pytorch_model.safetensors", "config": "vae"}, "E1406", "CausalVAEModel"),
         ({"vae": "t5"}, "E1406|E1409", "t5"),
         ({"text_encoder": "vae"}, "E1409", "text of width"),

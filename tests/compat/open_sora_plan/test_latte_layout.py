@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mezzotint.assets import MODELS
-from mezzotint.compat.open_sora_plan.latte_layout import LAYOUT, UNREAD, of_autoencoder, of_denoiser
+from mezzotint.compat.open_sora_plan.latte_layout import LAYOUT, UNREAD, open_autoencoder, open_denoiser
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.errors import WeightsError
@@ -73,7 +73,7 @@ def test_every_spelling_of_a_file_is_read(spelling: str) -> None:
     source.caption_projection.y_embedding.fill_(3.0)
     held = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
     network = state.on_meta(lambda: Latte(SMALL))
-    file = of_denoiser(Held(SPELLINGS[spelling](held)), shapes(network))
+    file = open_denoiser(Held(SPELLINGS[spelling](held)), shapes(network))
     state.load_into(network, file)
     for name, tensor in network.state_dict().items():
         expected = torch.zeros(120, 12) if (name, spelling) == (UNREAD, "diffusers") else held[name]
@@ -87,7 +87,7 @@ def test_missing_and_strange_tensors_are_refused_by_name(tmp_path: Path) -> None
     save_file({name: t.contiguous() for name, t in held.items()}, tmp_path / "it.safetensors")
     network = state.on_meta(lambda: Latte(SMALL))
     with pytest.raises(WeightsError, match=r"missing: 1 tensor \(proj_out.weight\).*mystery.weight") as met:
-        state.load_into(network, of_denoiser(InFile(tmp_path / "it.safetensors"), shapes(network)))
+        state.load_into(network, open_denoiser(InFile(tmp_path / "it.safetensors"), shapes(network)))
     assert met.value.code == "E1405"
 
 
@@ -96,12 +96,12 @@ def test_weights_of_another_length_load_and_of_another_width_do_not() -> None:
     network = state.on_meta(
         lambda: Latte(LatteConfig(**{k: getattr(SMALL, k) for k in SMALL.__slots__} | {"video_length": 56}))
     )
-    state.load_into(network, of_denoiser(Held(dict(source.state_dict())), shapes(network)))
+    state.load_into(network, open_denoiser(Held(dict(source.state_dict())), shapes(network)))
     wider = state.on_meta(
         lambda: Latte(LatteConfig(num_layers=2, num_attention_heads=4, attention_head_dim=8, caption_channels=12))
     )
     with pytest.raises(WeightsError, match="of another shape"):
-        state.load_into(wider, of_denoiser(Held(dict(source.state_dict())), shapes(wider)))
+        state.load_into(wider, open_denoiser(Held(dict(source.state_dict())), shapes(wider)))
 
 
 def test_the_autoencoder_is_read_and_its_training_left_out() -> None:
@@ -114,7 +114,7 @@ def test_the_autoencoder_is_read_and_its_training_left_out() -> None:
     }
     for tensors in (held | {"loss.logvar": torch.zeros(()), "loss.discriminator.main.0.weight": torch.zeros(3)}, gamma):
         network = state.on_meta(lambda: CausalVAE(config))
-        state.load_into(network, of_autoencoder(Held(tensors), shapes(network)))
+        state.load_into(network, open_autoencoder(Held(tensors), shapes(network)))
         assert all(torch.equal(tensor, held[name]) for name, tensor in network.state_dict().items())
 
 

@@ -133,7 +133,7 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
     assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
     assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
     said = capsys.readouterr()
-    assert "not given: every weight is random" in said.out
+    assert "not given: all weights are random" in said.out
     assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
 
 
@@ -141,8 +141,8 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
     ("more", "files", "said"),
     [
         ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
-        ({"image_data": None}, {}, "2 pictures beside each clip, and no source of them; name a list with --image_data"),
-        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 pictures cannot be taken from 5 frames; write 5"),
+        ({"image_data": None}, {}, "but there is no source of images; give a list with --image_data"),
+        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 images cannot be taken from 5 frames; write 5"),
         ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
         ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
          "a.json: entry 1: no 'cap'; it has 'path'"),
@@ -165,7 +165,7 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
     config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
     (here / "vae" / "config.json").write_text(json.dumps(config))
     assert main(line(*flags())) == 2
-    assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
+    assert "this may be another version (v1.0?): use the folder `vae` of" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -201,14 +201,14 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     for verb in ("train", "check"):
         assert main(line(*flags(**cached), verb=verb)) == 2
         said = capsys.readouterr().err
-        assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
+        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in said
         assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
-    printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
+    printed = shlex.split(said.partition("write them with: mezzotint ")[2].partition("\n")[0])
     assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
     printed[printed.index("model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.latte.text_encoder=t5"
     assert main(printed) == 0
     said = capsys.readouterr().out
-    assert "cache: 11 embeddings to write into files, by" in said
+    assert "cache: 11 embeddings to write to files, with" in said
     stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
     family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", latte={"text_encoder": here / "t5"}))
     encoded = family.encode_text([cleaner()(CAPTIONS[0])])
@@ -230,4 +230,4 @@ def test_embeddings_of_another_length_are_refused(
         text = EmbeddingFile(np.zeros((20, 32), np.float32), np.ones(20, np.uint8))
         text_cache_npz.write(here / f"said/clips/{n}-frame_idx-0:8.npz", text)
     assert main(line(*flags(**cached, image_data=None, use_image_num=0))) == 2
-    assert "holds 20 tokens and the model is given 24; make the text cache again" in capsys.readouterr().err
+    assert "has 20 tokens, but the model needs 24; write the text cache again" in capsys.readouterr().err

@@ -250,6 +250,6 @@ def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
     assert "3 entries, 3 present, nothing to add" in capsys.readouterr().out
     text_cache_npz.write(tmp_path / "texts/1.npz", EmbeddingFile(states[:20], (np.arange(20) < 5).astype(np.uint8)))
-    with pytest.raises(CacheError, match="holds 20 tokens and the model is given 24") as caught:
+    with pytest.raises(CacheError, match="has 20 tokens, but the model needs 24") as caught:
         cache.run([str(tmp_path / "recipe.yaml")])
     assert caught.value.code == "E1310"

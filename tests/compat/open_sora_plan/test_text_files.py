@@ -55,19 +55,19 @@ def test_a_leading_axis_of_one_other_types_and_more_arrays_are_read(tmp_path: Pa
 @pytest.mark.parametrize(
     ("arrays", "reason"),
     [
-        ({"text_emb": STATES}, "has no mask, but 'text_emb'"),
-        ({"a": STATES}, "has no text_emb, but 'a'"),
-        ({"text_emb": STATES[:3], "mask": MASK[:3]}, "holds 3 tokens and the model is given 4"),
-        ({"text_emb": STATES[:, :2], "mask": MASK}, "is 2 wide and the model's text is 3 wide"),
+        ({"text_emb": STATES}, "has no mask; it has 'text_emb'"),
+        ({"a": STATES}, "has no text_emb; it has 'a'"),
+        ({"text_emb": STATES[:3], "mask": MASK[:3]}, "has 3 tokens, but the model needs 4"),
+        ({"text_emb": STATES[:, :2], "mask": MASK}, "has a width of 2, but the model needs 3"),
         ({"text_emb": STATES, "mask": MASK[:3]}, "text_emb has the shape (4, 3) and mask (3,)"),
         ({"text_emb": np.stack([STATES] * 2), "mask": MASK}, "text_emb has the shape (2, 4, 3)"),
         ({"text_emb": STATES, "mask": MASK * 2}, "text_emb must be floats and mask 0 or 1"),
         ({"text_emb": STATES.astype(int), "mask": MASK}, "text_emb must be floats and mask 0 or 1"),
-        ({"text_emb": STATES + np.float32("inf"), "mask": MASK}, "holds numbers that are not finite"),
+        ({"text_emb": STATES + np.float32("inf"), "mask": MASK}, "has non-finite numbers"),
         ({"text_emb": np.zeros((400, 30)), "mask": MASK}, "text_emb has 96,128 bytes, more than the model's text"),
         (
             {"text_emb": np.array([STATES, None], dtype=object), "mask": MASK},
-            "damaged, or no embeddings: Object arrays",
+            "is damaged, or has no embeddings: Object arrays",
         ),
     ],
 )
@@ -75,7 +75,7 @@ def test_other_files_are_refused(arrays: dict[str, Any], reason: str, tmp_path: 
     np.savez(tmp_path / "a.npz", **arrays)
     found = refused(tmp_path / "a.npz")
     assert found.startswith(reason)
-    assert found.endswith("; make the text cache again, or train without it")
+    assert found.endswith("; write the text cache again, or train without it")
 
 
 def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
@@ -84,17 +84,17 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
     np.savez(file, text_emb=STATES, mask=MASK)
     data = bytearray(file.getvalue())
     (tmp_path / "cut.npz").write_bytes(data[:-30])
-    assert refused(tmp_path / "cut.npz").startswith("damaged")
+    assert refused(tmp_path / "cut.npz").startswith("is damaged")
     at = data.index(STATES.tobytes())
     data[at + 5] ^= 0xFF
     (tmp_path / "flipped.npz").write_bytes(data)
     assert "CRC" in refused(tmp_path / "flipped.npz")
     (tmp_path / "npy.npz").write_bytes(b"\x93NUMPY")
-    assert refused(tmp_path / "npy.npz").startswith("damaged")
+    assert refused(tmp_path / "npy.npz").startswith("is damaged")
     with zipfile.ZipFile(tmp_path / "pickle.npz", "w") as archive:
         for name in ("text_emb", "mask"):
             archive.writestr(f"{name}.npy", b"cos\nsystem\n(S'true'\ntR.")
-    assert refused(tmp_path / "pickle.npz").startswith("damaged, or no embeddings")
+    assert refused(tmp_path / "pickle.npz").startswith("is damaged, or has no embeddings")
 
 
 def test_arrays_that_claim_terabytes_are_refused_before_they_have_room(tmp_path: Path) -> None:

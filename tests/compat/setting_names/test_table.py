@@ -95,8 +95,8 @@ def test_a_name_is_found_in_a_section_in_another_spelling_and_with_a_letter_miss
         (["train", "--gradient_checkpointing", "mini"], "write run.gradient_checkpointing.enabled=true\n"),
         (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
         (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no option --learning_rate; write optim.lr=2"),
-        (["train", "--as", "kohya", "--", "--x=1"], "kohya's lines are not read yet"),
-        (["translate", "--as", "OneTrainer", "--", "--x=1"], "OneTrainer's lines are not read yet"),
+        (["train", "--as", "kohya", "--", "--x=1"], "commands of kohya are not supported yet"),
+        (["translate", "--as", "OneTrainer", "--", "--x=1"], "commands of OneTrainer are not supported yet"),
     ],
 )
 def test_an_option_out_of_habit_is_answered_with_the_setting(

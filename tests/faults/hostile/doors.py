@@ -229,7 +229,7 @@ def run_folder(folder: Path, _work: Path) -> Outcome:
     place = RunFolder(folder)
     place.events()
     place.attempts()
-    values.tree(place.recipe)  # as the board does
+    values.read_tree(place.recipe)  # as the board does
     return Outcome()
 
 

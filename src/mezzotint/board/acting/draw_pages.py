@@ -1,5 +1,5 @@
-"""The page Draw: a picture from any checkpoint or model, its progress, and the line that draws it again; two models on
-the same seeds beside each other. One process draws for the page, and keeps the models that it has opened.
+"""The page Generate: images from any checkpoint or model, their progress, and the command that reproduces them; two
+models side by side with the same seeds. One process generates for the page and keeps its models loaded.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mezzotint.assets import MODELS
-from mezzotint.board.answers import JsonAnswer, body_of
+from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages, picture_answer
 from mezzotint.board.reading import runs
 from mezzotint.board.reading.places import OutOfPlace
-from mezzotint.board.reading.tails import shown
-from mezzotint.board.words import whole
+from mezzotint.board.reading.tails import make_printable
+from mezzotint.board.words import parse_whole
 from mezzotint.errors import RecipeError
 from mezzotint.settings.sections.sample import SolverName
 
 _MOST = 40
-"""Jobs that are remembered."""
+"""Jobs that are kept."""
 
-_ENDED = "The process that generates images has ended; try again."
+_ENDED = "The process that generates images ended unexpectedly; try again."
 _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 
 @dataclass(slots=True)
 class DrawJob:
-    """One line that is drawn. process: its number. files: names of pictures below the folders of the page."""
+    """One `mezzotint sample` command. words: its arguments; process: the PID that runs it; step, of: progress; picture:
+    the image so far, base64 WebP; files: names of the images in the folders of the page."""
 
     words: list[str]
     process: int
@@ -50,17 +51,18 @@ class DrawJob:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """For the page."""
+        """JSON for the page."""
         return {
             "command": shlex.join(["mezzotint", "sample", *self.words]), "step": self.step, "of": self.of,
-            "picture": self.picture, "said": [shown(text) for text in self.sentences[-4:]], "files": self.files,
-            "done": self.done, "error": shown(self.error),
+            "picture": self.picture, "message": [make_printable(text) for text in self.sentences[-4:]],
+            "files": self.files,
+            "done": self.done, "error": make_printable(self.error),
         }  # fmt: skip
 
 
 @dataclass(eq=False)
 class DrawPages:
-    """The page Draw over the same places."""
+    """Handlers of the page Generate."""
 
     pages: Pages
     jobs: dict[int, DrawJob] = field(default_factory=dict)
@@ -69,9 +71,9 @@ class DrawPages:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def draw(self, request: Request) -> Response:
-        """The page. Its process begins to be made ready with it."""
+        """The page. It also starts the process that generates images."""
         if not self.pages.read_only:
-            threading.Thread(target=self._begun, daemon=True).start()
+            threading.Thread(target=self._start_process, daemon=True).start()
         query = request.query_params
         return self.pages.html(
             "draw.html", here="draw", folder=str(self.pages.places.folders[0]), models=self._models(),
@@ -81,35 +83,35 @@ class DrawPages:
         )  # fmt: skip
 
     async def begin(self, request: Request) -> Response:
-        """Begins to draw what a form says: {a, b, prompt, …}; answers with the numbers of its lines."""
-        value = await body_of(request)
+        """Starts the jobs of a form: {a, b, prompt, …}; answers with the job numbers."""
+        value = await read_body(request)
         models = [str(value.get(word, "")).strip() for word in ("a", "b")]
-        lines = [_line(self._model(model), value, self._adapters(value)) for model in models if model]
+        lines = [_sample_arguments(self._model(model), value, self._adapters(value)) for model in models if model]
         if not lines:
-            raise RecipeError("no model is named; choose a run, a checkpoint or a model", code="E1012")
-        return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._ask(words) for words in lines])})
+            raise RecipeError("no model is given; choose a run, a checkpoint or a model", code="E1012")
+        return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._submit(words) for words in lines])})
 
     def state(self, request: Request) -> Response:
-        """How far lines have come."""
-        numbers = [whole(text) for text in request.query_params.getlist("job")]
+        """The progress of jobs."""
+        numbers = [parse_whole(text) for text in request.query_params.getlist("job")]
         jobs = {number: self.jobs[number].as_json() for number in numbers if number in self.jobs}
         return JsonAnswer({"ready": self.ready, "jobs": jobs})
 
     def picture(self, request: Request) -> Response:
-        """A picture below a folder of the page."""
+        """An image in a folder of the page."""
         return picture_answer(self.pages.places.path(request.query_params.get("file", "")), request)
 
     def close(self) -> None:
-        """Lets the process go."""
+        """Ends the process."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
-    # --- what is drawn from ---
+    # --- models ---
 
     def _models(self) -> list[tuple[str, str]]:
-        """(what a line says, in words) of what there is to draw from."""
+        """(argument, description) of the available models."""
         choices = [
             (path.name, "included with Mezzotint")
             for path in sorted(MODELS.iterdir())
@@ -125,10 +127,10 @@ class DrawPages:
                 for one in runs.exports(row.path)
                 if not one.adapts
             ]
-        return [(shown(word), shown(text)) for word, text in choices]
+        return [(make_printable(word), make_printable(text)) for word, text in choices]
 
     def _model(self, word: str) -> str:
-        """A model by a word of the form: one that ships, or what lies below the folders. Raises OutOfPlace."""
+        """The argument of a model that the form names: a shipped model, or a path in the folders. Raises OutOfPlace."""
         if re.fullmatch(r"[\w.-]+", word) and os.path.isdir(MODELS / word):
             return word
         folder = self.pages.places.folders[0]
@@ -138,17 +140,17 @@ class DrawPages:
         return str(path)
 
     def _adapters(self, value: dict[str, Any]) -> list[str]:
-        """`FILE:SCALE` of each adapter that a form names, one a line."""
+        """`--adapter=FILE:SCALE` of each line of the form's adapters."""
         words = []
         for text in str(value.get("adapter", "")).splitlines():
             name, _, scale = text.strip().partition(":")
             if name:
-                words.append(f"--adapter={self._model(name)}" + (f":{_plain(scale)}" if scale else ""))
+                words.append(f"--adapter={self._model(name)}" + (f":{_with_decimal_point(scale)}" if scale else ""))
         return words
 
     # --- the process ---
 
-    def _begun(self) -> subprocess.Popen[str]:
+    def _start_process(self) -> subprocess.Popen[str]:
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self.ready = False
@@ -162,11 +164,11 @@ class DrawPages:
                     cwd=self.pages.places.folders[0],
                     start_new_session=True,
                 )
-                threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
+                threading.Thread(target=self._read_answers, args=(self._process,), daemon=True).start()
             return self._process
 
-    def _ask(self, words: list[str]) -> int:
-        process = self._begun()
+    def _submit(self, words: list[str]) -> int:
+        process = self._start_process()
         with self._lock:
             number = max(self.jobs, default=0) + 1
             self.jobs[number] = DrawJob(words, process.pid)
@@ -180,7 +182,7 @@ class DrawPages:
                 self.jobs[number].error, self.jobs[number].done = _ENDED, True
         return number
 
-    def _hear(self, process: subprocess.Popen[str]) -> None:
+    def _read_answers(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             answer = json.loads(line)
@@ -190,18 +192,18 @@ class DrawPages:
                 continue
             job.step, job.of = answer.get("step", job.step), answer.get("of", job.of)
             job.picture = answer.get("picture") or job.picture
-            job.sentences += [answer["said"]] if "said" in answer else []
+            job.sentences += [answer["message"]] if "message" in answer else []
             if answer.get("done"):
                 job.error = answer.get("error", "")
                 job.files = [] if job.error else self._files_of(job)
                 job.done = True
-        process.wait()  # it was killed, or ran out of memory
+        process.wait()  # it was killed or ran out of memory
         for job in list(self.jobs.values()):
             if not job.done and job.process == process.pid:
                 job.error, job.done = job.error or _ENDED, True
 
     def _files_of(self, job: DrawJob) -> list[str]:
-        """The pictures that a line has written, by the sentence at its end."""
+        """The images that a job has written, found by its last message."""
         place = re.search(r" in (.+); contact sheet: ", job.sentences[-1]) if job.sentences else None
         folder = self.pages.places.folders[0] / place[1] if place is not None else None
         files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
@@ -209,20 +211,20 @@ class DrawPages:
         return [name for name in names if name is not None]
 
 
-def _line(model: str, value: dict[str, Any], adapters: list[str]) -> list[str]:
-    """The words behind `mezzotint sample` that a form amounts to."""
+def _sample_arguments(model: str, value: dict[str, Any], adapters: list[str]) -> list[str]:
+    """The arguments of `mezzotint sample` for a form."""
     words = [model, f"--prompt={value.get('prompt', '')}"]
     if value.get("negative"):
         words.append(f"--negative={value['negative']}")
     for name, switch in _NUMBERS.items():
         if str(value.get(name, "")).strip():
-            words.append(f"{switch}={_plain(str(value[name]))}")
+            words.append(f"{switch}={_with_decimal_point(str(value[name]))}")
     for name in ("seed", "size", "solver"):
         if str(value.get(name, "")).strip():
             words.append(f"--{name}={str(value[name]).strip()}")
     return [*words, *adapters]
 
 
-def _plain(text: str) -> str:
-    """A number with a point; 7,5 is 7.5."""
+def _with_decimal_point(text: str) -> str:
+    """A number with a decimal point: 7,5 becomes 7.5."""
     return re.sub(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", text).strip()

@@ -1,5 +1,5 @@
-"""The process that draws for the page: lines of JSON in, `{"id", "words"}`, and lines of JSON out, of what is said,
-each step with a picture on the way, and the end. It ends when nobody writes to it any more.
+"""The process that generates images for the page. It reads lines of JSON, `{"id", "words"}`, and writes lines of JSON:
+messages, each step with a preview, and the end. It ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, TextIO
 from mezzotint import startup
 
 FIRST = "mezzotint-mini"
-"""The model that is open before anybody asks: the form's first."""
+"""The model that is loaded at the start: the default of the form."""
 
 
 def main(lines: TextIO, out: TextIO) -> None:
-    """Follows requests one after another."""
-    # what libraries print goes elsewhere: `out` carries answers alone
+    """Processes requests one after another."""
+    # `out` carries only answers; output of libraries goes to stderr
     from PIL import Image
 
     from mezzotint.errors import MezzotintError
@@ -36,7 +36,7 @@ def main(lines: TextIO, out: TextIO) -> None:
         request = json.loads(line)
         number = request["id"]
 
-        def seen(done: int, total: int, pixels: Any, number: int = number) -> None:
+        def report_step(done: int, total: int, pixels: Any, number: int = number) -> None:
             picture = ""
             if pixels is not None:
                 image, content = Image.fromarray(pixels), io.BytesIO()
@@ -46,7 +46,11 @@ def main(lines: TextIO, out: TextIO) -> None:
             answer(id=number, step=done, of=total, picture=picture)
 
         try:
-            drawer.draw(request["words"], lambda text, number=number: answer(id=number, said=text), seen)  # type: ignore[misc]
+            drawer.draw(
+                request["words"],
+                lambda text, number=number: answer(id=number, message=text),  # type: ignore[misc]
+                report_step,
+            )
             answer(id=number, done=True)
         except MezzotintError as error:
             answer(id=number, done=True, error=str(error), code=error.code)
@@ -57,6 +61,6 @@ def main(lines: TextIO, out: TextIO) -> None:
 if __name__ == "__main__":
     startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)
     startup.quiet_libraries()
-    own = sys.stdout
+    answers = sys.stdout
     sys.stdout = sys.stderr
-    main(sys.stdin, own)
+    main(sys.stdin, answers)

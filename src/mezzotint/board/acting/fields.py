@@ -1,7 +1,7 @@
-"""The fields of the form: how the value of a setting is written in one, and the `key=value` of what is typed there.
+"""The fields of the form: the text of a setting's value in its field, and the `key=value` of the text that is typed.
 
-An empty field stands for null, an empty list or an empty mapping. Lists of texts and mappings have an entry on each
-line, lists of numbers have commas.
+An empty field means null, an empty list or an empty mapping. Lists of texts and mappings have one entry per line; lists
+of numbers are separated by commas.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from mezzotint.settings.families import base as families
 from mezzotint.settings.reading.paths import Setting, Shape
 
 _REGISTERED = {"model.family": families.FOLDER, "data.format": "data/formats", "run.live.dialect": "dialects"}
-"""Settings whose choices are modules of a folder."""
+"""Settings whose choices are the modules of a folder."""
 _WEIGHTS_FORMATS = ("run.export.file_format", "run.export.trained_file")
-"""Settings whose choices are formats of weights files."""
+"""Settings whose choices are the formats of weights files."""
 
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 _SCALARS = (bool, int, float, str, Path)
 
 
 def field_of(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
-    """A field for the template. dumped: the values of a recipe by path; what it has no place for, such as settings of
+    """A field for the template. dumped: the values of a recipe by path. A setting that is not in it, such as one of
     another optimizer, is empty."""
-    shape, has_place = setting.shape, setting.path in dumped
+    shape, is_in_recipe = setting.shape, setting.path in dumped
     value = dumped.get(setting.path)
-    text = field_text(shape, value) if has_place else ""
+    text = field_text(shape, value) if is_in_recipe else ""
     choices = _choices(setting)
     if choices:
-        choices = [*([""] if shape.nullable or not has_place else []), *choices]
+        choices = [*([""] if shape.nullable or not is_in_recipe else []), *choices]
         choices += [] if text in choices else [text]
     type_words = reference.type_words(replace(shape, nullable=False))
     return {
@@ -45,7 +45,7 @@ def field_of(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
         "name": setting.name,
         "value": text,
         "usual": field_text(shape, setting.default).replace("\n", ", ") or ("not set" if shape.nullable else "empty"),
-        "is_usual": not has_place or value == setting.default,
+        "is_usual": not is_in_recipe or value == setting.default,
         "choices": choices,
         "is_number": shape.base in (int, float),
         "is_long": _has_lines(shape),
@@ -56,22 +56,22 @@ def field_of(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_text(shape: Shape, value: Any) -> str:
-    """A value as its field has it."""
+    """The text of a value in its field."""
     if value is None or value in ([], {}):
         return ""
     if isinstance(value, list) and _is_of_texts(shape):
-        return "\n".join(map(values.text, value))
+        return "\n".join(map(values.to_text, value))
     if isinstance(value, list) and _is_of_numbers(shape):
-        return ", ".join(map(values.text, value))
+        return ", ".join(map(values.to_text, value))
     if isinstance(value, dict) and _has_lines(shape):
-        return "\n".join(f"{name}: {values.text(one)}" for name, one in value.items())
+        return "\n".join(f"{name}: {values.to_text(one)}" for name, one in value.items())
     if isinstance(value, str) and value != value.strip():
-        return json.dumps(value, ensure_ascii=False)  # quotes keep the spaces, such as those of Qwen's negative prompt
-    return values.text(value)
+        return json.dumps(value, ensure_ascii=False)  # quotes preserve spaces, such as those of Qwen's negative prompt
+    return values.to_text(value)
 
 
 def word_of(setting: Setting, text: str) -> str:
-    """`key=value` of the text in a field. 1,5 is 1.5 where one number may stand."""
+    """`key=value` of the text in a field. 1,5 becomes 1.5 where a single number is allowed."""
     shape, stripped = setting.shape, text.strip()
     if not stripped and (shape.nullable or shape.is_list or shape.is_map):
         text = "null" if shape.nullable else "[]" if shape.is_list else "{}"
@@ -95,14 +95,14 @@ def _entry(line: str, shape: Shape) -> str:
 
 
 def _choices(setting: Setting) -> list[str]:
-    """What may stand in a field, where that is a closed choice."""
+    """The choices of a field with a closed set of values; empty for other fields."""
     if setting.path in _REGISTERED:
         return list(registry.names(_REGISTERED[setting.path], skip_unimported=True))
     if setting.path in _WEIGHTS_FORMATS:
         return list(weights_formats.names())
     if setting.shape.base is bool:
         return ["true", "false"]
-    return [values.text(one) for one in get_args(setting.shape.base)] if setting.shape.choices else []
+    return [values.to_text(one) for one in get_args(setting.shape.base)] if setting.shape.choices else []
 
 
 def _is_of_texts(shape: Shape) -> bool:
@@ -116,7 +116,7 @@ def _is_of_numbers(shape: Shape) -> bool:
 
 
 def _has_lines(shape: Shape) -> bool:
-    """Whether a field has an entry on each line."""
+    """Whether a field has one entry per line."""
     return _is_of_texts(shape) or (shape.is_map and shape.item(0).base in _SCALARS)
 
 

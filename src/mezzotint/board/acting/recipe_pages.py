@@ -1,5 +1,5 @@
-"""The page Recipe: a form of all settings, beside it the YAML and the command that say the same, with every problem
-where it is; checked, saved and started by the lines that it shows.
+"""The page Recipe: a form of all settings, with the equivalent YAML and command, and each problem at its field. It
+checks, saves and starts a recipe with the commands that it shows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from starlette.responses import Response
 from mezzotint import durable, registry
 from mezzotint.assets import DATA
 from mezzotint.board.acting.fields import field_of, word_of
-from mezzotint.board.answers import JsonAnswer, body_of
+from mezzotint.board.answers import JsonAnswer, read_body
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
 from mezzotint.board.reading.places import OutOfPlace, inside
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import make_printable
 from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
@@ -41,22 +41,23 @@ from mezzotint.tasks.translate import text as translated_text
 _CHECK_SECONDS = 600
 _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
 _NAME = 200
-"""Bytes of a file's name; file systems take 255."""
+"""Longest file name, in bytes; file systems allow 255."""
 
 _REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
-"""A problem in what a check prints: its code and its sentence."""
+"""A problem in the output of a check: its code and its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRecipe:
-    """What a form begins with: a shipped recipe, a file, or a text that was translated. word: how a line names it."""
+    """The recipe that a form starts from: a shipped one, a file, or an imported text. word: its argument in a
+    command."""
 
     word: str
     path: Path | None = None
     text: str | None = None
 
     def read(self, words: list[str]) -> Reading:
-        """The recipe with `key=value` laid over it. Raises RecipeError with all problems."""
+        """The recipe with `key=value` overrides applied. Raises RecipeError with all problems."""
         if self.text is not None:
             return read_text(self.text, "recipe", words)
         return read(self.word if self.path is None else self.path, words)
@@ -64,16 +65,16 @@ class BaseRecipe:
 
 @dataclass(eq=False)
 class RecipePages:
-    """The page Recipe over the same places."""
+    """Handlers of the page Recipe."""
 
     pages: Pages
 
     def recipe(self, request: Request) -> Response:
-        """The form. `base` names what it begins with, `set` what is changed in it."""
+        """The form. `base` names the recipe it starts from, `set` the changes."""
         name = request.query_params.get("base", "mini")
         changed = dict(part.split("=", 1) for part in request.query_params.getlist("set") if "=" in part)
         reading = self._base({"base": name}).read([])
-        dumped = dict(values.flat(reading.recipe.model_dump(mode="json", by_alias=True)))
+        dumped = dict(values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
             if setting.path == "schema":
@@ -90,8 +91,8 @@ class RecipePages:
         )  # fmt: skip
 
     async def live(self, request: Request) -> Response:
-        """What a form says: YAML, command, problems: {base | text, changes}."""
-        value = await body_of(request)
+        """The YAML, command and problems of a form: {base | text, changes}."""
+        value = await read_body(request)
         return JsonAnswer(await run_in_threadpool(self._live, value))
 
     def _live(self, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,21 +101,21 @@ class RecipePages:
         try:
             reading = base.read(words)
         except RecipeError as error:
-            problems = [_problem(one) for one in error.problems] or [
-                _problem(Problem("", error.message, code=error.code))
+            problems = [_problem_json(one) for one in error.problems] or [
+                _problem_json(Problem("", error.message, code=error.code))
             ]
             return {"problems": problems, "command": shlex.join(line), "yaml": ""}
         return {"problems": self._missing_data(reading), "command": shlex.join(line), "yaml": as_yaml(reading)}
 
     def _missing_data(self, reading: Reading) -> list[dict[str, Any]]:
-        """A problem for each folder of `data.path` that is not there. Formats whose data may be elsewhere than on a
-        disk are left to `check`."""
+        """A problem for each missing folder of `data.path`. Formats whose data may be elsewhere than on a disk are left
+        to `check`."""
         data, folder = reading.recipe.data, self.pages.places.folders[0]
         if format_spec(data.format).has_own_paths:
             return []
         beside = reading.path.parent if reading.path else None
         return [
-            _problem(
+            _problem_json(
                 Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
             )
             for path in data.path
@@ -123,54 +124,54 @@ class RecipePages:
         ]
 
     async def check(self, request: Request) -> Response:
-        """What `mezzotint check` reports of a form: {status, verdict, problems, text, command}."""
-        value = await body_of(request)
+        """The result of `mezzotint check` for a form: {status, verdict, problems, text, command}."""
+        value = await read_body(request)
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
-        line = ["check", *self._named(base), *_words(value), *dry]
-        output = await run_in_threadpool(_output, line, self.pages.places.folders[0])
+        line = ["check", *self._base_arguments(base), *_words(value), *dry]
+        output = await run_in_threadpool(_run_check, line, self.pages.places.folders[0])
         return JsonAnswer(output | {"command": shlex.join(["mezzotint", *line])})
 
     async def save(self, request: Request) -> Response:
-        """Writes a form as a recipe file below a folder of the page: {…, file}. What lies there stays."""
-        value = await body_of(request)
+        """Writes a form to a new recipe file in the first folder of the page: {…, file}."""
+        value = await read_body(request)
         path = self._new_file(str(value.get("file", "")))
         reading = self._base(value).read(_words(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
         command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
-        return JsonAnswer({"said": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
+        return JsonAnswer({"message": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
-        """Starts a form as a run, in a process of its own: {run, said}, the name of the run's page and a sentence."""
-        value = await body_of(request)
+        """Starts a form as a run, in a separate process: {run, message}, the name of the run and a sentence."""
+        value = await read_body(request)
         return JsonAnswer(await run_in_threadpool(self._start, value))
 
     def _start(self, value: Mapping[str, Any]) -> dict[str, Any]:
         base, words = self._base(value), _words(value)
-        named = self._named(base)
+        named = self._base_arguments(base)
         folder = self.pages.places.folders[0]
         self._require_inside(base, base.read(words).recipe.run)
         reading = with_run(base.read(words))
         settings = reading.recipe.run
         if settings.folder is None and any(row.path.parent == folder for row in self.pages.rows()):
-            words.append(f"run.folder={settings.name}")  # beside the runs that lie in the page's folder itself
+            words.append(f"run.folder={settings.name}")  # next to the runs that are directly in the page's folder
             reading = with_run(base.read(words))
         run = folder_of(reading, reading.recipe, folder)
         if stamps.is_open(settings.folder or Path(settings.name)):
-            words.append(f"run.folder={run}")  # the process would settle the stamp anew
+            words.append(f"run.folder={run}")  # the process would resolve the stamp again
         run = Path(os.path.realpath(run))
         name = self.pages.places.name_of(run)
         if name is None:
             raise RecipeError(
-                f"{shown(str(run))}: a run that is started from the page writes below "
+                f"{make_printable(str(run))}: the page starts only runs that write to "
                 f"{' or '.join(map(str, self.pages.places.folders))}; start this one in a terminal",
                 code="E1949",
             )
-        return {"said": self.pages.started.start(["train", *named, *words], run, folder), "run": name}
+        return {"message": self.pages.started.start(["train", *named, *words], run, folder), "run": name}
 
     async def translate(self, request: Request) -> Response:
-        """The line of another trainer as our recipe, with its notes: {dialect, line}."""
-        value = await body_of(request)
+        """Translates another trainer's command to a recipe, with notes: {dialect, line}."""
+        value = await read_body(request)
         name = str(value.get("dialect", ""))
         try:
             words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
@@ -181,13 +182,18 @@ class RecipePages:
         text = translated_text(translated, name)
         command = shlex.join(["mezzotint", "train", "--as", name, "--", *words])
         return JsonAnswer(
-            {"yaml": shown(text), "notes": [shown(str(note)) for note in translated.notes], "command": command}
+            {
+                "yaml": make_printable(text),
+                "notes": [make_printable(str(note)) for note in translated.notes],
+                "command": command,
+            }
         )
 
-    # --- what is named ---
+    # --- recipes and files of a form ---
 
     def _base(self, value: Mapping[str, Any]) -> BaseRecipe:
-        """Raises OutOfPlace for what is neither a shipped recipe nor a run's, nor a .yaml file below the folders."""
+        """The recipe that a form starts from. Raises OutOfPlace unless it is a shipped recipe, a run's recipe, or a
+        .yaml file in the folders."""
         text = value.get("text")
         if isinstance(text, str) and text:
             return BaseRecipe("recipe.yaml", text=text)
@@ -205,46 +211,46 @@ class RecipePages:
         return BaseRecipe(name)
 
     def _label(self, name: str) -> str:
-        """A base for readers."""
+        """The label of a base recipe in the list."""
         kind, _, place = name.partition(":")
         if not place:
             return name
-        label = shown(self.pages.places.label(place))
+        label = make_printable(self.pages.places.label(place))
         return f"run {label}" if kind == "run" else label
 
     def _files(self) -> list[str]:
-        """The .yaml files that lie right in the folders of the page."""
+        """The .yaml files directly in the folders of the page."""
         ours = self.pages.places
         files = [file for folder in ours.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
         names = [ours.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
         return [f"{_FILE}{name}" for name in names if name is not None]
 
-    def _named(self, base: BaseRecipe) -> list[str]:
-        """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""
+    def _base_arguments(self, base: BaseRecipe) -> list[str]:
+        """The argument of a base recipe in a command. Raises RecipeError E1949 for a text that is not saved yet."""
         if base.text is not None:
             raise RecipeError("this recipe is not saved yet; save it, then load the file", code="E1949")
         return [base.word]
 
     def _require_inside(self, base: BaseRecipe, run: RunSettings) -> None:
-        """Raises RecipeError E1949 for a run that would write elsewhere than below the folders of the page. A run's own
-        recipe.yaml goes on in its folder, whatever it says."""
+        """Raises RecipeError E1949 for a run that would write outside of the folders of the page. A run's own
+        recipe.yaml resumes in its folder, whatever its run.folder."""
         places = self.pages.places
-        goes_on = base.path is not None and base.path.name == "recipe.yaml" and is_run(base.path.parent)
+        resumes = base.path is not None and base.path.name == "recipe.yaml" and is_run(base.path.parent)
         for name, path in (
-            ("run.folder", None if goes_on else run.folder),
+            ("run.folder", None if resumes else run.folder),
             ("run.export.folder", run.export.folder),
             ("run.export.single_file_folder", run.export.single_file_folder),
             ("run.profile.folder", run.profile.folder),
         ):
             if path is not None and places.name_of(places.folders[0] / os.path.expanduser(path)) is None:
                 raise RecipeError(
-                    f"{name}={shown(str(path))}: a run that is started from the page writes below "
-                    f"{' or '.join(map(str, places.folders))}; choose a folder there, or start it in a terminal",
+                    f"{name}={make_printable(str(path))}: the page starts only runs that write to "
+                    f"{' or '.join(map(str, places.folders))}; choose a folder there, or start the run in a terminal",
                     code="E1949",
                 )
 
     def _new_file(self, name: str) -> Path:
-        """A place for a recipe below a folder of the page. Raises RecipeError E1949."""
+        """The path of a new recipe file in the first folder of the page. Raises RecipeError E1949."""
         folder, _, last = name.rpartition("/")
         try:
             place = inside(self.pages.places.folders[0], folder or ".")
@@ -253,14 +259,15 @@ class RecipePages:
         is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
         if place is None or not place.is_dir() or not is_name:
             raise RecipeError(
-                f"{shown(name)!r}: write the name of a new .yaml file in a folder of {self.pages.places.folders[0]}",
+                f"{make_printable(name)!r}: give the name of a new .yaml file in a folder of "
+                f"{self.pages.places.folders[0]}",
                 code="E1949",
             )
         return place / last
 
 
 def _words(value: Mapping[str, Any]) -> list[str]:
-    """`key=value` of the changes of a form."""
+    """The changes of a form as `key=value`."""
     changes = value.get("changes")
     return [
         word_of(by_path()[path], str(text)) if path in by_path() else f"{path}={text}"
@@ -268,15 +275,20 @@ def _words(value: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem_json(problem: Problem) -> dict[str, Any]:
     what = f"{problem.what}; {problem.remedy}" if problem.remedy else problem.what
-    return {"where": shown(problem.where), "what": shown(what), "code": problem.code, "line": problem.line}
+    return {
+        "where": make_printable(problem.where),
+        "what": make_printable(what),
+        "code": problem.code,
+        "line": problem.line,
+    }
 
 
 def as_yaml(reading: Reading) -> str:
-    """A recipe file with what is not the default."""
+    """The recipe as YAML, without defaults."""
     tree: dict[str, Any] = {"schema": 1}
-    for path, value in values.flat(reading.recipe.model_dump(mode="json", by_alias=True)):
+    for path, value in values.flatten(reading.recipe.model_dump(mode="json", by_alias=True)):
         setting = by_path().get(path)
         if path == "schema" or (setting is not None and setting.default == value):
             continue
@@ -288,18 +300,18 @@ def as_yaml(reading: Reading) -> str:
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
 
 
-def _output(line: list[str], folder: Path) -> dict[str, Any]:
-    """What a check prints, its verdict and its problems first."""
+def _run_check(line: list[str], folder: Path) -> dict[str, Any]:
+    """Runs a check: its exit status, verdict, problems and output."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
             check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        what = f"The check was stopped: it took longer than {_CHECK_SECONDS} s."
+        what = f"The check was stopped after {_CHECK_SECONDS} s."
         return {"status": -1, "verdict": what, "problems": [], "text": ""}
-    report, errors = (shown(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
-    problems = [_reported(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
+    report, errors = (make_printable(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
+    problems = [_parse_problem(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
     return {
         "status": done.returncode, "verdict": _verdict(done.returncode, report), "problems": problems,
         "text": (report + errors)[:100_000],
@@ -307,7 +319,7 @@ def _output(line: list[str], folder: Path) -> dict[str, Any]:
 
 
 def _verdict(status: int, report: str) -> str:
-    """What a check has found, in a sentence."""
+    """The result of a check in one sentence."""
     if status not in (0, OutOfMemory.exit_status):
         return "This recipe cannot run."
     lines = re.search(r"^(?:fits|does not fit)\b.*(?:\n +.*)*", report, re.MULTILINE | re.IGNORECASE)
@@ -315,7 +327,7 @@ def _verdict(status: int, report: str) -> str:
     return f"This recipe {words}."
 
 
-def _reported(code: str, what: str) -> dict[str, Any]:
-    """A problem that a check has printed, with the setting that it names."""
+def _parse_problem(code: str, what: str) -> dict[str, Any]:
+    """A problem in the output of a check, with the setting that it names."""
     where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", what) if word in by_path()), "")
     return {"where": where, "what": what, "code": code, "line": None}

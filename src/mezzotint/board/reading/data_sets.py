@@ -1,4 +1,4 @@
-"""A data set as its run will see it: the catalogue that `check` and `train` use, with its problems by row."""
+"""A data set as its run sees it: the catalogue of `check` and `train`, with the problems of each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mezzotint import outside
 from mezzotint.board.reading import token_counts
-from mezzotint.board.reading.tails import shown, to_count
+from mezzotint.board.reading.tails import make_printable, to_count
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
@@ -41,18 +41,18 @@ PROBLEMS = {
     "converted": "converted",
     "held-out": "held out",
 }
-"""What a sample may be filtered by, in words."""
+"""Filters of samples: name and description."""
 
 _REPORT = 1_000_000_000
-_KEPT = 12
+_MOST_RESULTS = 12
 _LOOKED_AT = 5000
 _LENGTHS = "Caption length"
 
 
 @dataclass(slots=True)
 class DataSet:
-    """An opened data set. masks: by problem, which rows have it. lost: tokens that are cut, by row, as the run's own
-    report says."""
+    """An opened data set. masks: for each problem, the rows that have it. bucket: index of each row's bucket. same: by
+    row, the row it is a copy of. lost: by row, the number of tokens cut off, from the run's data report."""
 
     recipe: Recipe
     catalogue: Catalogue
@@ -62,26 +62,26 @@ class DataSet:
     lost: Mapping[int, int]
     tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"
     """As `token_counts.of_run`."""
-    _kept: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
+    _results: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
 
     @property
     def settings(self) -> DataSettings:
         """The recipe's section."""
         return self.recipe.data
 
-    def _once(self, key: tuple[str, ...], work: Callable[[], Any]) -> Any:
-        """What some work gives, kept for the next page: it looks at all samples."""
-        if key not in self._kept:
-            self._kept[key] = work()
-        with suppress(KeyError):  # another request has just let it go
-            self._kept.move_to_end(key)
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
-        return self._kept[key] if key in self._kept else work()
+    def _compute_once(self, key: tuple[str, ...], work: Callable[[], Any]) -> Any:
+        """The cached result of `work`, which reads all samples."""
+        if key not in self._results:
+            self._results[key] = work()
+        with suppress(KeyError):  # another request has just removed it
+            self._results.move_to_end(key)
+        while len(self._results) > _MOST_RESULTS:
+            self._results.popitem(last=False)
+        return self._results[key] if key in self._results else work()
 
     def folders(self) -> list[str]:
         """The first folders of the samples' keys, at most a hundred."""
-        return list(self._once(("folders",), self._folders))
+        return list(self._compute_once(("folders",), self._folders))
 
     def _folders(self) -> list[str]:
         names: dict[str, None] = {}
@@ -92,8 +92,8 @@ class DataSet:
         return sorted(filter(None, names))[:100]
 
     def rows(self, *, bucket: str = "", folder: str = "", problem: str = "", text: str = "") -> NDArray[np.int64]:
-        """The rows that all of the filters leave, ascending; an empty filter leaves all."""
-        rows: NDArray[np.int64] = self._once(
+        """The rows that pass all filters, ascending; an empty filter passes all."""
+        rows: NDArray[np.int64] = self._compute_once(
             ("rows", bucket, folder, problem, text), lambda: self._rows(bucket, folder, problem, text)
         )
         return rows
@@ -112,46 +112,49 @@ class DataSet:
         return np.flatnonzero(kept)
 
     def sample(self, row: int, *, epoch: int = 0, number: int = 0) -> dict[str, Any]:
-        """What is known of a row, and how the model sees it at a visit: {frame} in shares of the whole picture."""
+        """The facts of a row, and how the model sees it at a visit. `frame`: left, top, width and height of the crop as
+        shares of the whole image."""
         catalogue, settings = self.catalogue, self.settings
         seed, at_epoch = plan.epoch_address(settings, self.recipe.run.seed, epoch)
         visit = Visit(row, int(catalogue.key_hash[row]), seed, at_epoch, number)
         size = buckets.table(settings)[int(self.bucket[row])]
-        placed = placement.at_visit(catalogue, visit, size, settings)
-        own = catalogue.overrides.caption_dropout_of(row)
-        dropout = settings.captions.dropout if own is None else own
+        crop = placement.at_visit(catalogue, visit, size, settings)
+        row_dropout = catalogue.overrides.caption_dropout_of(row)
+        dropout = settings.captions.dropout if row_dropout is None else row_dropout
         chosen = captions.choose(catalogue.captions(row), visit, dropout=dropout)
-        drawn = captions.DrawnCaptions.of(catalogue, row, settings)
-        top, left = placed.crop_top_left
+        all_captions = captions.DrawnCaptions.of(catalogue, row, settings)
+        top, left = crop.crop_top_left
         return {
             "row": row,
-            "key": shown(catalogue.key(row)),
+            "key": make_printable(catalogue.key(row)),
             "size": f"{int(catalogue.width[row])}×{int(catalogue.height[row])}",
             "aspect": float(catalogue.width[row]) / float(catalogue.height[row]),
             "bucket": str(size),
             "frames": int(catalogue.frames[row]),
             "frame": [
-                left / placed.resized.width, top / placed.resized.height,
-                placed.bucket.width / placed.resized.width, placed.bucket.height / placed.resized.height,
+                left / crop.resized.width, top / crop.resized.height,
+                crop.bucket.width / crop.resized.width, crop.bucket.height / crop.resized.height,
             ],
-            "flipped": placed.flipped,
-            "caption": shown(drawn.at_visit(chosen, visit, is_cached=settings.cache.text)),
+            "flipped": crop.flipped,
+            "caption": make_printable(all_captions.at_visit(chosen, visit, is_cached=settings.cache.text)),
             "dropped": captions.is_dropped(visit, dropout),
-            "captions": [shown(text) for text in catalogue.captions(row)[:20]],
+            "captions": [make_printable(text) for text in catalogue.captions(row)[:20]],
             "conversions": list(conversions_of(int(catalogue.conversions[row]))),
             "problems": [PROBLEMS[name] for name, mask in self.masks.items() if mask[row] and name != "converted"],
-            "same_as": shown(catalogue.key(self.same[row])) if row in self.same else "",
+            "same_as": make_printable(catalogue.key(self.same[row])) if row in self.same else "",
             "lost_tokens": self.lost.get(row, 0),
         }  # fmt: skip
 
     def histograms(self) -> list[dict[str, Any]]:
-        """Buckets, sides, aspects, caption lengths: each {name, help, bars: [(label, count)]}; the last bar of an
-        `over` is of what is cut."""
-        return [*self._once(("histograms",), self._histograms), self._caption_lengths()]
+        """Buckets, sizes, aspect ratios, caption lengths: each {name, help, over, bars: [(label, count)]}; with `over`,
+        the last bar counts captions that are cut."""
+        return [*self._compute_once(("histograms",), self._histograms), self._caption_lengths()]
 
     def _caption_lengths(self) -> dict[str, Any]:
         if isinstance(self.tokens, str):
-            words = self._once(("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}"))
+            words = self._compute_once(
+                ("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}")
+            )
             return {
                 "name": _LENGTHS,
                 "help": f"words of the first caption ({self.tokens})",
@@ -183,15 +186,15 @@ class DataSet:
         ]  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
-        """Counts, and the files that are skipped or left out, with their reasons."""
+        """Counts, and the skipped and excluded files with their reasons."""
         report = self.catalogue.report
         problems = [(name, PROBLEMS[name], int(mask.sum())) for name, mask in self.masks.items() if mask.any()]
         return {
             "used": report.used,
             "problems": problems,
-            "skipped": [(shown(path), shown(reason)) for path, reason in report.skipped[:500]],
-            "left_out": [(shown(path), shown(reason)) for path, reason in report.left_out[:500]],
-            "notes": [(shown(path), shown(reason)) for path, reason in report.notes[:500]],
+            "skipped": [(make_printable(path), make_printable(reason)) for path, reason in report.skipped[:500]],
+            "left_out": [(make_printable(path), make_printable(reason)) for path, reason in report.left_out[:500]],
+            "notes": [(make_printable(path), make_printable(reason)) for path, reason in report.notes[:500]],
             "converted": report.converted,
             "counts": (len(report.skipped), len(report.left_out)),
         }
@@ -211,19 +214,19 @@ def _bars(
 
 
 def recipe_of(folder: Path, words: Sequence[str] = ()) -> Recipe:
-    """A recipe for looking at a folder that no run has named: of pictures, or of clips where more of those lie there;
-    what has no caption is shown as well. Raises RecipeError."""
+    """A recipe to show a folder that is not a run's: of images, or of clips if there are more of those; samples without
+    captions are included. Raises RecipeError."""
     files = itertools.islice((file for _, _, files in os.walk(folder) for file in files), _LOOKED_AT)
     endings = Counter(os.path.splitext(file)[1].lower() for file in files)
     clips, images = (sum(endings[one] for one in suffixes) for suffixes in (clip_files.SUFFIXES, decoding.SUFFIXES))
     data: dict[str, Any] = {"path": str(folder), "captions": {"missing": "empty"}}
     if clips > images:
-        data |= {"format": "videofolder", "clips": {"frames": 1}}  # of any length
+        data |= {"format": "videofolder", "clips": {"frames": 1}}  # accepts clips of any length
     return located(read_text(json.dumps({"schema": 1, "data": data}), "data", words))
 
 
 def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:
-    """The data set of a located recipe. run: of whose report lost tokens are read. Raises DatasetError and
+    """The data set of a located recipe. run: the folder whose data report gives lost tokens. Raises DatasetError and
     StorageError."""
     settings = recipe.data
     catalogue = catalogues.build(settings, settings.cache.path.expanduser() / "catalogues", progress=progress)
@@ -247,20 +250,20 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
 
 
 def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:
-    """Of a run's own report, tokens that the text encoder cuts, by row."""
+    """From a run's data report, the number of tokens that the text encoder cuts off, by row."""
     lines: list[dict[str, Any]] = []
     with suppress(OSError):
         if run is not None:
             with outside.open_plain(run / "data_report.jsonl", limit=_REPORT, within=run) as file:
-                lines = [_object(line) for line in file if b'"lost_tokens"' in line]
+                lines = [_parse_report_line(line) for line in file if b'"lost_tokens"' in line]
     lost = {str(line["id"]): count for line in lines if (count := to_count(line.get("lost_tokens"))) is not None}
     if not lost:
         return {}
     return {row: lost[key] for row, key in enumerate(catalogue.keys()) if key in lost}
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    """A line of JSON; without anything where it is none, or has no name."""
+def _parse_report_line(line: bytes) -> dict[str, Any]:
+    """The object of a JSON line; empty for anything else, and without an `id`."""
     with suppress(ValueError):
         value = outside.parse_json(line.decode("utf-8", "replace"))
         return value if isinstance(value, dict) and "id" in value else {}
@@ -269,9 +272,8 @@ def _object(line: bytes) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Opening:
-    """A data set that is being opened in a thread of its own, or is open, or cannot be. is_counted: whether tokens of
-    its captions are, or never will be.
-    search: for near duplicates, once somebody asks."""
+    """A data set that is being opened in a thread, is open, or has failed to open. is_counted: whether counting its
+    captions' tokens has ended."""
 
     data: DataSet | None = None
     error: MezzotintError | None = None
@@ -281,17 +283,17 @@ class Opening:
     _ready: threading.Event = field(default_factory=threading.Event)
 
     def start(self, recipe: Recipe, run: Path | None) -> None:
-        """Begins. Tokens of captions are counted behind it, where there is a run, whose tokenizer counts them."""
+        """Starts the thread. With a run, it then counts tokens of captions with the run's tokenizer."""
         threading.Thread(target=self._open, args=(recipe, run), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is open, or cannot be, within some seconds."""
+        """Whether it is open or has failed within `seconds`."""
         return self._ready.wait(seconds)
 
     def _open(self, recipe: Recipe, run: Path | None) -> None:
         try:
             self.data = open_data(recipe, run, self._progress)
-            self.data.histograms()  # which look at all samples, and are kept, as the folders are
+            self.data.histograms()  # computed here and cached: they read all samples
             self.data.folders()
             if run is not None:
                 self.data.tokens = "counting tokens …"

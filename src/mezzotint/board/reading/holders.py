@@ -1,5 +1,4 @@
-"""Who holds a run's folder, and what that process waits for, by what the system says of it; nothing is locked to
-look."""
+"""Which process holds a run's folder, and which lock it waits for, from /proc; no lock is taken to find out."""
 
 from __future__ import annotations
 
@@ -21,16 +20,16 @@ _LOCK = re.compile(r"^(\d+):( ->)? \w+ +\w+ +\w+ (\d+) ([0-9a-f]+):([0-9a-f]+):(
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """who: `nobody`, a process `here`, or one `elsewhere`. waits_for: in words, a lock that another process has; "" for
-    none."""
+    """who: `nobody`, a process on this machine (`here`) or on another (`elsewhere`). waits_for: description of the lock
+    of another process that it waits for; "" if it does not wait."""
 
     who: Literal["nobody", "here", "elsewhere"]
     waits_for: str = ""
 
 
 def holder(path: Path) -> Holder:
-    """Who holds a run's lock. The lock itself is never touched, not even to look: a run that starts at that moment
-    would be refused. A process that has the holder's number and began later is another one."""
+    """Who holds a run's lock. The lock itself is never tested: a run that starts at that moment would be refused. A
+    process with the holder's PID that started later is a different one."""
     try:
         who = outside.read_json(path / "lock", limit=4096, within=path)
         pid, host = to_count(who["pid"]), str(who["host"])
@@ -41,12 +40,12 @@ def holder(path: Path) -> Holder:
         return Holder("nobody")
     if host != socket.gethostname():
         return Holder("elsewhere")
-    return Holder("here", _wait(pid)) if _began(pid) <= since + 2 else Holder("nobody")
+    return Holder("here", _describe_wait(pid)) if _start_time(pid) <= since + 2 else Holder("nobody")
 
 
-def _wait(pid: int) -> str:
-    """What a process waits for: `process 12, which holds /a/lock`; "" where it waits for no lock, or where the system
-    has no list of them."""
+def _describe_wait(pid: int) -> str:
+    """The lock that a process waits for: `process 12, which holds /a/lock`; "" if it waits for none, or without
+    /proc/locks."""
     try:
         rows = _LOCK.findall(outside.read_text(Path("/proc/locks")))
     except (OSError, ValueError):
@@ -55,12 +54,12 @@ def _wait(pid: int) -> str:
     if waits is None:
         return ""
     who = next((row[2] for row in rows if not row[1] and row[0] == waits[0]), "0")
-    name = _file_of(pid, int(waits[5]))
+    name = _find_open_file(pid, int(waits[5]))
     return (f"process {who}" if who != "0" else "another process") + (f", which holds {name}" if name else "")
 
 
-def _file_of(pid: int, inode: int) -> str:
-    """The name of a file that a process has open, by its number; "" where that is not to be seen."""
+def _find_open_file(pid: int, inode: int) -> str:
+    """The path of a process's open file by its inode; "" if it cannot be read."""
     with suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with suppress(OSError):
@@ -69,20 +68,20 @@ def _file_of(pid: int, inode: int) -> str:
     return ""
 
 
-def _began(pid: int) -> float:
-    """When a process began, in seconds since 1970; infinite for one that is gone or has ended."""
+def _start_time(pid: int) -> float:
+    """The start time of a process, in seconds since 1970; infinity if it has ended."""
     try:
         fields = outside.read_text(Path(f"/proc/{pid}/stat"), errors="replace").rpartition(")")[2].split()
         boot = re.search(r"^btime (\d+)", outside.read_text(Path("/proc/stat")), re.MULTILINE)
     except OSError:
-        return _alive(pid)
+        return _start_time_from_signal(pid)
     if boot is None or fields[0] == "Z":
         return float("inf")
     return int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def _alive(pid: int) -> float:
-    """Where the system does not say when a process began: 0 for one that is there."""
+def _start_time_from_signal(pid: int) -> float:
+    """Without a start time in /proc: 0 for an existing process, else infinity."""
     try:
         os.kill(pid, 0)
     except PermissionError:

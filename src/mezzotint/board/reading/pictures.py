@@ -1,4 +1,4 @@
-"""The pictures that a run has drawn: by prompt and step, what they say of themselves, and small copies of them."""
+"""The previews of a run: by prompt and step, their metadata, and small copies of them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.board.reading.runs import children
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import make_printable
 
 KINDS = {
     ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
     ".mp4": "video/mp4",
 }  # fmt: skip
-"""Endings of files that are shown as they are, with their kinds. Everything else is made into a picture, or is text."""
+"""Suffixes and MIME types of files that are sent as they are."""
 
 MOST_PIXELS = 120_000_000
 
@@ -27,23 +27,23 @@ _UNREADABLE = (
     OSError, ValueError, SyntaxError, TypeError, ArithmeticError, LookupError, EOFError, struct.error,
     Image.DecompressionBombError,
 )  # fmt: skip
-"""What Pillow raises for files that are damaged or made to be."""
+"""What Pillow raises for damaged and malicious files."""
 
 _STEP = re.compile(r"step-(\d{8,})")
 _NAME = re.compile(r"(\d{2,})-(raw|shadow)\.png")
 _TEXT = 8_000
 
 _MOST_STEPS = 500
-"""Steps whose previews are shown. Of more, that many evenly spaced ones are, with the first and the last."""
+"""Steps whose previews are shown at most; of more, evenly spaced ones with the first and the last."""
 
 _MOST_PROMPTS = 100
-"""Prompts whose previews are shown, the first ones."""
+"""Prompts whose previews are shown at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewPictures:
-    """steps: at which pictures were drawn, in order. prompts: by number, as the newest picture says. drawn: "STEP/NAME"
-    of the pictures that are there; clips: of those with a clip beside them."""
+    """steps: steps with previews, in order. prompts: by number, from the metadata of the newest image. drawn:
+    "STEP/NAME" of the existing images; clips: of those with a clip next to them."""
 
     steps: list[int]
     prompts: dict[int, str]
@@ -51,7 +51,7 @@ class PreviewPictures:
     clips: list[str]
 
     def as_json(self) -> dict[str, Any]:
-        """For the page."""
+        """JSON for the page."""
         return {
             "steps": self.steps,
             "prompts": [{"number": number, "text": text} for number, text in sorted(self.prompts.items())],
@@ -61,7 +61,7 @@ class PreviewPictures:
 
 
 def previews(path: Path) -> PreviewPictures:
-    """What lies in a run's `samples/`, of at most `_MOST_STEPS` steps and `_MOST_PROMPTS` prompts."""
+    """The previews in a run's `samples/`, of at most `_MOST_STEPS` steps and `_MOST_PROMPTS` prompts."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
     folders = sorted(folder for folder in children(path / "samples", within=path) if _STEP.fullmatch(folder.name))
@@ -84,7 +84,7 @@ def previews(path: Path) -> PreviewPictures:
 
 
 def newest(path: Path) -> Path | None:
-    """The first picture of the last step, None before there is one."""
+    """The first image of the last step with previews; None before the first preview."""
     for folder in sorted(children(path / "samples", within=path), reverse=True):
         if _STEP.fullmatch(folder.name):
             names = sorted(entry for entry in children(folder, within=path) if _NAME.fullmatch(entry.name))
@@ -94,22 +94,26 @@ def newest(path: Path) -> Path | None:
 
 
 def caption(file: Path) -> str:
-    """The prompt that a picture was drawn from, as it says itself; "" for one that does not."""
+    """The prompt in an image's metadata; "" if there is none."""
     return facts(file).get("prompt", "")
 
 
 def facts(file: Path) -> dict[str, str]:
-    """How a picture was drawn, as it says itself, in text that can be shown."""
+    """The sampling parameters in an image's metadata, as printable text."""
     try:
         with outside.open_plain(file) as opened, Image.open(opened) as image:
-            own = outside.parse_json(str(getattr(image, "text", {}).get("mezzotint", "{}")))
+            metadata = outside.parse_json(str(getattr(image, "text", {}).get("mezzotint", "{}")))
     except _UNREADABLE:
         return {}
-    return {shown(str(n)): shown(str(v))[:_TEXT] for n, v in own.items()} if isinstance(own, dict) else {}
+    return (
+        {make_printable(str(n)): make_printable(str(v))[:_TEXT] for n, v in metadata.items()}
+        if isinstance(metadata, dict)
+        else {}
+    )
 
 
 def small(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
-    """A copy of a picture whose sides are at most `side`; None for what is no picture that can be read."""
+    """A copy of an image whose sides are at most `side`; None for a file that is not a readable image."""
     try:
         with outside.open_plain(file) as opened, Image.open(opened) as image:
             if image.width * image.height > MOST_PIXELS:

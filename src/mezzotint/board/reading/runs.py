@@ -1,4 +1,4 @@
-"""How a run stands, by its folder alone: state, step, speed, time left, events, checkpoints, exports, the card."""
+"""A run's status, read from its folder: state, step, speed, time left, events, checkpoints, exports, environment."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.board.reading import values
 from mezzotint.board.reading.holders import Holder, holder
-from mezzotint.board.reading.tails import shown, to_amount, to_count, to_number
+from mezzotint.board.reading.tails import make_printable, to_amount, to_count, to_number
 
 State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "failed", "elsewhere", "waiting"]
 
-WORDS: Mapping[State, str] = {
-    "starting": "reads its data and its model, before the first step",
+STATE_MEANINGS: Mapping[State, str] = {
+    "starting": "loading the data and the model, before the first step",
     "running": "running",
     "stopped": "stopped after saving; the command below resumes it",
     "finished": "finished",
     "diverged": "stopped because the loss was not finite; the end of the log names the step and what to change",
-    "killed": "ended without reporting why: it was killed, or the machine went down; the command below resumes it",
-    "failed": "did not start; the output below says why",
-    "waiting": "waits for a lock",
+    "killed": "ended without reporting why: it was killed, or the machine stopped; the command below resumes it",
+    "failed": "did not start; the output below contains the reason",
+    "waiting": "waiting for a lock",
     "elsewhere": "another machine uses this folder; whether it is still training is not visible from here",
 }
-"""What a state means, for its reader."""
+"""A description of each state."""
 
 ACCOUNT = ("description", "notes")
-"""Facts of a start that are shown by themselves."""
+"""Facts of a start that have their own section."""
 
 _EVENTS = 50_000_000
-"""Bytes of a history that is read."""
+"""Largest size of a history, in bytes."""
 
 MOST_STORED = 200
-"""The newest checkpoints, and the newest exports, that are listed."""
+"""Checkpoints and exports that are listed at most, the newest."""
 
 _MOST_MARKS = 1000
-"""The newest checkpoints, and the first bad steps, that are marked on the curves."""
+"""Checkpoints (the newest) and bad steps (the first) that are marked on the curves at most."""
 
 _TAIL = 64_000
 _STEP = re.compile(r"step-(\d{8,})")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a run stands. step: done; steps: it is to make, None where the history does not say. seconds_per_step: of the
-    last lines. waits_for: see `Holder`."""
+class RunStatus:
+    """The status of a run. step: steps done; steps: planned steps, None if the history has none. seconds_per_step: mean
+    of the last lines. changed: time of the last write, seconds since 1970. began: time of the first event. waits_for:
+    see `Holder`."""
 
     state: State
     step: int
@@ -65,12 +66,16 @@ class Standing:
 
     @property
     def meaning(self) -> str:
-        """What its state means, for its reader."""
-        return f"waits for {shown(self.waits_for)}; it continues by itself" if self.waits_for else WORDS[self.state]
+        """A description of its state."""
+        return (
+            f"waits for {make_printable(self.waits_for)}; it continues by itself"
+            if self.waits_for
+            else STATE_MEANINGS[self.state]
+        )
 
     @property
     def seconds_left(self) -> float | None:
-        """Of training, at the speed of the last lines; None where it does not go on by itself."""
+        """Seconds of training left at the speed of the last lines; None unless it is running."""
         if self.state != "running" or self.steps is None or self.seconds_per_step is None:
             return None
         return max(0.0, (self.steps - self.step) * self.seconds_per_step)
@@ -78,9 +83,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A checkpoint or an export. path: as an address can have it, "" for one that the page does not draw with: it is no
-    UTF-8, or needs words as well. command: the line that goes on from it, or draws with it. adapts: of an adapter, the
-    model that it is laid over."""
+    """A checkpoint or an export. path: "" if the page cannot generate with it: it is not UTF-8, or has learned tokens,
+    too. command: resumes from it or generates with it. adapts: of an adapter, its base model."""
 
     name: str
     path: str
@@ -91,8 +95,8 @@ class SavedModel:
     adapts: str = ""
 
 
-def standing(path: Path) -> Standing:
-    """How the run in a folder stands."""
+def read_status(path: Path) -> RunStatus:
+    """The status of the run in a folder."""
     events = history(path)
     lines = last_lines(path / "metrics.jsonl")
     steps = [line for line in lines if "loss" in line and to_count(line.get("step")) is not None]
@@ -101,9 +105,9 @@ def standing(path: Path) -> Standing:
     spent = sum(to_amount(line.get("seconds_since")) for line in steps[-20:])
     over = sum(to_amount(line.get("steps_since")) for line in steps[-20:])
     loss = last.get("loss_avg", last.get("loss"))
-    held = holder(path)
-    return Standing(
-        state=_state(path, events, held),
+    lock_holder = holder(path)
+    return RunStatus(
+        state=_state(path, events, lock_holder),
         step=to_count(last.get("step", start.get("step"))) or 0,
         steps=to_count(start.get("steps")),
         loss=to_number(loss),
@@ -111,12 +115,12 @@ def standing(path: Path) -> Standing:
         seconds_per_step=spent / over if over else None,
         changed=_changed(path),
         began=str(events[0].get("time", "")) if events else "",
-        waits_for=held.waits_for,
+        waits_for=lock_holder.waits_for,
     )
 
 
 def _changed(path: Path) -> float:
-    """When something of the run was last written."""
+    """The time of the last write to the run, in seconds since 1970."""
     times = [0.0]
     for name in ("metrics.jsonl", "history.jsonl", "run.log", "."):
         try:
@@ -127,24 +131,24 @@ def _changed(path: Path) -> float:
 
 
 def history(path: Path) -> list[dict[str, Any]]:
-    """The events of a run, oldest first; none where they cannot be read."""
+    """The events of a run, oldest first; empty if they cannot be read."""
     try:
         return outside.read_lines(path / "history.jsonl", limit=_EVENTS, within=path)
     except OSError:
         return []
 
 
-def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> State:
+def _state(path: Path, events: Sequence[Mapping[str, Any]], lock_holder: Holder) -> State:
     last = str(events[-1].get("event", "")) if events else ""
-    if held.who == "here":
-        if last == "finished" and not held.waits_for:
+    if lock_holder.who == "here":
+        if last == "finished" and not lock_holder.waits_for:
             return "finished"  # its process is about to end
         is_training = os.path.lexists(path / "metrics.jsonl") and last != "stopped"
-        return "waiting" if held.waits_for else "running" if is_training else "starting"
+        return "waiting" if lock_holder.waits_for else "running" if is_training else "starting"
     ended: dict[str, State] = {"stopped": "stopped", "finished": "finished", "diverged": "diverged"}
-    if last in ended and held.who != "elsewhere":
+    if last in ended and lock_holder.who != "elsewhere":
         return ended[last]
-    if held.who == "elsewhere":
+    if lock_holder.who == "elsewhere":
         return "elsewhere"
     if events:
         return "killed"
@@ -152,7 +156,7 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> Sta
 
 
 def last_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of the last lines of a file, oldest first; torn lines are left out."""
+    """The objects of the last lines of a file, oldest first, without incomplete lines."""
     try:
         with outside.open_plain(path, within=path.parent) as file:
             size = file.seek(0, os.SEEK_END)
@@ -171,14 +175,14 @@ def last_lines(path: Path) -> list[dict[str, Any]]:
     return objects
 
 
-def going_on(path: Path) -> str:
-    """The line that goes on with a run."""
+def resume_command(path: Path) -> str:
+    """The command that resumes a run."""
     return shlex.join(["mezzotint", "train", str(path / "recipe.yaml")])
 
 
 def checkpoints(path: Path) -> list[SavedModel]:
-    """The newest checkpoints of a run, newest first, at most `MOST_STORED`. An incomplete one has no manifest."""
-    line = going_on(path)
+    """The newest `MOST_STORED` checkpoints of a run, newest first. An incomplete one has no manifest."""
+    line = resume_command(path)
     return [
         SavedModel(
             folder.name,
@@ -193,28 +197,28 @@ def checkpoints(path: Path) -> list[SavedModel]:
 
 
 def exports(path: Path) -> list[SavedModel]:
-    """The newest exported models, newest first, at most `MOST_STORED`."""
-    tree = values.tree(path / "recipe.yaml").get("model")
+    """The newest `MOST_STORED` exports of a run, newest first."""
+    tree = values.read_tree(path / "recipe.yaml").get("model")
     model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
-    adapted = _adapted(model)
+    adapted = _adapted_model(model)
     entries = [entry for entry in children(path / "exports", within=path) if not entry.name.startswith(".")]
     entries = sorted(entries, key=lambda entry: entry.name, reverse=True)[:MOST_STORED]
     return [
         SavedModel(
             entry.name,
-            _addressable(entry) if not (adapted and _words_of(entry, model)) else "",
+            _addressable(entry) if not (adapted and _learned_tokens(entry, model)) else "",
             int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
             size_of(entry),
             True,
-            shlex.join(["mezzotint", "sample", *_drawing(entry, adapted, model), "--prompt=…"]),
+            shlex.join(["mezzotint", "sample", *_sampling_inputs(entry, adapted, model), "--prompt=…"]),
             adapted,
         )
         for entry in entries
     ]
 
 
-def _adapted(model: Mapping[str, Any]) -> str:
-    """The model that the adapter of a run is laid over, as a line names it; "" of a run that trains none."""
+def _adapted_model(model: Mapping[str, Any]) -> str:
+    """The base model of a run's adapter as an argument; "" for a run without an adapter."""
     adapter = model.get("adapter")
     if not isinstance(adapter, dict) or adapter.get("kind", "none") == "none":
         return ""
@@ -222,15 +226,19 @@ def _adapted(model: Mapping[str, Any]) -> str:
     return Path(place).name if Path(place).parent == MODELS else place
 
 
-def _drawing(entry: Path, adapted: str, model: Mapping[str, Any]) -> list[str]:
-    """What a line draws from: an export, or an adapter and its words over their model."""
+def _sampling_inputs(entry: Path, adapted: str, model: Mapping[str, Any]) -> list[str]:
+    """The model arguments of `sample`: an export, or an adapter and its learned tokens with their base model."""
     if not adapted:
         return [str(entry)]
-    return [adapted, f"--adapter={entry}", *(f"--embedding={word}={file}" for word, file in _words_of(entry, model))]
+    return [
+        adapted,
+        f"--adapter={entry}",
+        *(f"--embedding={word}={file}" for word, file in _learned_tokens(entry, model)),
+    ]
 
 
-def _words_of(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Path]]:
-    """The new words that lie beside an adapter, each with its file."""
+def _learned_tokens(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    """The learned tokens stored with an adapter, each with its file."""
     tokens = model.get("tokens")
     words = tokens.get("words") if isinstance(tokens, dict) else None
     names = [str(word) for word in words] if isinstance(words, dict) else []
@@ -250,8 +258,8 @@ def _steps(folder: Path, *, within: Path) -> list[tuple[Path, re.Match[str]]]:
 
 
 def children(folder: Path, *, within: Path) -> list[Path]:
-    """The entries of a folder of a run, without links that lead out of the run's folder `within`; nothing where the
-    folder cannot be read or is such a link itself."""
+    """The entries of a folder of a run, without links that lead out of the run's folder `within`; empty if the folder
+    cannot be read or is such a link itself."""
     if outside.leads_out(folder, within):
         return []
     try:
@@ -262,7 +270,7 @@ def children(folder: Path, *, within: Path) -> list[Path]:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all in a folder; links count as nothing."""
+    """Bytes of a file, or of all files in a folder; links count as 0."""
     try:
         if not path.is_dir():
             return path.lstat().st_size
@@ -272,20 +280,20 @@ def size_of(path: Path) -> int:
 
 
 def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """What stands on the axis of a run's curves: {step, kind, text}."""
-    drawn: list[dict[str, Any]] = []
+    """The marks on a run's curves: {step, kind, text}."""
+    marks_: list[dict[str, Any]] = []
     for event in events:
         kind, step = str(event.get("event", "")), to_count(event.get("step"))
         values, changes = event.get("values"), event.get("changes")
         if kind == "live settings" and isinstance(values, dict):
             text = ", ".join(f"{name}={value}" for name, value in values.items())
             epoch = to_count(event.get("epoch"))
-            drawn.append({"step": None, "epoch": epoch, "kind": "settings", "text": shown(text)})
+            marks_.append({"step": None, "epoch": epoch, "kind": "settings", "text": make_printable(text)})
         elif step is not None and kind in ("resumed", "stopped", "exported", "finished", "diverged", "asked"):
             changes = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
             words = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
-            drawn.append({"step": step, "kind": kind, "text": shown(words)})
-    drawn += [
+            marks_.append({"step": step, "kind": kind, "text": make_printable(words)})
+    marks_ += [
         {"step": int(match[1]), "kind": "saved", "text": f"checkpoint {folder.name}"}
         for folder, match in _steps(path / "checkpoints", within=path)[:_MOST_MARKS]
     ]
@@ -294,8 +302,8 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
     except OSError:
         bad = []
     steps = sorted({step for line in bad if (step := to_count(line.get("step"))) is not None})
-    drawn += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:_MOST_MARKS]]
-    return drawn
+    marks_ += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:_MOST_MARKS]]
+    return marks_
 
 
 def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -312,20 +320,23 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         else:
             rows[name] = str(value)
     left_out = ("event", "time", *ACCOUNT)
-    rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in left_out and v not in ([], "")}
+    rows |= {f"start: {n}": _to_text(v) for n, v in start.items() if n not in left_out and v not in ([], "")}
     rows |= _hashes(path)
     rows["starts"] = str(sum(event.get("event") == "started" for event in events))
-    return {shown(name): shown(value) for name, value in rows.items()}
+    return {make_printable(name): make_printable(value) for name, value in rows.items()}
 
 
 def description(events: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What the last start of a run printed about it (`mezzotint.tasks.describe`): title and text of each line, then its
-    notes. Empty for a run that has not started."""
+    """The description that the last start of a run printed (`mezzotint.tasks.describe`): title and text of each line,
+    then its notes. Empty for a run that has not started."""
     start = _last_start(events)
     account, notes = start.get("description"), start.get("notes")
     lines = [line for line in account if isinstance(line, list)] if isinstance(account, list) else []
     lines += [["note", note] for note in notes] if isinstance(notes, list) else []
-    return [(shown(str(title)), shown(str(text))) for title, text in (line for line in lines if len(line) == 2)]
+    return [
+        (make_printable(str(title)), make_printable(str(text)))
+        for title, text in (line for line in lines if len(line) == 2)
+    ]
 
 
 def _last_start(events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -333,7 +344,7 @@ def _last_start(events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _hashes(path: Path) -> dict[str, str]:
-    """Of the manifest of a run: what its data and its weights were, by their hashes."""
+    """The hashes of a run's data and weights, from its manifest."""
     try:
         manifest = outside.read_json(path / "manifest.json", limit=_EVENTS, within=path)
     except (OSError, ValueError):
@@ -347,5 +358,5 @@ def _hashes(path: Path) -> dict[str, str]:
     return rows
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a run's files hold, made safe to show: the end of a log of any length, and numbers, where anything may be."""
+"""Content of untrusted run files, made safe to show: the end of a log of any length, printable text, and numbers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 from mezzotint import outside
 
 TAIL = 64_000
-"""Bytes from the end."""
+"""Default number of bytes at the end of a log."""
 _MOST = 2**53
-"""The largest count: a float64 and JavaScript hold every whole number up to it."""
+"""The largest count: float64 and JavaScript hold every integer up to it."""
 
 
 def tail(path: Path, *, limit: int = TAIL, within: Path | None = None) -> str:
-    """The last whole lines of a file, at most `limit` bytes of them; "" without one, and for one that a link leads to
-    outside of `within`, by default the file's folder. Signs that steer a terminal, and
-    those that turn the direction of text, are shown as escapes."""
+    """The last complete lines of a file, at most `limit` bytes; "" if there is no file, or if a link leads to it out of
+    `within`, by default the file's folder. The text is `make_printable`."""
     try:
         with outside.open_plain(path, within=within or path.parent) as file:
             size = file.seek(0, 2)
@@ -27,11 +26,11 @@ def tail(path: Path, *, limit: int = TAIL, within: Path | None = None) -> str:
         return ""
     if size > limit:
         block = block[block.find(b"\n") + 1 :]
-    return shown(block.decode("utf-8", "replace"))
+    return make_printable(block.decode("utf-8", "replace"))
 
 
-def shown(text: str) -> str:
-    """Text whose every sign is seen."""
+def make_printable(text: str) -> str:
+    """Text with escapes for unprintable characters, such as terminal control codes and changes of text direction."""
     return "".join(sign if sign.isprintable() or sign in "\n\t" else _escape(sign) for sign in text)
 
 
@@ -40,13 +39,14 @@ def _escape(sign: str) -> str:
 
 
 def to_count(value: Any) -> int | None:
-    """A whole number from 0 to 2⁵³; None for anything else."""
+    """An integer from 0 to 2⁵³; None for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and 0 <= value <= _MOST else None
 
 
 def to_number(value: Any) -> float | None:
-    """A number; not finite ones stand in the files as texts. None for anything else, and for what no float holds."""
+    """A number as float; the files contain non-finite ones as text. None for anything else, and for integers too large
+    for a float."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         try:
             return float(value)
@@ -56,6 +56,6 @@ def to_number(value: Any) -> float | None:
 
 
 def to_amount(value: Any) -> float:
-    """A finite number that can be added up; 0 for anything else."""
+    """A finite number below 2⁵³, for sums; 0 for anything else."""
     number = to_number(value)
     return number if number is not None and math.isfinite(number) and abs(number) < _MOST else 0.0

@@ -1,5 +1,5 @@
-"""Lengths of captions in tokens, by the tokenizer of a run's model: counted in a process of its own, since it needs
-torch, which the page does not."""
+"""Lengths of captions in tokens, by the tokenizer of a run's model. They are counted in a separate process, because it
+needs torch, which the page does not."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 from mezzotint import outside, startup
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import MezzotintError
 
 _SECONDS = 600
 
 
 def of_run(run: Path) -> tuple[list[int], int] | str:
-    """Tokens of the first captions of a run's samples, of at most 20,000 evenly spread, and how many its text encoder
-    reads; or why they are not counted, in words."""
+    """Token counts of the first captions of a run's samples, at most 20,000 evenly spread ones, and the limit of its
+    text encoder; or the reason why they are not counted."""
     line = [sys.executable, "-P", "-m", "mezzotint.board.reading.token_counts", str(run / "recipe.yaml")]
     try:
         done = subprocess.run(
@@ -27,11 +27,11 @@ def of_run(run: Path) -> tuple[list[int], int] | str:
         answer = outside.parse_json(done.stdout.decode("utf-8").splitlines()[-1])
         return str(answer["why"]) if "why" in answer else ([int(n) for n in answer["counts"]], int(answer["limit"]))
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
-        return "the process that counts tokens has ended with an error"
+        return "the process that counts tokens ended with an error"
 
 
 def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
-    """The same, in this process."""
+    """As `of_run`, in this process."""
     from mezzotint.data.catalogue import catalogue as catalogues
     from mezzotint.settings.reading.read import located, read
     from mezzotint.tasks import assemble
@@ -43,8 +43,8 @@ def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
         family = assemble.family_class(recipe).load(assemble.open_files(recipe), only=[])
         lengths = token_lengths(family, catalogue, recipe.data.captions)
     except MezzotintError as error:
-        return f"no tokenizer is at hand: {shown(str(error))[:200]}"
-    return lengths or "the model has no tokenizer of its own"
+        return f"no tokenizer is available: {make_printable(str(error))[:200]}"
+    return lengths or "the model has no tokenizer"
 
 
 if __name__ == "__main__":

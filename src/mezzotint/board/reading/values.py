@@ -1,4 +1,4 @@
-"""The effective recipe of a run: each setting with its value, whether it is the default, and what it means."""
+"""The effective recipe of a run: each setting with its value, its origin and its help text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import make_printable
 from mezzotint.errors import RecipeError
 from mezzotint.settings import reference
 from mezzotint.settings.reading import yaml_rules
@@ -19,8 +19,8 @@ from mezzotint.settings.reading.paths import by_path
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
-    """A setting of a run. origin: `default`, or where it was written as far as the run has noted it; help: as
-    `mezzotint explain` says it."""
+    """A setting of a run. origin: `default`, or where it was set, if the run has recorded it; help: the text of
+    `mezzotint explain`."""
 
     path: str
     text: str
@@ -29,24 +29,26 @@ class SettingValue:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody has written it."""
+        """Whether the value is the default."""
         return self.origin == "default"
 
 
-def effective(path: Path) -> list[SettingValue]:
-    """The settings of a run's recipe.yaml, in their order; none where it cannot be read."""
+def read_effective(path: Path) -> list[SettingValue]:
+    """The settings of a run's recipe.yaml, in their order; empty if it cannot be read."""
     origins = _origins(path)
     values = []
-    for name, value in flat(tree(path / "recipe.yaml")):
+    for name, value in flatten(read_tree(path / "recipe.yaml")):
         setting = by_path().get(name)
-        usual = setting is not None and setting.default == value
-        origin = origins.get(name) or ("default" if usual else "recipe")
-        values.append(SettingValue(shown(name), shown(text(value)), shown(origin), explained(name)))
+        is_default = setting is not None and setting.default == value
+        origin = origins.get(name) or ("default" if is_default else "recipe")
+        values.append(
+            SettingValue(make_printable(name), make_printable(to_text(value)), make_printable(origin), explain(name))
+        )
     return values
 
 
-def tree(file: Path) -> dict[str, Any]:
-    """The mapping of a YAML file; empty where there is none that can be read."""
+def read_tree(file: Path) -> dict[str, Any]:
+    """The mapping of a YAML file; empty if it cannot be read."""
     try:
         return yaml_rules.load(outside.read_text(file, limit=yaml_rules.MAX_BYTES, within=file.parent), file.name).tree
     except (OSError, ValueError, RecipeError):
@@ -54,7 +56,7 @@ def tree(file: Path) -> dict[str, Any]:
 
 
 def _origins(path: Path) -> dict[str, str]:
-    """Where the values of a run were written, as its start noted it."""
+    """Where the values of a run were set, as recorded at its start."""
     try:
         content = outside.read_json(path / "origin.json", within=path)
     except (OSError, ValueError):
@@ -62,24 +64,24 @@ def _origins(path: Path) -> dict[str, str]:
     return {str(n): str(o) for n, o in content.items()} if isinstance(content, dict) else {}
 
 
-def flat(mapping: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(mapping: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted path, value) of every leaf."""
     for name, value in mapping.items():
         path = f"{before}{name}"
         if isinstance(value, dict) and value and path not in by_path():
-            yield from flat(value, f"{path}.")
+            yield from flatten(value, f"{path}.")
         else:
             yield path, value
 
 
-def text(value: Any) -> str:
-    """A value as one would write it."""
+def to_text(value: Any) -> str:
+    """A value as text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 @cache
-def explained(path: str) -> str:
-    """What `mezzotint explain` says of a setting; "" for one that this version does not know."""
+def explain(path: str) -> str:
+    """The output of `mezzotint explain` for a setting; "" for one that this version does not have."""
     try:
         return "\n".join(line.strip() for line in reference.explain(path).splitlines())
     except RecipeError:
@@ -87,8 +89,8 @@ def explained(path: str) -> str:
 
 
 def differences(recipes: dict[str, dict[str, Any]]) -> list[tuple[str, list[str | None]]]:
-    """Settings that are not the same in all recipes, each with its value in every one, None where it has none."""
-    leaves = [dict(flat(recipe)) for recipe in recipes.values()]
+    """Settings that differ between recipes, each with its value in every recipe; None where it is not set."""
+    leaves = [dict(flatten(recipe)) for recipe in recipes.values()]
     names = dict.fromkeys(name for one in leaves for name in one)
-    rows = [(name, [shown(text(one[name])) if name in one else None for one in leaves]) for name in names]
-    return [(shown(name), row) for name, row in rows if len(set(row)) > 1]
+    rows = [(name, [make_printable(to_text(one[name])) if name in one else None for one in leaves]) for name in names]
+    return [(make_printable(name), row) for name, row in rows if len(set(row)) > 1]

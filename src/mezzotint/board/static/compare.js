@@ -2,7 +2,7 @@ import { el, say } from "./page.js";
 import { open } from "./curves.js";
 import { address, fileOf } from "./pictures.js";
 
-// prompts that several runs have, each run's last picture of it
+// prompts that several runs have in common, each with every run's last image
 const place = document.getElementById("beside");
 if (place) {
   open().catch((error) => say(error.message));
@@ -15,18 +15,18 @@ if (place) {
       const step = prompt && drawn.steps.findLast(kindAt);
       if (step === undefined) return null;
       const kind = kindAt(step), src = address(run, fileOf(step, prompt.number, kind));
-      const said = `${text}, ${drawn.label}, step ${step}`, name = fileOf(step, prompt.number, kind);
+      const label = `${text}, ${drawn.label}, step ${step}`, name = fileOf(step, prompt.number, kind);
       const shown = drawn.clips.includes(name)
-        ? el("video", { src: address(run, name, ".mp4"), controls: true, loop: true, muted: true, poster: src, "aria-label": said })
-        : el("a", { href: src }, el("img", { src, loading: "lazy", alt: said }));
+        ? el("video", { src: address(run, name, ".mp4"), controls: true, loop: true, muted: true, poster: src, "aria-label": label })
+        : el("a", { href: src }, el("img", { src, loading: "lazy", alt: label }));
       return el("figure", {}, el("div", { class: "frame" }, shown), el("figcaption", { class: "quiet" }, `${drawn.label}, step ${step}, ${kind === "raw" ? "trained" : "averaged"} weights`));
     }).filter(Boolean);
     return { count: cells.length, box: el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"), el("div", { class: "pair" }, ...cells)) };
   }).filter((one) => one.count);
-  const shared = rows.filter((one) => one.count > 1), alone = rows.filter((one) => one.count === 1);
+  const shared = rows.filter((one) => one.count > 1), single = rows.filter((one) => one.count === 1);
   if (shared.length) place.append(...shared.map((one) => one.box));
   else if (rows.length) place.append(el("p", { class: "empty" }, "These runs share no prompt. Give them the same ",
     el("code", {}, "sample.prompts"), " to compare their images."));
-  if (alone.length) place.append(el("h3", {}, "Prompts of only one run"), el("div", { class: "previews" }, ...alone.map((one) => one.box)));
+  if (single.length) place.append(el("h3", {}, "Prompts of only one run"), el("div", { class: "previews" }, ...single.map((one) => one.box)));
   if (!rows.length) place.append(el("p", { class: "empty" }, "None of these runs has previews."));
 }

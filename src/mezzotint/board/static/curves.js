@@ -1,4 +1,4 @@
-// Charts by uPlot: hover reads values, drag zooms all of them, a double click shows the whole run, the address keeps the view.
+// Charts by uPlot: hover shows values, drag zooms all charts, a double click shows the whole run, the URL keeps the view.
 
 import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 
@@ -16,15 +16,15 @@ const view = {
 const sync = typeof uPlot === "undefined" ? null : uPlot.sync("charts");
 let plots = new Map(), hidden = new Set((kept("hide") || "").split("|").filter(Boolean)), last = null, timer = 0;
 
-const isOdd = (value) => value >= 1e5 || (value !== 0 && value < 1e-3);
+const needsExponent = (value) => value >= 1e5 || (value !== 0 && value < 1e-3);
 const exponential = (value) => value === 0 ? "0" : Number(value.toPrecision(3)).toExponential().replace("e+", "e");
 export const number = (value) => value === null || value === undefined ? "–"
-  : isOdd(Math.abs(value)) ? exponential(value) : String(Number(value.toPrecision(5)));
+  : needsExponent(Math.abs(value)) ? exponential(value) : String(Number(value.toPrecision(5)));
 
-/** The numbers beside an axis: all of them written alike. */
-function ticked(ticks) {
+/** The tick labels of an axis, all in the same notation. */
+function formatTicks(ticks) {
   const all = ticks.filter((one) => one !== null), most = Math.max(...all.map(Math.abs));
-  const form = isOdd(most) ? exponential : (one) => String(Number(one.toPrecision(5)));
+  const form = needsExponent(most) ? exponential : (one) => String(Number(one.toPrecision(5)));
   return ticks.map((one) => one === null ? "" : form(one));
 }
 const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
@@ -34,16 +34,16 @@ const seconds = (value) => {
   const whole = Math.round(value), h = Math.floor(whole / 3600), m = Math.floor((whole % 3600) / 60);
   return h ? `${h}h${String(m).padStart(2, "0")}` : m ? `${m}m${String(whole % 60).padStart(2, "0")}` : `${whole}s`;
 };
-const counted = (value) => value === null ? "–" : view.axis === "time" ? seconds(value) : Math.round(value).toLocaleString("en");
+const formatPosition = (value) => value === null ? "–" : view.axis === "time" ? seconds(value) : Math.round(value).toLocaleString("en");
 const onAxis = (value) => view.axis === "time" ? seconds(value)
   : value >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M`
     : value >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : String(Number(value.toFixed(2)));
 
-/** The name of a curve in an order, without what its dashes say. */
+/** The name of an ordered curve; averaged weights have the same name and are dashed. */
 const level = (one) => one.label.replace(/ averaged$/, "");
 
-/** The colour of a curve. Curves in an order go from dark to light, through as many hues as can be told apart; others
- * are as far apart as can be. */
+/** The colour of a curve. Ordered curves go from dark to light through distinguishable hues; others have distinct
+ * colours. */
 function colour(chart, index) {
   if (!chart.ordered) return css(COLOURS[index % COLOURS.length]);
   const levels = [...new Set(chart.series.map(level))], share = levels.indexOf(level(chart.series[index])) / Math.max(1, levels.length - 1);
@@ -51,7 +51,7 @@ function colour(chart, index) {
   return `oklch(${(dark + (light - dark) * share).toFixed(3)} 0.15 ${Math.round(320 - 255 * share)})`;
 }
 
-/** Names the curves of an ordered chart at their right ends, moved apart where they meet. */
+/** Labels the curves of an ordered chart at their right ends, without overlaps. */
 function nameEnds(chart, plot) {
   if (!chart.ordered) return;
   const { ctx, bbox } = plot, step = 11 * devicePixelRatio, named = new Set();
@@ -72,11 +72,11 @@ function nameEnds(chart, plot) {
   ctx.restore();
 }
 
-/** What stands in the legend while nothing is hovered: the last value. */
+/** The last value of a curve, which the legend shows without hover. */
 const lastOf = (plot, index) => plot.data[index].findLast((one) => one !== null && one !== undefined) ?? null;
 
-/** An exponential mean without a start-up bias, as the run's own smoothed loss. */
-function smoothed(values, beta) {
+/** An exponential moving average with bias correction, like the run's smoothed loss. */
+function smoothValues(values, beta) {
   if (!beta) return values;
   let mean = 0, weight = 0;
   return values.map((value) => {
@@ -87,8 +87,8 @@ function smoothed(values, beta) {
   });
 }
 
-function joined(series) {
-  const tables = series.map((one) => [one.x, smoothed(one.y, view.smooth)]);
+function joinSeries(series) {
+  const tables = series.map((one) => [one.x, smoothValues(one.y, view.smooth)]);
   return tables.length ? uPlot.join(tables) : [[]];
 }
 
@@ -134,10 +134,10 @@ function options(chart, width) {
     scales: { x: { time: false }, y: { distr: view.log ? 3 : 1 } },
     axes: [
       { stroke: ink, grid, ticks: grid, font, incrs: view.axis === "time" ? CLOCK : WHOLE, values: (_, ticks) => ticks.map(onAxis) },
-      { stroke: ink, grid, ticks: grid, font, size: 64, values: (_, ticks) => ticked(ticks) },
+      { stroke: ink, grid, ticks: grid, font, size: 64, values: (_, ticks) => formatTicks(ticks) },
     ],
     series: [
-      { label: view.axis, value: (plot, v, _, at) => counted(at === null ? lastOf(plot, 0) : v) },
+      { label: view.axis, value: (plot, v, _, at) => formatPosition(at === null ? lastOf(plot, 0) : v) },
       ...chart.series.map((one, index) => ({
         label: one.label, stroke: colour(chart, index) + (one.tag === "loss" ? "90" : ""), show: !hidden.has(one.tag), spanGaps: true,
         width: one.tag === "loss" ? 1 : 1.75, points: { show: one.x.length < 40, size: 5 },
@@ -199,13 +199,13 @@ function draw(answer) {
         el("span", { class: "quiet" }, [chart.help, chart.unit && `in ${chart.unit}`].filter(Boolean).join(", ")), " ", note), inner);
       place.append(box);
       entry = { box, inner, note, shape, chart, plot: null };
-      entry.plot = new uPlot(options(chart, inner.clientWidth || 600), joined(chart.series), inner);
+      entry.plot = new uPlot(options(chart, inner.clientWidth || 600), joinSeries(chart.series), inner);
       sync.sub(entry.plot);
       inner.addEventListener("dblclick", () => zoom(null, null));
       plots.set(chart.name, entry);
     } else {
       Object.assign(entry.chart, chart);
-      entry.plot.setData(joined(chart.series), false);
+      entry.plot.setData(joinSeries(chart.series), false);
       if (entry.plot.cursor.idx === null) entry.plot.setLegend({ idx: null }, false);
     }
     const from = view.from === null ? answer.ends[0] : Number(view.from);
@@ -248,7 +248,7 @@ function zoom(from, to) {
   refresh().catch((error) => say(error.message));
 }
 
-function restyled() {
+function restyle() {
   for (const entry of plots.values()) { entry.plot.destroy(); entry.box.remove(); }
   plots = new Map();
   if (last) draw(last);
@@ -265,11 +265,11 @@ export function open() {
   document.getElementById("whole").hidden = view.from === null;
   bind("axis", "change", (input) => { view.axis = input.value; keep({ axis: input.value }); zoom(null, null); });
   bind("smooth", "input", (input) => { view.smooth = Number(input.value); keep({ smooth: input.value === "0" ? null : input.value }); if (last) draw(last); });
-  bind("log-y", "change", (input) => { view.log = input.checked; keep({ log: input.checked ? "1" : null }); restyled(); });
+  bind("log-y", "change", (input) => { view.log = input.checked; keep({ log: input.checked ? "1" : null }); restyle(); });
   bind("marks", "change", (input) => { view.marks = input.checked; keep({ marks: input.checked ? null : "0" }); for (const one of plots.values()) one.plot.redraw(); });
   bind("whole", "click", () => zoom(null, null));
-  document.addEventListener("theme", restyled);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyled);
+  document.addEventListener("theme", restyle);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyle);
   let width = place.clientWidth;
   new ResizeObserver(() => {
     if (place.clientWidth === width) return;

@@ -14,7 +14,7 @@ function enlarge(event) {
 function show(box, job) {
   const command = box.querySelector("code"), pictures = box.querySelector(".pictures"), status = box.querySelector(".status");
   command.textContent = job.command;
-  status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.said.at(-1) || "Waiting for the image before it …");
+  status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.message.at(-1) || "Waiting for the previous image …");
   status.className = job.error ? "status problem" : "status quiet";
   box.querySelector("progress").hidden = job.done;
   box.querySelector("progress").max = job.of || 1;

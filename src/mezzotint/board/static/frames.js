@@ -1,4 +1,4 @@
-// The frame that a model sees, over each whole picture.
+// The crop that the model sees, as a frame on each image.
 
 import { el } from "./page.js";
 
@@ -7,7 +7,7 @@ for (const whole of document.querySelectorAll(".whole")) {
   const crop = el("span", { class: "crop" }), picture = whole.querySelector("img");
   for (const [name, value] of Object.entries({ left, top, width, height })) crop.style[name] = `${value * 100}%`;
   whole.append(crop);
-  const enlarge = () => {  // a small picture, so that its frame is seen
+  const enlarge = () => {  // enlarges a small image, to make its frame visible
     const share = Math.min(3, 180 / picture.naturalWidth, 150 / picture.naturalHeight);
     if (share > 1) picture.style.width = `${Math.round(picture.naturalWidth * share)}px`;
   };

@@ -1,7 +1,7 @@
-// What all pages share: asking the server, following what changes, copying commands, light and dark.
+// Shared by all pages: requests to the server, live updates, copy buttons, light and dark theme.
 
 const data = document.getElementById("embedded");
-/** What a report carries with it; null on a page that can ask. */
+/** The data embedded in a report; null on a page with a server. */
 export const embedded = data ? JSON.parse(data.textContent) : null;
 
 export async function ask(url, options) {
@@ -20,29 +20,29 @@ export const send = (url, value) => askJSON(url, {
 
 let silence = 0;
 
-/** Says a sentence where screen readers hear it, too. */
+/** Shows a message for a few seconds, also to screen readers. */
 export function say(text) {
-  const place = document.getElementById("said");
+  const place = document.getElementById("toast");
   place.textContent = text;
   place.hidden = !text;
   clearTimeout(silence);
   silence = setTimeout(() => { place.hidden = true; }, 8000);
 }
 
-/** Makes an element: el("a", {href: "/"}, "text", child). Text is text, never markup. */
+/** Creates an element: el("a", {href: "/"}, "text", child). Text is never parsed as markup. */
 export function el(name, facts = {}, ...inside) {
-  const made = document.createElement(name);
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(facts)) {
-    if (key in made && typeof value !== "string") made[key] = value;
-    else made.setAttribute(key, value);
+    if (key in element && typeof value !== "string") element[key] = value;
+    else element.setAttribute(key, value);
   }
-  made.append(...inside.filter((one) => one !== null && one !== undefined));
-  return made;
+  element.append(...inside.filter((one) => one !== null && one !== undefined));
+  return element;
 }
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** Writes the times in a part of the page in the viewer's zone; hovering shows them in UTC. */
+/** Converts the times in a part of the page to the viewer's time zone; their tooltips show UTC. */
 function localTimes(place) {
   for (const one of place.querySelectorAll("time:not([title])")) {
     const at = new Date(one.dateTime), hasSeconds = /:\d\d:/.test(one.textContent);
@@ -54,7 +54,7 @@ function localTimes(place) {
 }
 localTimes(document);
 
-/** Asks for a part of the page again, and keeps what is open, chosen and scrolled in it. */
+/** Reloads a part of the page and keeps its open sections, selections, focus and scroll position. */
 export async function renew(place) {
   const parsed = new DOMParser().parseFromString(await ask(place.dataset.part), "text/html");
   const open = new Set([...place.querySelectorAll("details[open] summary")].map((one) => one.textContent));
@@ -77,7 +77,7 @@ export async function renew(place) {
   if (first) first.scrollTop = atEnd ? first.scrollHeight : scrolled;
 }
 
-/** Calls back with the names of the parts that have changed, as long as the page is open. */
+/** Calls `changed` with the names of changed parts while the page is open. */
 export function follow(url, changed) {
   const source = new EventSource(url);
   let parts = new Set(), busy = false;
@@ -103,7 +103,7 @@ export function follow(url, changed) {
 const query = new URLSearchParams(location.search);
 export const kept = (name) => query.get(name);
 
-/** Notes a part of the view in the address, so that a reload and a copied address show the same. */
+/** Stores a part of the view in the URL, to survive reloads and copies of the URL. */
 export function keep(values) {
   for (const [name, value] of Object.entries(values)) {
     if (value === null || value === "") query.delete(name);
@@ -129,7 +129,7 @@ document.addEventListener("click", async (event) => {
     const dark = root.dataset.theme
       ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
-    try { localStorage.setItem("mezzotint-theme", root.dataset.theme); } catch { /* for this page alone */ }
+    try { localStorage.setItem("mezzotint-theme", root.dataset.theme); } catch { /* only for this page */ }
     document.dispatchEvent(new Event("theme"));
   }
 });

@@ -1,4 +1,4 @@
-// Pictures of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
+// Previews of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
 
 import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 
@@ -18,7 +18,7 @@ export class Previews {
 
   take(drawn) {
     this.drawn = drawn;
-    this.there = new Set(drawn.drawn);
+    this.existing = new Set(drawn.drawn);
     this.clips = new Set(drawn.clips);
     this.show();
   }
@@ -40,7 +40,7 @@ export class Previews {
       return;
     }
     if (!this.slider) this.build();
-    const key = JSON.stringify(prompts) + [...this.there].map((one) => one.slice(9)).sort().join();
+    const key = JSON.stringify(prompts) + [...this.existing].map((one) => one.slice(9)).sort().join();
     if (key !== this.key) { this.key = key; this.rows(prompts); }
     this.slider.max = String(steps.length - 1);
     this.slider.value = String(this.index);
@@ -49,7 +49,7 @@ export class Previews {
 
   build() {
     this.slider = el("input", { type: "range", min: "0", id: "at-step", step: "1", "aria-label": "Step of the images" });
-    this.said = el("output", { for: "at-step" });
+    this.output = el("output", { for: "at-step" });
     this.grid = el("div", { class: "previews" });
     this.slider.addEventListener("input", () => {
       const at = Number(this.slider.value);
@@ -57,7 +57,7 @@ export class Previews {
       keep({ picture: this.step });
       this.turn();
     });
-    this.place.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.said), this.grid);
+    this.place.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.output), this.grid);
   }
 
   rows(prompts) {
@@ -76,13 +76,13 @@ export class Previews {
 
   turn() {
     const step = this.drawn.steps[this.index];
-    this.said.textContent = `${step} (${this.index + 1} of ${this.drawn.steps.length})`;
+    this.output.textContent = `${step} (${this.index + 1} of ${this.drawn.steps.length})`;
     this.slider.setAttribute("aria-valuetext", `step ${step}`);
     for (const cell of this.cells) {
       const name = fileOf(step, cell.number, cell.kind);
       if (cell.name === name) continue;
       cell.name = name;
-      if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "none at this step"));
+      if (!this.existing.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "none at this step"));
       else if (this.clips.has(name)) {
         cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
           poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.words}, step ${step}` }));

@@ -6,15 +6,15 @@ const find = document.getElementById("find"), only = document.getElementById("on
 let text = null, timer = 0, asked = 0;
 
 const changes = () => Object.fromEntries([...fields].filter(([, { input }]) => input.value !== input.dataset.base).map(([path, { input }]) => [path, input.value]));
-const form_as = (more = {}) => ({ base: form.dataset.base, ...(text ? { text } : {}), changes: changes(), ...more });
+const formValues = (more = {}) => ({ base: form.dataset.base, ...(text ? { text } : {}), changes: changes(), ...more });
 
 function keepAddress(changed) {
   const query = new URLSearchParams([["base", form.dataset.base], ...Object.entries(changed).map(([path, value]) => ["set", `${path}=${value}`])]);
   history.replaceState(null, "", `/recipe?${query}`);
 }
 
-/** Marks the field that a problem concerns, and returns a paragraph that leads to it. */
-function marked(one) {
+/** Marks the field that has a problem, and returns a paragraph with a link to it. */
+function markProblem(one) {
   const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
   const words = `${one.code} ${one.what}`;
   if (field) {
@@ -31,22 +31,22 @@ async function live() {
   const changed = changes(), number = ++asked;
   for (const [path, { box }] of fields) box.classList.toggle("changed", path in changed);
   if (!text) keepAddress(changed);
-  const answer = await send("/api/recipe", form_as());
+  const answer = await send("/api/recipe", formValues());
   if (number !== asked) return;
   for (const { box, wrong, input } of fields.values()) { wrong.hidden = true; box.classList.remove("bad"); input.removeAttribute("aria-invalid"); }
-  document.getElementById("problems").replaceChildren(...answer.problems.map(marked));
+  document.getElementById("problems").replaceChildren(...answer.problems.map(markProblem));
   document.getElementById("command").textContent = answer.command;
   document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
 const checkParts = ["verdict", "found", "checked"].map((id) => document.getElementById(id));
 
-/** Takes away what a check reported: it was about the form as it stood. */
-const forget = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
+/** Removes the result of a check, which applied to earlier values of the form. */
+const clearCheck = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
 
-const soon = () => { forget(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+const soon = () => { clearCheck(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
 
-const opened = new Map();  // what was open before something was looked for
+const opened = new Map();  // which sections were open before the search
 
 function filter() {
   const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
@@ -81,40 +81,40 @@ function button(id, act) {
   });
 }
 button("check", async () => {
-  const [verdict, found, output] = checkParts, form_then = JSON.stringify(form_as());
-  forget();
+  const [verdict, found, output] = checkParts, valuesBefore = JSON.stringify(formValues());
+  clearCheck();
   verdict.hidden = false;
   verdict.className = "quiet";
   verdict.textContent = "Checking the recipe, the model and the data …";
   try {
-    const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
-    if (JSON.stringify(form_as()) !== form_then) return;
+    const answer = await send("/api/check", formValues({ dry: document.getElementById("dry").checked }));
+    if (JSON.stringify(formValues()) !== valuesBefore) return;
     verdict.className = answer.status ? "verdict bad" : "verdict good";
     verdict.textContent = answer.verdict;
     const known = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
-    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(marked));
+    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(markProblem));
     found.hidden = false;
     output.textContent = `$ ${answer.command}\n${answer.text}`;
     output.hidden = false;
-  } catch (error) { forget(); throw error; }
+  } catch (error) { clearCheck(); throw error; }
 });
 button("save", async () => {
-  const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
-  say(said);
+  const { message, base } = await send("/api/save", formValues({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
+  say(message);
   saved.hidden = false;
-  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
+  saved.replaceChildren(`${message}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
 document.querySelector(".beside").addEventListener("click", (event) => {
   const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
   if (!field) return;
-  event.preventDefault();  // focus goes there as well, and what the search has hidden is shown
+  event.preventDefault();  // shows fields that the search hides, and moves the focus
   find.value = "";
   only.checked = false;
   filter();
   field.closest("details").open = true;
   field.focus();
 });
-button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", form_as())).run })}`; });
+button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", formValues())).run })}`; });
 button("translate", async () => {
   const place = document.getElementById("translated");
   place.replaceChildren();

@@ -1,4 +1,4 @@
-// A report: what a run's page shows, from what the file carries.
+// A report: the page of a run, from the data embedded in the file.
 
 import { embedded } from "./page.js";
 import { open } from "./curves.js";

@@ -15,7 +15,7 @@ document.getElementById("facts").addEventListener("click", async (event) => {
   if (!button) return;
   button.disabled = true;
   try {
-    say((await send("/api/act", { run: place.dataset.run, name: button.dataset.act })).said);
+    say((await send("/api/act", { run: place.dataset.run, name: button.dataset.act })).message);
   } catch (error) {
     say(error.message);
   }
@@ -27,8 +27,8 @@ const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, asyn
   const has = (...names) => names.some((name) => parts.has(name));
   if (has("gone")) say("The folder of this run was removed or restored.");
   const work = [];
-  if (has("metrics", "events", "standing", "started")) work.push(part("facts"));
-  if (has("output", "standing", "started")) work.push(part("p-output"));
+  if (has("metrics", "events", "status", "started")) work.push(part("facts"));
+  if (has("output", "status", "started")) work.push(part("p-output"));
   if (has("metrics", "events", "stored")) work.push(refresh());
   if (has("pictures", "drawn")) work.push(previews.renew());
   if (has("stored", "exports")) work.push(part("p-stored"));
@@ -37,5 +37,5 @@ const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, asyn
   if (has("recipe")) work.push(part("p-settings").then(filterSettings));
   await Promise.all(work);
 });
-// what has changed since the page was made and before it is followed
+// changes between the rendering of the page and the first event
 events.addEventListener("open", () => { Promise.all([part("facts"), part("p-output")]).catch((error) => say(error.message)); });

@@ -1,4 +1,4 @@
-// The table of settings: searched by what they do, defaults hidden until they are asked for.
+// The table of settings: full-text search; defaults are hidden unless requested.
 
 import { keep, kept } from "./page.js";
 

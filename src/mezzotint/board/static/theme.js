@@ -1,5 +1,5 @@
-// Light or dark as the system says, or as was chosen here before; read before anything is painted.
+// The theme of the system, or the one chosen earlier in this browser; applied before the first paint.
 try {
   const chosen = localStorage.getItem("mezzotint-theme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
-} catch { /* a browser without storage takes the system's */ }
+} catch { /* without storage, the theme of the system applies */ }

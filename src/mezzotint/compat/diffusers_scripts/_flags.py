@@ -1,7 +1,7 @@
-"""The flags of all scripts, a row for each: which scripts have it (see `Script.is_one_of`), its default, what it
-decides here, and a word on it. Defaults that differ from script to script stand in their entries (`_scripts.py`).
+"""The flags of all scripts, a row for each: which scripts have it (see `Script.is_one_of`), its default, the settings
+that it decides, and a remark. Defaults that differ from script to script are in the scripts' entries (`_scripts.py`).
 
-A `mapped` row is all there is to a flag; what others (`row`) decide is worked out in `_steps.py`.
+A `mapped` row translates a flag completely; the settings of other rows (`row`) are computed in `_steps.py`.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import Any
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
 from mezzotint.compat.kit import timestep_bias
-from mezzotint.compat.kit.dialect import FileTable, Row, idle, mapped, refused, row
+from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 BNB = "bnb:"
-"""Before the keys of the file for bitsandbytes."""
+"""Prefix of the keys of the bitsandbytes file."""
 
 _SOLVERS = {"DPMSolverMultistepScheduler": "dpm++", "DDPMScheduler": "ddpm"}
 _V = {"v_prediction": "v"}
 _LORA = {"model.adapter.kind": "lora", "model.adapter.init": "gaussian"}
 _LLAMA = "meta-llama/Meta-Llama-3.1-8B-Instruct"
-_OF_ANOTHER = "it is left over from another model's script, which reads Llama; Qwen-Image has none"
+_OF_ANOTHER = "it is left over from the script of another model, which has Llama; Qwen-Image does not"
 _IF = "it is for the upscaler of DeepFloyd IF, which is not supported; leave it out"
 _TOKENS = "Stable Diffusion's text encoder reads 77 tokens without a mask; leave it out"
-_SAME_ATTENTION = "torch's own attention, which is used, does the same work on every device"
-_ALWAYS = "is on there whatever is written, since its parser takes every word for True"
+_SAME_ATTENTION = "torch's attention, which is used, does the same on every device"
+_ALWAYS = "is always on there, since its parser reads every word as True"
 _NO_ENCODER = "no text encoder is trained, there as here"
-_AS_IT_IS = "it is settled here by the kind of bits alone"
+_AS_IT_IS = "here it only depends on the kind of quantization"
 
 _NEW = "flux2 qwen-image z-image"
-"""Families whose scripts are newest, and share flags that older ones lack."""
+"""Families with the newest scripts, which share flags that older ones lack."""
 _TABLE = "dreambooth-lora-sdxl flow"
-"""Scripts of a subject that take a data set in the place of a folder."""
+"""DreamBooth scripts that accept a data set instead of a folder."""
 
 
 def _needs(condition: str) -> tuple[str, str]:
@@ -60,7 +60,7 @@ _FILTER = mapped(
 )  # fmt: skip
 _SCHEME = row(
     "weighting_scheme", "none", "objective.flow.density objective.weighting objective.flow.grid objective.flow.shift",
-    "how σ is drawn from the scheduler's table, and the weight of the loss",
+    "how σ is sampled from the scheduler's table, and the weight of the loss",
     choices=("sigma_sqrt", "logit_normal", "mode", "cosmap", "none"),
 )  # fmt: skip
 
@@ -68,93 +68,95 @@ _SCHEME = row(
 FLAGS: tuple[tuple[str, Row], ...] = (
     # the model
     ("all", row("pretrained_model_name_or_path", str, "model.path",
-        "a folder in diffusers' layout, or a hub id that lies in the local cache", required=True)),
+        "a folder in diffusers' layout, or a hub id in the local cache", required=True)),
     ("sdxl dreambooth-lora-sdxl", row("pretrained_vae_model_name_or_path", str, "model.vae",
-        "another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache",
+        "another autoencoder, such as the one fixed for fp16: a folder, or a hub id in the local cache",
         optional=True)),
     ("lora-sdxl", row("pretrained_vae_model_name_or_path", str, "model.vae run.vae_dtype",
-        "another autoencoder, such as the one repaired for fp16, in the type of the arithmetic", optional=True,
+        "another autoencoder, such as the one fixed for fp16, in the compute dtype", optional=True,
         fixed={"run.vae_dtype": "same"})),
     ("all", row("revision", str, "model.path", "of a hub id: OWNER/NAME@REVISION")),
-    ("sd", refused("non_ema_revision", str, "trains another revision of the UNet than the rest comes from (deprecated "
-        "in diffusers, too); put that UNet into the model's folder, and name the folder")),
-    ("all", idle("variant", str, "the plain files are read, and a variant where a component has only that")),
+    ("sd", refused("non_ema_revision", str, "trains a UNet of another revision than the rest of the model (deprecated "
+        "in diffusers, too); put that UNet into a model folder, and give the folder")),
+    ("all", ignored("variant", str, "plain files are read, or a variant if a component has only that")),
     ("textual-inversion dreambooth dreambooth-lora", refused("tokenizer_name", str,
-        "another tokenizer than the model's; put it into the model's folder")),
-    ("qwen-image", idle("pretrained_tokenizer_4_name_or_path", _LLAMA, _OF_ANOTHER)),
-    ("qwen-image", idle("pretrained_text_encoder_4_name_or_path", _LLAMA, _OF_ANOTHER)),
+        "uses another tokenizer than the model's; put it into the model's folder")),
+    ("qwen-image", ignored("pretrained_tokenizer_4_name_or_path", _LLAMA, _OF_ANOTHER)),
+    ("qwen-image", ignored("pretrained_text_encoder_4_name_or_path", _LLAMA, _OF_ANOTHER)),
     (_NEW, row("bnb_quantization_config_path", str, "run.frozen_dtype",
-        "a JSON file for bitsandbytes: the frozen model in 4 or 8 bits, by the extra low-bit", optional=True)),
-    ("flux2 z-image", refused("do_fp8_training", False, "products of eight-bit floats are not computed here; leave it "
-        "out. run.frozen_dtype=int8 before the double dash saves as much memory")),
+        "a file for bitsandbytes: quantizes the frozen model to 4 or 8 bits, with the extra low-bit", optional=True)),
+    ("flux2 z-image", refused("do_fp8_training", False, "fp8 matrix products are not supported; leave it out. "
+        "run.frozen_dtype=int8 before the double dash saves as much memory")),
 
     # the token of textual inversion
-    ("token", mapped("num_vectors", 1, "model.tokens.vectors", "tokens that the word stands for", above=0)),
-    ("token", row("placeholder_token", str, "model.tokens.words data.captions.trigger", "the new word", required=True)),
-    ("token", row("initializer_token", str, "model.tokens.words", "the word that it begins as", required=True)),
+    ("token", mapped("num_vectors", 1, "model.tokens.vectors", "number of learned tokens", above=0)),
+    ("token", row("placeholder_token", str, "model.tokens.words data.captions.trigger", "the learned token",
+        required=True)),
+    ("token", row("initializer_token", str, "model.tokens.words", "the word whose embedding it starts from",
+        required=True)),
     ("token", row("learnable_property", "object", "data.captions.template data.captions.wildcards",
-        "the sentences around the word, 27 for an object, 19 for a style", choices=tuple(SENTENCES))),
+        "the captions with the token, 27 for an object, 19 for a style", choices=tuple(SENTENCES))),
 
     # pictures and captions
     ("captions", row("dataset_name", str, "data.path data.format",
-        "a folder, or a hub id in the local cache; wins over train_data_dir")),
+        "a folder, or a hub id in the local cache; overrides train_data_dir")),
     (_TABLE, row("dataset_name", str, "data.path data.format",
         "a folder, or a hub id in the local cache, instead of instance_data_dir")),
     ("captions", _CONFIG),
     (_TABLE, replace(_CONFIG, needs=_DATASET)),
-    ("captions", row("train_data_dir", str, "data.path data.format", "pictures with metadata.jsonl, .csv or .parquet")),
-    ("token", row("train_data_dir", str, "data.path data.format", "the folder of pictures", required=True)),
+    ("captions", row("train_data_dir", str, "data.path data.format", "images with metadata.jsonl, .csv or .parquet")),
+    ("token", row("train_data_dir", str, "data.path data.format", "the folder of images", required=True)),
     ("dreambooth dreambooth-lora", row("instance_data_dir", str, "data.path data.format",
-        "the folder of the subject's pictures", required=True)),
-    (_TABLE, row("instance_data_dir", str, "data.path data.format", "the folder of the subject's pictures")),
+        "the folder of the subject's images", required=True)),
+    (_TABLE, row("instance_data_dir", str, "data.path data.format", "the folder of the subject's images")),
     (_TABLE, replace(_CACHE, needs=_DATASET)),
-    ("captions", mapped("image_column", "image", "data.columns.image", "the column of the picture")),
-    (_TABLE, row("image_column", "image", "data.columns.image", "the column of the picture", needs=_DATASET)),
+    ("captions", mapped("image_column", "image", "data.columns.image", "the column of the image")),
+    (_TABLE, row("image_column", "image", "data.columns.image", "the column of the image", needs=_DATASET)),
     ("captions", mapped("caption_column", "text", "data.columns.caption", "the column of the caption")),
     (_TABLE, row("caption_column", str, "data.columns.caption",
         "of dataset_name: captions instead of instance_prompt", needs=_DATASET)),
-    ("captions", mapped("max_train_samples", int, "data.max_samples", "drawn by the seed", above=0)),
+    ("captions", mapped("max_train_samples", int, "data.max_samples", "selected by the seed", above=0)),
     ("captions", _CACHE),
-    (_TABLE, row("repeats", 1, "data.repeats", "how often an epoch visits each picture of the subject", above=0)),
-    ("token", row("repeats", 100, "data.repeats", "how often an epoch visits each picture", above=0)),
+    (_TABLE, row("repeats", 1, "data.repeats", "how often an epoch visits each image of the subject", above=0)),
+    ("token", row("repeats", 100, "data.repeats", "how often an epoch visits each image", above=0)),
     ("subject", row("instance_prompt", str, "data.captions.trigger data.captions.template",
         "the caption of each of them", required=True)),
 
     # class pictures
-    ("subject", row("class_data_dir", str, "data.prior.path", "the folder of class pictures", needs=_PRIOR)),
+    ("subject", row("class_data_dir", str, "data.prior.path", "the folder of class images", needs=_PRIOR)),
     ("subject", mapped("class_prompt", str, "data.prior.class_prompt",
-        "the caption of each of them, and what missing ones are of", needs=_PRIOR)),
+        "the caption of each of them, and the prompt of missing ones", needs=_PRIOR)),
     ("subject", row("with_prior_preservation", False, "data.prior.balance data.batch_size",
-        "as many class pictures as the subject's in each batch, beside them")),
-    ("subject", mapped("prior_loss_weight", 1.0, "data.prior.weight", "of the class pictures' mean loss",
+        "as many class images as images of the subject in each batch")),
+    ("subject", mapped("prior_loss_weight", 1.0, "data.prior.weight", "of the class images' mean loss",
         least=0, needs=_PRIOR)),
     ("subject", mapped("num_class_images", 100, "data.prior.num_class_images",
-        "missing ones are drawn by the model before training", above=0, needs=_PRIOR)),
-    ("subject", row("sample_batch_size", 4, "sample.batch_size", "drawn at once", above=0)),
-    ("unet+subject sd3 flux flux2 z-image", idle("prior_generation_precision", str,
-        "class pictures are drawn in the types in which the run computes", choices=("no", "fp32", "fp16", "bf16"))),
+        "missing ones are generated by the model before the training", above=0, needs=_PRIOR)),
+    ("subject", row("sample_batch_size", 4, "sample.batch_size", "class images that are generated at once", above=0)),
+    ("unet+subject sd3 flux flux2 z-image", ignored("prior_generation_precision", str,
+        "class images are generated in the dtypes of the run", choices=("no", "fp32", "fp16", "bf16"))),
 
     # how pictures are cut, and what is encoded before the training
     ("all", row("resolution", 512, "data.resolution data.buckets.step",
-        "the side of the square that every picture is cut to")),
+        "the side of the square that every image is cropped to")),
     (_NEW, row("use_aspect_ratio_buckets", False, "data.buckets.shape data.buckets.sizes",
         "eleven shapes from 1:2 to 2:1 of about resolution² pixels")),
-    (_NEW, row("aspect_ratio_buckets", str, "data.buckets.sizes", "h1,w1;h2,w2;… in their place")),
+    (_NEW, row("aspect_ratio_buckets", str, "data.buckets.sizes", "h1,w1;h2,w2;… instead of these")),
     ("captions subject", mapped("center_crop", False, "data.crop",
-        "the middle; without it a place drawn at each visit", on="center", off="random")),
+        "the center; without it a random crop at each visit", on="center", off="random")),
     ("token", mapped("center_crop", False, "data.crop",
-        "the middle square; without it pictures are squeezed into a square", on="center", off="stretch")),
+        "the center square; without it images are squeezed into a square", on="center", off="stretch")),
     (f"captions {_TABLE}", mapped("random_flip", False, "data.flip", "half of the visits are mirrored", on=0.5,
         off=0.0)),
     ("sd sdxl", replace(_FILTER, default="bilinear", since="head",
         about="the filter; 0.26.3 is always bilinear, head's default is lanczos")),
     ("unet+adapter dreambooth-flux", _FILTER),
     ("flow+adapter", row("cache_latents", False, "data.cache.latents data.cache.crops objective.posterior",
-        "pictures are encoded once, and the autoencoder is let go")),
+        "images are encoded once, and the autoencoder is unloaded")),
     ("sdxl", mapped("proportion_empty_prompts", 0.0, "data.captions.dropout",
-        "the chance that a caption is replaced by the empty one", least=0, most=1)),
+        "the probability that a caption is replaced by the empty one", least=0, most=1)),
     ("flux2 qwen-image", mapped("caption_dropout", 0.0, "data.captions.dropout",
-        "the chance that a caption of the subject is left out at a visit; never of a class picture", least=0,
+        "the probability that a caption of the subject is dropped at a visit; never of a class image", least=0,
         most=1)),
     ("sd3", _length("model.sd3.t5_tokens")),
     ("flux", _length("model.flux.t5_tokens")),
@@ -162,13 +164,13 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("qwen-image", _length("model.qwen_image.text_tokens")),
     ("z-image", _length("model.z_image.text_tokens")),
     ("flux2", row("text_encoder_out_layers", (10.0, 20.0, 30.0), "model.flux2.text_layers",
-        "whose states are the text; without it 9, 18 and 27, which the model's pipeline reads")),
+        "layers whose states are the text embedding; without it 9, 18 and 27, as in the model's pipeline")),
 
     # batches, and the length of the run
     ("all", mapped("train_batch_size", 16, "data.batch_size",
         "per process there; multiplied by the number of processes once", above=0, unit="processes")),
-    ("all", mapped("dataloader_num_workers", 0, "data.workers", "processes that decode pictures")),
-    ("all", row("num_train_epochs", 100, "run.epochs", "counts when max_train_steps is absent", above=0)),
+    ("all", mapped("dataloader_num_workers", 0, "data.workers", "processes that decode images")),
+    ("all", row("num_train_epochs", 100, "run.epochs", "used without max_train_steps", above=0)),
     ("all", row("max_train_steps", int, "run.steps", "optimizer steps", above=0)),
     ("all", mapped("gradient_accumulation_steps", 1, "optim.accumulation", "batches of one step", above=0)),
     ("all", mapped("gradient_checkpointing", False, "run.gradient_checkpointing.enabled", "of the UNet")),
@@ -195,64 +197,63 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("all", mapped("adam_epsilon", 1e-8, "optim.optimizer.eps", "added to the root")),
     ("captions subject", row("max_grad_norm", 1.0, "optim.clip.norm", "over all parameters")),
     ("sd sdxl", mapped("use_ema", False, "optim.ema.rule",
-        "min(0.9999, (1 + s)/(10 + s)); the result is the average", on="ramp", off="none",
+        "min(0.9999, (1 + s)/(10 + s)); the average is exported", on="ramp", off="none",
         fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1})),
     ("sd", mapped("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same",
         since="head")),
-    ("sd", idle("foreach_ema", False, "the average rounds as without it", since="head")),
+    ("sd", ignored("foreach_ema", False, "the average is the same as without it", since="head")),
     (_TABLE, row("optimizer", "AdamW", "optim.optimizer.kind", "AdamW, or Prodigy, which needs the extra optimizers",
         choices=("AdamW", "adamw", "Prodigy", "prodigy"))),
     (_TABLE, row("prodigy_beta3", float, "optim.optimizer.d_beta", "with Prodigy", needs=_PRODIGY)),
-    (_TABLE, idle("prodigy_decouple", True, f"decoupled weight decay {_ALWAYS}")),
-    (_TABLE, idle("prodigy_use_bias_correction", True, f"it {_ALWAYS}")),
-    (_TABLE, idle("prodigy_safeguard_warmup", True, f"it {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_decouple", True, f"decoupled weight decay {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_use_bias_correction", True, f"it {_ALWAYS}")),
+    (_TABLE, ignored("prodigy_safeguard_warmup", True, f"it {_ALWAYS}")),
     ("dreambooth-lora-sdxl sd3 flux", row("text_encoder_lr", 5e-6, "optim.part_lr",
-        "of the text encoders; with Prodigy learning_rate counts", least=0, needs=_TEXT)),
+        "of the text encoders; with Prodigy learning_rate is used", least=0, needs=_TEXT)),
     ("dreambooth-lora-sdxl sd3 flux", row("adam_weight_decay_text_encoder", 1e-3, "optim.part_optimizer",
         "of the text encoders", least=0, needs=_TEXT)),
-    ("flux2 z-image", idle("text_encoder_lr", 5e-6, _NO_ENCODER)),
-    ("flux2 z-image", idle("adam_weight_decay_text_encoder", 1e-3, _NO_ENCODER)),
+    ("flux2 z-image", ignored("text_encoder_lr", 5e-6, _NO_ENCODER)),
+    ("flux2 z-image", ignored("adam_weight_decay_text_encoder", 1e-3, _NO_ENCODER)),
 
     # the objective
-    ("dreambooth", mapped("offset_noise", False, "objective.noise_offset", "a constant a channel", on=0.1, off=0.0)),
+    ("dreambooth", mapped("offset_noise", False, "objective.noise_offset", "a constant per channel", on=0.1, off=0.0)),
     ("captions dreambooth dreambooth-lora-sdxl", mapped("snr_gamma", float, "objective.min_snr_gamma",
         "Min-SNR in the form of the prediction", fixed={"objective.min_snr_form": "prediction"})),
-    ("captions", mapped("noise_offset", 0.0, "objective.noise_offset", "a constant a channel")),
+    ("captions", mapped("noise_offset", 0.0, "objective.noise_offset", "a constant per channel")),
     ("sd", mapped("input_perturbation", 0.0, "objective.input_perturbation",
         "more noise in what the model sees, not in its target", optional=True)),
     *(("sdxl", one) for one in timestep_bias.ROWS),
-    ("sd captions+adapter", mapped("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+    ("sd captions+adapter", mapped("prediction_type", str, "model.prediction", "by default as in the scheduler's file",
         choices=("epsilon", "v_prediction"), values=_V)),
-    ("sdxl", mapped("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+    ("sdxl", mapped("prediction_type", str, "model.prediction", "by default as in the scheduler's file",
         choices=("epsilon", "v_prediction", "sample"), values=_V)),
     ("sd", refused("dream_training", False, "DREAM (a second prediction in every step) is not supported; leave it out",
         since="head")),
-    ("sd", idle("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head")),
+    ("sd", ignored("dream_detail_preservation", 1.0, "it is only used by DREAM, which is off", since="head")),
     ("sd3", replace(_SCHEME, default="logit_normal", choices=_SCHEME.choices[:-1])),
     (f"flux {_NEW}", _SCHEME),
     ("flow", row("logit_mean", 0.0, "objective.flow.mean",
-        "of logit_normal; more is less noise there, so that its sign changes", needs=_LOGIT)),
+        "of logit_normal; its sign changes, since larger values are less noise there", needs=_LOGIT)),
     ("flow", mapped("logit_std", 1.0, "objective.flow.std", "of logit_normal", above=0, needs=_LOGIT)),
     ("flow", mapped("mode_scale", 1.29, "objective.flow.mode_scale", "of mode", needs=_MODE)),
-    ("sd3", row("precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents")),
-    ("flux", mapped("guidance_scale", 3.5, "model.flux.guidance", "the scale that dev is given while it is trained",
-        least=0)),
-    ("flux2 z-image", idle("guidance_scale", 3.5, "this model is given no scale of guidance, there as here")),
+    ("sd3", row("precondition_outputs", 1, "objective.flow.preconditioned", "the loss is that of the clean latents")),
+    ("flux", mapped("guidance_scale", 3.5, "model.flux.guidance", "the guidance scale input of dev", least=0)),
+    ("flux2 z-image", ignored("guidance_scale", 3.5, "this model has no guidance scale input, there as here")),
 
     # what is trained
     ("unet+adapter", mapped("rank", 4, "model.adapter.rank",
-        "LoRA of the attention's projections; alpha is the rank, so that the change is not scaled", above=0,
+        "LoRA of the attention's projections; alpha is the rank, which is a scale of 1", above=0,
         fixed={**_LORA, "model.adapter.targets": ["attention"]})),
     ("flow+adapter", mapped("rank", 4, "model.adapter.rank", "LoRA of the layers of lora_layers", above=0,
         fixed=_LORA)),
     ("flux+adapter flux2 qwen-image z-image", row("lora_alpha", 4, "model.adapter.alpha",
-        "the change is multiplied by alpha / rank", above=0)),
+        "the update is multiplied by alpha / rank", above=0)),
     ("subject+adapter", mapped("lora_dropout", 0.0, "model.adapter.dropout",
-        "of the adapter's input, at addresses of its own")),
+        "of the adapter's input")),
     ("flow+adapter", row("lora_layers", str, "model.adapter.targets",
-        "layers by the ends of their names, with commas between")),
+        "layers by the ends of their names, separated by commas")),
     ("dreambooth-lora-sd3", row("lora_blocks", str, "model.adapter.targets",
-        "numbers of the blocks whose layers get one, with commas")),
+        "numbers of the blocks whose layers get a LoRA, separated by commas")),
     ("dreambooth-lora-sdxl", row("use_dora", False, "model.adapter.kind", "DoRA instead of LoRA", on="dora",
         off="lora")),
     ("dreambooth dreambooth-lora", row("train_text_encoder", False, "model.train", "the text encoder is trained, too")),
@@ -265,53 +266,53 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("dreambooth dreambooth-lora", refused("tokenizer_max_length", int, _TOKENS)),
     ("dreambooth dreambooth-lora", refused("text_encoder_use_attention_mask", False, _TOKENS)),
     ("dreambooth-lora-sdxl", row("output_kohya_format", False, "run.export.adapter",
-        "a file for A1111, Forge and ComfyUI besides", on="both", off="diffusers")),
-    ("dreambooth-lora-sdxl", refused("do_edm_style_training", False, "it trains models that think in σ, such as "
-        "Playground 2.5, on levels of their scheduler; write a recipe with model.prediction=edm")),
+        "also writes a file for A1111, Forge and ComfyUI", on="both", off="diffusers")),
+    ("dreambooth-lora-sdxl", refused("do_edm_style_training", False, "it trains EDM models, such as Playground 2.5, "
+        "at the noise levels of their scheduler; write a recipe with model.prediction=edm")),
     ("flow+adapter", row("upcast_before_saving", False, "run.export.dtype",
-        "the adapter's file in float32; without it, in the type of the arithmetic")),
+        "the adapter's file in float32; without it, in the compute dtype")),
 
-    # the run, and where it lies
+    # the run and its folder
     (_NEW, row("offload", False, "data.cache.latents data.cache.crops",
-        "pictures are encoded before the training as captions are, so that no encoder waits beside it")),
-    ("flux2 z-image", idle("fsdp_text_encoder", False,
-        "captions are encoded before the training, by an encoder that is let go")),
-    ("token", mapped("save_steps", 500, "run.export.every", "steps between files of the word, in exports/", above=0,
+        "images are encoded before the training, like captions, so that no encoder stays in memory")),
+    ("flux2 z-image", ignored("fsdp_text_encoder", False,
+        "captions are encoded before the training, and the encoder is unloaded")),
+    ("token", mapped("save_steps", 500, "run.export.every", "steps between files of the token, in exports/", above=0,
         unit="steps")),
-    ("token", refused("save_as_full_pipeline", False, "the word's files are written, which load_textual_inversion lays "
-        "over the model; the model itself would be copied as it is")),
+    ("token", refused("save_as_full_pipeline", False, "it would copy the unchanged model; the token's files are "
+        "written, which load_textual_inversion reads")),
     ("all", row("output_dir", str, "run.folder run.name run.export.folder",
-        "the run folder; the finished pipeline lies in it, too")),
-    ("all", row("seed", int, "run.seed sample.seed", "without one, 0: a run can be repeated", least=0)),
-    ("all", row("mixed_precision", str, "run.precision run.frozen_dtype", "without it, what the launcher hands over",
+        "the run folder, which also contains the finished pipeline")),
+    ("all", row("seed", int, "run.seed sample.seed", "by default 0, so that a run can be repeated", least=0)),
+    ("all", row("mixed_precision", str, "run.precision run.frozen_dtype", "by default that of the launcher",
         choices=tuple(PRECISIONS))),
     ("all", mapped("allow_tf32", False, "run.tf32", "matrix products of float32 on GPUs", optional=True)),
-    ("unet", idle("enable_xformers_memory_efficient_attention", False,
-        "torch's own attention, which is used, does the same work")),
-    ("sdxl", idle("enable_npu_flash_attention", False, _SAME_ATTENTION, since="head")),
+    ("unet", ignored("enable_xformers_memory_efficient_attention", False,
+        "torch's attention, which is used, does the same")),
+    ("sdxl", ignored("enable_npu_flash_attention", False, _SAME_ATTENTION, since="head")),
     ("all", mapped("checkpointing_steps", 500, "run.save.every", "optimizer steps", above=0, unit="steps")),
     ("all", mapped("checkpoints_total_limit", int, "run.save.keep", "without it all are kept", above=0)),
     ("all", row("resume_from_checkpoint", str, "run.resume",
-        "latest goes on, or starts when there is none; without it a new run is insisted on")),
-    ("all", idle("local_rank", -1, "the launcher's variables tell the place of a process")),
+        "latest resumes, or starts without a checkpoint; by default only a new run can start")),
+    ("all", ignored("local_rank", -1, "the launcher's variables contain the rank of a process")),
     ("dreambooth dreambooth-lora", refused("validation_images", list, _IF)),
     ("dreambooth dreambooth-lora", refused("class_labels_conditioning", str, _IF)),
-    ("dreambooth", idle("set_grads_to_none", False, "gradients are always let go")),
-    ("dreambooth", idle("skip_save_text_encoder", False,
-        "the finished folder is whole; what was not trained is copied")),
-    ("lora-sdxl", idle("enable_npu_flash_attention", False, _SAME_ATTENTION)),
-    ("lora-sdxl", idle("debug_loss", False,
-        "it logs the batch's loss under each picture's name; metrics.jsonl has the step's")),
-    ("flux flux2 z-image", idle("enable_npu_flash_attention", False,
-        "torch's own attention is used, on whatever device there is")),
+    ("dreambooth", ignored("set_grads_to_none", False, "gradients are always freed")),
+    ("dreambooth", ignored("skip_save_text_encoder", False,
+        "the finished folder is complete; untrained parts are copied")),
+    ("lora-sdxl", ignored("enable_npu_flash_attention", False, _SAME_ATTENTION)),
+    ("lora-sdxl", ignored("debug_loss", False,
+        "it logs the batch's loss under each image's name; metrics.jsonl has the step's loss")),
+    ("flux flux2 z-image", ignored("enable_npu_flash_attention", False,
+        "torch's attention is used, on every device")),
 
     # previews and trackers
     ("sd", row("validation_prompts", list, "sample.prompts run.preview.every run.preview.weights",
-        "one picture each, from the average when there is one")),
+        "one image each, from the average if there is one")),
     ("sdxl captions+adapter", row("validation_prompt", str, "sample.prompts run.preview.every run.preview.weights",
-        "drawn during the run, from the average when there is one")),
-    ("subject token", row("validation_prompt", str, "sample.prompts run.preview.every", "drawn during the run")),
-    ("sdxl captions+adapter subject token", row("num_validation_images", 4, "sample.prompts", "so many pictures of it",
+        "sampled during the run, from the average if there is one")),
+    ("subject token", row("validation_prompt", str, "sample.prompts run.preview.every", "sampled during the run")),
+    ("sdxl captions+adapter subject token", row("num_validation_images", 4, "sample.prompts", "number of images of it",
         above=0)),
     ("token dreambooth", row("validation_steps", 100, "run.preview.every", "steps between previews", above=0)),
     ("dreambooth", mapped("validation_scheduler", "DPMSolverMultistepScheduler", "sample.solver",
@@ -319,26 +320,26 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("captions", row("validation_epochs", 1, "run.preview.every", "epochs between previews", above=0)),
     ("subject+adapter flow", row("validation_epochs", 50, "run.preview.every", "epochs between previews", above=0)),
     (_NEW, row("final_validation_prompt", str, "sample.prompts run.preview.every",
-        "drawn before the first step and at the end, where there is no validation_prompt")),
+        "sampled before the first step and at the end, without a validation_prompt")),
     (_NEW, row("skip_final_inference", False, "sample.prompts run.preview.every",
-        "final_validation_prompt is not drawn")),
+        "final_validation_prompt is not sampled")),
     ("all", row("report_to", "tensorboard", "run.tensorboard run.wandb.mode", "metrics.jsonl is always written",
         choices=("tensorboard", "wandb", "comet_ml", "all"))),
-    ("all", idle("logging_dir", "logs", "the logs lie in logs/ of the run folder")),
+    ("all", ignored("logging_dir", "logs", "logs are in logs/ of the run folder")),
     ("sd", row("tracker_project_name", "text2image-fine-tune", "run.wandb.project",
-        "with wandb; the run's name in TensorBoard is its folder's",
-        needs=("report_to=wandb", "the run's name in TensorBoard is its folder's"))),
-    ("all", refused("push_to_hub", False, "a run uploads nothing: it would need your token and the network for hours; "
+        "with wandb; the run's name in TensorBoard is the name of its folder",
+        needs=("report_to=wandb", "the run's name in TensorBoard is the name of its folder"))),
+    ("all", refused("push_to_hub", False, "a run does not upload: it would need your token and the network for hours; "
         "upload the finished folder with `hf upload`")),
     ("all", refused("hub_token", str,
         "everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`")),
-    ("all", idle("hub_model_id", str, "nothing is uploaded")),
-    ("textual-inversion", row("validation_epochs", int, "run.preview.every", "an old name: epochs between previews",
+    ("all", ignored("hub_model_id", str, "nothing is uploaded")),
+    ("textual-inversion", row("validation_epochs", int, "run.preview.every", "an old name; epochs between previews",
         above=0)),
-    ("textual-inversion", idle("no_safe_serialization", False,
+    ("textual-inversion", ignored("no_safe_serialization", False,
         "files are safetensors, which every reader of .bin files takes")),
 )  # fmt: skip
-"""Which scripts have a flag, and its row."""
+"""Selector of the scripts that have a flag, and its row."""
 
 SETTINGS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("all", "resolution", {"data.buckets.shape": "square"}),
@@ -362,29 +363,30 @@ SETTINGS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("sdxl sd3 textual-inversion-sdxl", "mixed_precision", {"run.vae_dtype": "fp32"}),
     ("lora-sdxl dreambooth-lora-sdxl", "pretrained_vae_model_name_or_path", {"run.vae_dtype": "fp32"}),
 )
-"""What scripts do without a flag for it: which scripts, the flags that it is attributed to, and the settings."""
+"""Settings of scripts that no flag controls: selector of the scripts, the flags that are named as their origin, and the
+settings."""
 
 BNB_FILE = FileTable(
     flag="bnb_quantization_config_path",
     prefix=BNB,
     rows=(
-        row("load_in_4bit", False, "run.frozen_dtype", "matrices in 4 bits"),
-        row("load_in_8bit", False, "run.frozen_dtype", "matrices in 8 bits"),
-        row("bnb_4bit_quant_type", "fp4", "run.frozen_dtype", "nf4 is taken for either", choices=("fp4", "nf4")),
-        idle("bnb_4bit_compute_dtype", str, "products are of the type of --mixed_precision, there as here"),
-        idle("bnb_4bit_use_double_quant", False, "scales of blocks are kept as they are"),
-        idle("bnb_4bit_quant_storage", str, _AS_IT_IS),
-        idle("llm_int8_threshold", 6.0, _AS_IT_IS),
-        idle("llm_int8_skip_modules", list, _AS_IT_IS),
-        idle("llm_int8_enable_fp32_cpu_offload", False, _AS_IT_IS),
-        idle("llm_int8_has_fp16_weight", False, _AS_IT_IS),
-        idle("quant_method", str, "of bitsandbytes, there as here"),
+        row("load_in_4bit", False, "run.frozen_dtype", "weight matrices in 4 bits"),
+        row("load_in_8bit", False, "run.frozen_dtype", "weight matrices in 8 bits"),
+        row("bnb_4bit_quant_type", "fp4", "run.frozen_dtype", "nf4 is used for either", choices=("fp4", "nf4")),
+        ignored("bnb_4bit_compute_dtype", str, "matrix products are in the dtype of --mixed_precision, there as here"),
+        ignored("bnb_4bit_use_double_quant", False, "scales of blocks are not quantized"),
+        ignored("bnb_4bit_quant_storage", str, _AS_IT_IS),
+        ignored("llm_int8_threshold", 6.0, _AS_IT_IS),
+        ignored("llm_int8_skip_modules", list, _AS_IT_IS),
+        ignored("llm_int8_enable_fp32_cpu_offload", False, _AS_IT_IS),
+        ignored("llm_int8_has_fp16_weight", False, _AS_IT_IS),
+        ignored("quant_method", str, "of bitsandbytes, there as here"),
     ),
 )
-"""Keys of the file that --bnb_quantization_config_path names."""
+"""Keys of the file of --bnb_quantization_config_path."""
 
 
 def flags_of(script: Script) -> tuple[Row, ...]:
-    """The rows of a script's flags, with its own defaults."""
+    """The rows of a script's flags, with the script's defaults."""
     rows = [one for selector, one in FLAGS if script.is_one_of(selector)]
     return tuple(replace(one, default=script.defaults.get(one.flag, one.default)) for one in rows)

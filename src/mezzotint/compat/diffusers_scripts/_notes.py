@@ -1,5 +1,4 @@
-"""Where a script works differently by accident, or for the sake of what is done otherwise here: a note for each, said
-where it would have shown."""
+"""Notes about differences between a script and Mezzotint, for the commands that they affect."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ from mezzotint.compat.kit.dialect import Draft
 
 
 class Remark(NamedTuple):
-    """A note about a flag. scripts: as for `Script.is_one_of`. text: with the values of flags in braces. when: whether
-    it is said; without it, where the flag is given or on."""
+    """A note about a flag. scripts: a selector, see `Script.is_one_of`. text: with names of flags in braces. when: the
+    condition; by default, the flag is given or on."""
 
     scripts: str
     flag: str
@@ -25,7 +24,7 @@ def _processes(draft: Draft) -> int:
 
 
 def _accumulation(draft: Draft) -> int:
-    return draft.whole("gradient_accumulation_steps")
+    return draft.integer("gradient_accumulation_steps")
 
 
 def _warmup(draft: Draft) -> int:
@@ -41,57 +40,57 @@ def _has_prior(draft: Draft) -> bool:
 
 
 REMARKS = (
-    Remark("all", "", "the loss shown is that of the whole step, not of one process's last micro-batch",
+    Remark("all", "", "the logged loss is that of the whole step, not of one process's last micro-batch",
         lambda draft: _processes(draft) > 1 or _accumulation(draft) > 1),
-    Remark("all", "gradient_accumulation_steps", "a shorter step at an epoch's end counts fully; there, less",
+    Remark("all", "gradient_accumulation_steps", "a shorter step at the end of an epoch has full weight; there, less",
         lambda draft: _accumulation(draft) > 1),
-    Remark("all", "seed", "each sample has noise of its own; there, all processes draw the same",
+    Remark("all", "seed", "each sample has its own noise; there, all processes draw the same",
         lambda draft: _processes(draft) > 1 and draft.values["seed"] is not None),
-    Remark("all", "resume_from_checkpoint", "goes on exactly where it stopped; there, the epoch begins anew"),
+    Remark("all", "resume_from_checkpoint", "resumes exactly where it stopped; there, the epoch starts again"),
     Remark("unet+adapter", "resume_from_checkpoint",
-        "ends at --max_train_steps; there, a run that went on makes more steps"),
+        "ends at --max_train_steps; there, a resumed run makes more steps"),
     Remark("adapter", "mixed_precision",
         "the adapter is kept in float32; there, in bfloat16, which rounds most small updates away",
         lambda draft: _precision(draft) == "bf16"),
     Remark("sd", "mixed_precision",
         "noise is added in float32; there, its coefficients are rounded to half precision",
         lambda draft: _precision(draft) != "fp32"),
-    Remark("sd", "prediction_type", "the exported scheduler says so; there, it does not"),
+    Remark("sd", "prediction_type", "is written to the exported scheduler; there, it is not"),
     Remark("sd", "offload_ema", "without --use_ema there is no average",
         lambda draft: bool(draft.values["offload_ema"] and not draft.values["use_ema"])),
-    Remark("sdxl", "use_ema", "the average moves at every step; in 0.26.3 it never does"),
-    Remark("sdxl", "proportion_empty_prompts", "drawn anew at each visit; there, once for the whole run"),
+    Remark("sdxl", "use_ema", "the average is updated at every step; in 0.26.3 it never is"),
+    Remark("sdxl", "proportion_empty_prompts", "decided at each visit; there, once for the whole run"),
     Remark("sdxl", "lr_warmup_steps",
-        "{lr_warmup_steps} optimizer steps, as it is written; there, times the accumulation, over the processes",
+        "{lr_warmup_steps} optimizer steps, as given; there, times the accumulation, divided by the processes",
         lambda draft: bool(_warmup(draft)) and _accumulation(draft) != _processes(draft)),
     Remark("token", "adam_weight_decay",
-        "of the new word's rows alone; there it moves the whole table, whose other rows are put back afterwards"),
+        "applies only to the learned tokens; there, to the whole table, whose other rows are restored afterwards"),
     Remark("dreambooth dreambooth-lora-sdxl", "snr_gamma",
         "of a v-prediction model min(γ, snr) / (snr + 1), as the paper has it; there, min(γ, snr) / snr + 1",
         lambda draft: draft.values["snr_gamma"] is not None),
     Remark("dreambooth-lora-sdxl", "with_prior_preservation",
-        "each picture is trained with its own prompt; there, half of them with the other one",
-        lambda draft: _has_prior(draft) and draft.whole("train_batch_size") > 1),
+        "each image is trained with its own prompt; there, half of them with the other one",
+        lambda draft: _has_prior(draft) and draft.integer("train_batch_size") > 1),
     Remark("flux2 qwen-image z-image", "with_prior_preservation",
-        "all class pictures are trained, and an epoch has as many pairs as the larger folder has pictures; there, as "
+        "all class images are trained, and an epoch has as many pairs as the larger folder has images; there, as "
         "many as the subject has, and no more of the class"),
     Remark("sd3 flux z-image", "weighting_scheme",
-        "each picture has the weight of its own level; there, class pictures have that of the subject's",
+        "each image has the weight of its own noise level; there, class images have that of the subject's",
         lambda draft: _has_prior(draft) and draft.text("weighting_scheme") in ("sigma_sqrt", "cosmap")),
     Remark("flow", "caption_column",
-        "a picture whose caption is empty has none; there, it has --instance_prompt",
+        "an empty caption stays empty; there, it becomes --instance_prompt",
         lambda draft: bool(draft.text("dataset_name") and draft.text("caption_column"))),
     Remark("dreambooth-sd3", "train_text_encoder",
-        "both of CLIP; T5 stays as it is, since dropout inside it has no addresses; there, it is trained, too"),
+        "trains both CLIP text encoders; T5 is not trained, since its dropout cannot be reproduced; there, it is"),
     Remark("dreambooth-lora-sd3", "cache_latents",
-        "pictures are found with their own captions in any order; there, both by the number of the step"),
+        "images keep their own captions in any order; there, both are found by the number of the step"),
     Remark("z-image", "cache_latents",
-        "batches are drawn anew in each epoch; there, they stay as they were encoded"),
+        "batches are shuffled in each epoch; there, they stay as they were encoded"),
 )  # fmt: skip
 
 
 def note_differences(draft: Draft, script: Script) -> None:
-    """Adds the notes that a line gives reason for."""
+    """Adds the notes whose conditions a command meets."""
     for one in REMARKS:
         if script.is_one_of(one.scripts) and (one.when(draft) if one.when else draft.values[one.flag]):
             draft.note(one.flag, one.text.format(**draft.values))

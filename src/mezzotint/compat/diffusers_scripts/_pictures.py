@@ -1,5 +1,4 @@
-"""What several flags decide together about the data: which pictures, their captions and sizes, what is encoded ahead,
-batches and class pictures."""
+"""Settings of the data that depend on several flags: images, captions, sizes, caches, batches and class images."""
 
 from __future__ import annotations
 
@@ -8,43 +7,45 @@ from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
 from mezzotint.compat.kit.dialect import Draft, bucket_step
 
 _FLOW_CELL = 16
-"""Pixels of which sides are multiples, of flow-matching models; 8 of others."""
+"""Sides are multiples of so many pixels for flow-matching models; of 8 for others."""
 _RATIOS = ((1, 1), (4, 5), (5, 4), (2, 3), (3, 2), (3, 4), (4, 3), (9, 16), (16, 9), (1, 2), (2, 1))
-"""Width and height of the shapes that the scripts take by themselves."""
+"""Aspect ratios, width to height, of the scripts' default buckets."""
 
 
 def compute_data(draft: Draft, script: Script) -> None:
-    """Decides the section `data`, and the length of the run."""
+    """Sets the section `data`, and the length of the run."""
     match script.data:
         case "captions":
-            _captioned_pictures(draft)
+            _set_captioned_images(draft)
         case "subject":
-            _subject_pictures(draft)
+            _set_subject_images(draft)
         case "token":
-            _token_pictures(draft)
-    _place(draft, script)
+            _set_token_images(draft)
+    _set_sizes(draft, script)
     if script.encodes_first:
-        _encode_first(draft)
+        _note_encoding(draft)
     if script.is_flow:
-        _encode_on_request(draft, script)
-    _batches(draft)
-    _class_pictures(draft)
+        _set_caches(draft, script)
+    _set_batches(draft)
+    _set_class_images(draft)
 
 
-def _captioned_pictures(draft: Draft) -> None:
-    """A data set or a folder, with a caption for each picture."""
+def _set_captioned_images(draft: Draft) -> None:
+    """Sets a data set or a folder, with a caption for each image."""
     name, folder = draft.text("dataset_name"), draft.text("train_data_dir")
     misread = any(problem.where == "--dataset_name" for problem in draft.problems)
     if not name and not folder and not misread:
-        draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
+        draft.refuse(
+            "train_data_dir", "neither it nor --dataset_name is given; the script needs one of them", code="E1017"
+        )
     if name and folder:
-        draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
+        draft.note("train_data_dir", "--dataset_name is used; the data set is read without this folder")
     values = {"data.format": "metadata", "data.path": [name or folder]}
-    draft.put(values, "dataset_name" if name else "train_data_dir")
+    draft.set_all(values, "dataset_name" if name else "train_data_dir")
 
 
-def _subject_pictures(draft: Draft) -> None:
-    """A folder with one prompt for all pictures, or a data set that may have captions."""
+def _set_subject_images(draft: Draft) -> None:
+    """Sets a folder with one prompt for all images, or a data set that may have captions."""
     takes_table = "dataset_name" in draft.rows
     name, column = (draft.text(flag) if takes_table else "" for flag in ("dataset_name", "caption_column"))
     folder, prompt = draft.text("instance_data_dir"), draft.text("instance_prompt")
@@ -52,82 +53,82 @@ def _subject_pictures(draft: Draft) -> None:
         what = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
         draft.refuse("instance_data_dir", f"{what}; the script takes one of them", code="E1017")
     kind = "metadata" if name else "image-folder"
-    draft.put({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
+    draft.set_all({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
     if takes_table:
         draft.set("data.columns.image", draft.text("image_column") if name else "image", "image_column")
-        _repeats(draft)
+        _set_repeats(draft)
     if name and column:
         draft.set("data.columns.caption", column, "caption_column")
-        draft.note("instance_prompt", "--caption_column counts")
+        draft.note("instance_prompt", "--caption_column is used")
     else:
-        draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+        draft.set_all({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
 
 
-def _token_pictures(draft: Draft) -> None:
-    """A folder, with sentences around the new token for all pictures."""
-    draft.put({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
-    _repeats(draft)
+def _set_token_images(draft: Draft) -> None:
+    """Sets a folder, with caption templates around the learned token for all images."""
+    draft.set_all({"data.path": [draft.text("train_data_dir")], "data.format": "image-folder"}, "train_data_dir")
+    _set_repeats(draft)
     word, begins = draft.text("placeholder_token"), draft.text("initializer_token")
     draft.set("model.tokens.words", {word: begins}, "placeholder_token", "initializer_token")
     draft.set("data.captions.trigger", [word], "placeholder_token")
     sentences = SENTENCES.get(draft.text("learnable_property"), SENTENCES["object"])
     template = f"{{{'|'.join(one.format('{trigger}') for one in sentences)}}}"
-    draft.put({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
+    draft.set_all({"data.captions.template": [template], "data.captions.wildcards": True}, "learnable_property")
     unfit = sorted({*word} & {*"{|}"})
     if unfit:
         draft.refuse("placeholder_token", f"must be without {' '.join(unfit)}, got {word}", code="E1017")
 
 
-def _repeats(draft: Draft) -> None:
-    if draft.fits("repeats"):
-        draft.set("data.repeats", [float(draft.whole("repeats"))], "repeats")
+def _set_repeats(draft: Draft) -> None:
+    if draft.check_bounds("repeats"):
+        draft.set("data.repeats", [float(draft.integer("repeats"))], "repeats")
 
 
-def _place(draft: Draft, script: Script) -> None:
-    """Pictures are cut to squares, or to shapes of about as many pixels."""
+def _set_sizes(draft: Draft, script: Script) -> None:
+    """Sets crops to squares, or to shapes of about as many pixels."""
     cell = _FLOW_CELL if script.is_flow else 8
-    side = draft.whole("resolution")
+    side = draft.integer("resolution")
     if side < 16 or side % cell:
         near = max(16, round(side / cell) * cell)
         draft.refuse("resolution", f"must be a multiple of {cell}, at least 16, got {side}", f"write {near}", "E1017")
     else:
-        draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
+        draft.set_all({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     if "use_aspect_ratio_buckets" in draft.rows:
-        _buckets(draft)
+        _set_buckets(draft)
 
 
-def _buckets(draft: Draft) -> None:
-    text, side = draft.text("aspect_ratio_buckets"), draft.whole("resolution")
+def _set_buckets(draft: Draft) -> None:
+    text, side = draft.text("aspect_ratio_buckets"), draft.integer("resolution")
     if not draft.values["use_aspect_ratio_buckets"]:
         if text:
-            what = "wants --use_aspect_ratio_buckets beside it, there as here"
+            what = "needs --use_aspect_ratio_buckets, there as here"
             draft.refuse("aspect_ratio_buckets", what, code="E1017")
         return
     if draft.values["with_prior_preservation"]:
-        what = "class pictures stand beside the subject's in one size; leave out --with_prior_preservation or this"
+        what = "class images have the same size as the subject's images; leave out --with_prior_preservation or this"
         draft.refuse("use_aspect_ratio_buckets", what)
-    sizes = _sizes(draft, text) if text else _ladder(side)
+    sizes = _parse_sizes(draft, text) if text else _default_sizes(side)
     flags = ("aspect_ratio_buckets",) if text else ("use_aspect_ratio_buckets", "resolution")
-    draft.put({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
+    draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes}, *flags)
     if not text:
-        what = "pictures smaller than --resolution are enlarged; there, each has a size of its own"
+        what = "images smaller than --resolution are enlarged; there, each has its own size"
         draft.note("use_aspect_ratio_buckets", what)
 
 
-def _sizes(draft: Draft, text: str) -> list[list[int]]:
+def _parse_sizes(draft: Draft, text: str) -> list[list[int]]:
     """Height and width of each of `h1,w1;h2,w2;…`."""
     try:
         sizes = [[int(side) for side in pair.split(",")] for pair in text.strip().split(";")]
     except ValueError:
         sizes = [[]]
     if any(len(pair) != 2 or min(pair) < _FLOW_CELL or any(side % _FLOW_CELL for side in pair) for pair in sizes):
-        what = f"has a size that is not two multiples of {_FLOW_CELL}: height, comma, width"
+        what = f"has a size that is not height,width in multiples of {_FLOW_CELL}"
         draft.refuse("aspect_ratio_buckets", what, "write them like 1024,1024;768,1360", "E1017")
     return sizes
 
 
-def _ladder(side: int) -> list[list[int]]:
-    """Height and width of the scripts' own shapes of about side² pixels."""
+def _default_sizes(side: int) -> list[list[int]]:
+    """Height and width of the scripts' default shapes of about side² pixels."""
     sizes = []
     for wide, high in _RATIOS:
         height = (side * side / (wide / high)) ** 0.5
@@ -137,20 +138,20 @@ def _ladder(side: int) -> list[list[int]]:
     return sizes
 
 
-def _encode_first(draft: Draft) -> None:
-    """Pictures and captions are encoded ahead of the training, as there."""
+def _note_encoding(draft: Draft) -> None:
+    """Adds a note about images that are encoded before the training."""
     crop, mirror = not draft.values["center_crop"], bool(draft.values["random_flip"])
     words = " and ".join(["crop"] * crop + ["mirror"] * mirror)
     if words:
         draft.note(
             "center_crop" if crop else "random_flip",
-            f"pictures are encoded once, each with one {words}, as there; the model is given the crop that was encoded "
-            "(there, another one). data.cache.crops=4 keeps four of each picture",
+            f"images are encoded once, each with one {words}, as there; the model is given the coordinates of this "
+            "crop (there, of another one). data.cache.crops=4 caches four of each image",
         )
 
 
-def _encode_on_request(draft: Draft, script: Script) -> None:
-    """Captions are encoded ahead of the training, and pictures where a flag says so."""
+def _set_caches(draft: Draft, script: Script) -> None:
+    """Sets caches: captions are encoded before the training, and images if a flag requests it."""
     flags = ("train_text_encoder",) if "train_text_encoder" in draft.rows else ()
     draft.set("data.cache.text", not draft.values.get("train_text_encoder"), *flags)
     keeps = [flag for flag in ("cache_latents", "offload") if flag in draft.rows]
@@ -159,27 +160,27 @@ def _encode_on_request(draft: Draft, script: Script) -> None:
     is_drawn = mirror or not draft.values["center_crop"]
     if keeps:
         draft.set("data.cache.latents", is_cached, *keeps)
-        draft.set("data.cache.crops", draft.whole("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
+        draft.set("data.cache.crops", draft.integer("repeats") if is_cached and is_drawn else 1, *keeps, "repeats")
     if is_drawn and not is_cached:
-        what = "places and mirrors are drawn at each visit; there, once for the whole run"
+        what = "crops and mirrors are random at each visit; there, once for the whole run"
         draft.note("random_flip" if mirror else "center_crop", what)
     if script.mean_when_cached:
         draft.set("objective.posterior", "mean" if draft.values["cache_latents"] else "sample", "cache_latents")
 
 
-def _batches(draft: Draft) -> None:
-    """Which pictures fill the last batch, and the length of the run."""
+def _set_batches(draft: Draft) -> None:
+    """Sets the last batch of an epoch, and the length of the run."""
     if "data.remainder" not in draft.origin:
-        # there, several processes fill the last batches by starting over; one process trains a smaller one
+        # in the scripts, several processes fill the last batches from the start; one process trains a smaller one
         draft.set("data.remainder", "fill" if draft.launched.processes > 1 else "short", "train_batch_size")
     has_steps = draft.values["max_train_steps"] is not None
-    draft.lay("max_train_steps" if has_steps else "num_train_epochs")
-    if has_steps and draft.says("num_train_epochs"):
-        draft.note("num_train_epochs", "--max_train_steps counts")
+    draft.apply("max_train_steps" if has_steps else "num_train_epochs")
+    if has_steps and draft.is_given("num_train_epochs"):
+        draft.note("num_train_epochs", "--max_train_steps is used")
 
 
-def _class_pictures(draft: Draft) -> None:
-    """Prior preservation: a batch has so many pictures of the subject, and as many of the class besides."""
+def _set_class_images(draft: Draft) -> None:
+    """Sets prior preservation: a batch has as many class images as images of the subject."""
     if not draft.values.get("with_prior_preservation"):
         return
     for flag in ("class_data_dir", "class_prompt"):
@@ -189,7 +190,7 @@ def _class_pictures(draft: Draft) -> None:
     draft.set("data.prior.balance", "pairs", "with_prior_preservation")
     if "caption_dropout" in draft.rows:
         draft.set("data.prior.dropout", False, "caption_dropout")
-    draft.lay("sample_batch_size")
-    both = 2 * draft.whole("train_batch_size") * draft.launched.processes
+    draft.apply("sample_batch_size")
+    both = 2 * draft.integer("train_batch_size") * draft.launched.processes
     draft.set("data.batch_size", both, "with_prior_preservation", "train_batch_size")
-    draft.note("train_batch_size", f"and as many class pictures: a batch of {both}")
+    draft.note("train_batch_size", f"and as many class images: a batch of {both}")

@@ -1,6 +1,6 @@
-"""The scripts of diffusers' examples, an entry for each: what it trains, on what, and its defaults that differ from
+"""The scripts of diffusers' examples, an entry for each: what it trains, its data, and its defaults that differ from
 those of the table of flags (`_flags.py`). `train_text_to_image.py` and `train_text_to_image_sdxl.py` are those of
-release 0.26.3 and of August 2026 (where a default differs, 0.26.3 counts), all others those of August 2026."""
+release 0.26.3 and of August 2026 (where a default differs, that of 0.26.3 is used), all others those of August 2026."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Script:
     """A training script.
 
     name: of its dialect, without "diffusers-". file: the script. about: what it trains. family: of its models. data:
-    pictures with a caption each, of a subject (DreamBooth), or of a new token (textual inversion). mode: whether it
-    trains all weights, a LoRA, or embeddings of tokens. project: its own name at its trackers. preview: steps and
-    guidance scale of its validation, () for the pipeline's. defaults: by flag.
+    images with a caption each, of a subject (DreamBooth), or of a learned token (textual inversion). mode: whether it
+    trains all weights, a LoRA, or embeddings of tokens. project: its name at trackers. preview: steps and guidance
+    scale of its validation, () for the pipeline's. defaults: by flag.
 
-    encodes_first: whether it encodes pictures and captions before the training. mean_when_cached: whether it takes the
-    mean of the autoencoder's answer for pictures that are encoded ahead, and a sample of it for others.
+    encodes_first: whether it encodes images and captions before the training. mean_when_cached: whether cached latents
+    are the mean of the autoencoder's distribution, and others a sample of it.
 
-    layers: ends of the names of the denoiser's layers that get a LoRA, "" for all attention. outer: modules of the
-    denoiser's outermost level; a layer that begins with one is named in whole. in_both: layers of the outermost level
-    that blocks have, too. published_loss: see `Dialect`.
+    layers: ends of the names of the denoiser's layers that get a LoRA, "" for all attention. outer: top-level modules
+    of the denoiser; a layer that starts with one is a full name. in_both: names of layers at the top level and in
+    blocks. published_loss: see `Dialect`.
     """
 
     name: str
@@ -45,12 +45,13 @@ class Script:
 
     @property
     def is_flow(self) -> bool:
-        """Whether its models are flow-matching ones."""
+        """Whether its models are flow-matching models."""
         return self.family not in ("sd", "sdxl")
 
     def is_one_of(self, selector: str) -> bool:
-        """Whether a selector of the tables means this script. selector: words with blanks between, of which one has to
-        fit: all, a name, `data`, `mode`, unet or flow, a family of flow models, or several of them joined by +."""
+        """Whether a selector of the tables includes this script. selector: words separated by spaces, of which one must
+        match: all, a name, `data`, `mode`, unet or flow, a family of flow-matching models, or several of these joined
+        by +."""
         words = {"all", self.name, self.data, self.mode, *(("flow", self.family) if self.is_flow else ("unet",))}
         return any(words.issuperset(word.split("+")) for word in selector.split())
 
@@ -155,17 +156,17 @@ SCRIPTS = (
         outer="all_x_embedder all_final_layer noise_refiner context_refiner t_embedder cap_embedder layers",
     ),
     Script(
-        name="textual-inversion", file="textual_inversion.py", about="a new word for Stable Diffusion 1.x and 2.x",
+        name="textual-inversion", file="textual_inversion.py", about="a learned token for Stable Diffusion 1.x and 2.x",
         family="sd", data="token", mode="embeddings", project="textual_inversion", preview=(25, 7.5), defaults=_TOKEN,
     ),
     Script(
-        name="textual-inversion-sdxl", file="textual_inversion_sdxl.py", about="a new word for SDXL",
+        name="textual-inversion-sdxl", file="textual_inversion_sdxl.py", about="a learned token for SDXL",
         family="sdxl", data="token", mode="embeddings", project="textual_inversion", preview=(25, 5.0), defaults=_TOKEN,
     ),
 )  # fmt: skip
 
 _UNSUPPORTED = {
-    "SDXL by DreamBooth in whole, which is not supported; train_dreambooth_lora_sdxl.py is": "dreambooth_sdxl",
+    "all weights of SDXL by DreamBooth, which is not supported; train_dreambooth_lora_sdxl.py is": "dreambooth_sdxl",
     "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
     "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
     "without captions, which is not supported": "unconditional",
@@ -173,8 +174,8 @@ _UNSUPPORTED = {
 
 
 def other_scripts(script: Script) -> dict[str, str]:
-    """What the other scripts of the examples do, by their files, with the dialect of each that has one."""
+    """What the other scripts of the examples do, by file, with the dialect of each that has one."""
     known = {one.file: f"trains {one.about}: write --as diffusers-{one.name}" for one in SCRIPTS if one is not script}
     unknown = {f"train_{name}.py": f"trains {what}" for what, names in _UNSUPPORTED.items() for name in names.split()}
-    flax = {"train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py"}
+    flax = {"train_text_to_image_flax.py": "is the script for Flax; use the flags of train_text_to_image.py"}
     return known | unknown | flax

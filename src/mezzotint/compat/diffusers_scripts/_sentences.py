@@ -1,5 +1,5 @@
-"""Captions around a new token. The sentences are those of Gal et al. 2022 (arXiv:2208.01618), whose code has them under
-the MIT licence (`LICENSES/textual_inversion.txt`)."""
+"""Caption templates around a learned token, from Gal et al. 2022 (arXiv:2208.01618), whose code has them under the MIT
+licence (`LICENSES/textual_inversion.txt`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What several flags decide together, step by step. A step acts for every script that has its flags; where scripts
-differ in more than flags, their entries say so (`_scripts.py`).
+"""Settings that depend on several flags, step by step. A step applies to every script that has its flags; other
+differences between scripts are in their entries (`_scripts.py`).
 
-Levels of noise: u of the flow scripts is counted from noise to the picture, our σ from the picture to noise. So
+Noise levels: u of the flow-matching scripts goes from noise to the image, Mezzotint's σ from the image to noise. So
 `logit_mean` changes its sign; all other densities are symmetric. Levels are those of the scheduler's table, as there.
 """
 
@@ -16,128 +16,134 @@ from mezzotint.compat.diffusers_scripts._pictures import compute_data
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.kit import setting_files, timestep_bias
 from mezzotint.compat.kit.dialect import Draft, run_name
-from mezzotint.compat.kit.reading import shown
+from mezzotint.compat.kit.reading import format_value
 
 _HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
-"""What may be a hub id; a folder of that form is found before it."""
+"""A possible hub id; an existing folder of this form has priority."""
 _POLYNOMIAL_END = 1e-7
-"""Where diffusers' polynomial schedule ends, whatever the peak rate."""
+"""The end of diffusers' polynomial schedule, independent of the peak rate."""
 _MODE_SCALES = (-1.0, 1.75)
 
 
 def compute(draft: Draft, script: Script) -> None:
-    """Decides what needs more than one flag, and adds the notes that belong to it."""
+    """Sets what depends on several flags, and adds notes."""
     for selector, flags, values in SETTINGS:
         if script.is_one_of(selector):
-            draft.put(values, *flags.split())
-    _model(draft, script)
+            draft.set_all(values, *flags.split())
+    _set_model(draft, script)
     compute_data(draft, script)
     if script.mode != "embeddings":
-        _trained_parts(draft, script)
+        _set_trained_parts(draft, script)
     if script.mode == "adapter":
-        _adapter(draft, script)
-    _rate(draft)
-    _optimizer(draft, script)
-    _objective(draft)
-    _noise_levels(draft)
-    _precision(draft)
+        _set_adapter(draft, script)
+    _set_rate(draft)
+    _set_optimizer(draft, script)
+    _set_objective(draft)
+    _set_noise_levels(draft)
+    _set_precision(draft)
     if draft.values.get("bnb_quantization_config_path"):
-        _low_bit(draft)
-    _saving(draft)
-    _previews(draft, script)
-    _tracking(draft, script)
+        _set_quantization(draft)
+    _set_saving(draft)
+    _set_previews(draft, script)
+    _set_tracking(draft, script)
     note_differences(draft, script)
 
 
-def _model(draft: Draft, script: Script) -> None:
+def _set_model(draft: Draft, script: Script) -> None:
     path, revision = draft.text("pretrained_model_name_or_path"), draft.text("revision")
     if revision and _HUB_ID.fullmatch(path):
         path = f"{path}@{revision}"
     elif revision:
-        draft.note("revision", "a folder has no revisions; it is read as it is")
-    draft.put({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
+        draft.note("revision", "a folder has no revisions; it is ignored")
+    draft.set_all({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
     if "pretrained_vae_model_name_or_path" in draft.rows:
-        draft.lay("pretrained_vae_model_name_or_path")
+        draft.apply("pretrained_vae_model_name_or_path")
     if "text_encoder_out_layers" in draft.rows:
-        _text_layers(draft)
+        _set_text_layers(draft)
 
 
-def _text_layers(draft: Draft) -> None:
-    """Layers that the line names; without, those that the model's own pipeline reads."""
+def _set_text_layers(draft: Draft) -> None:
+    """Sets the layers that the command names; by default those of the model's pipeline."""
     flag, value = "text_encoder_out_layers", draft.values["text_encoder_out_layers"]
     assert isinstance(value, tuple)
-    if not draft.says(flag):
-        what = "not given; the text is layers 9, 18 and 27, as the model's pipeline reads it; there, 10, 20 and 30"
+    if not draft.is_given(flag):
+        what = "not given; layers 9, 18 and 27 are used, as in the model's pipeline; there, 10, 20 and 30"
         draft.note(flag, what)
         return
     layers = [int(number) for number in value]
     if len(layers) != 3 or layers != list(value) or min(layers) < 0:
-        draft.refuse(flag, "takes three numbers of layers, as many as the model was made for", "write 9 18 27", "E1017")
+        draft.refuse(flag, "must be three numbers of layers", "write 9 18 27", "E1017")
     draft.set("model.flux2.text_layers", layers, flag)
 
 
-# --- what is trained, and how -----------------------------------------------------------------------------------------
+# --- trained parts and the update--------------------------------------------------------------------------------------
 
 
-def _trained_texts(draft: Draft, script: Script) -> tuple[str, ...]:
-    """The text encoders that are trained: those of CLIP."""
+def _trained_text_encoders(draft: Draft, script: Script) -> tuple[str, ...]:
+    """The trained text encoders, which are those of CLIP."""
     if not draft.values.get("train_text_encoder"):
         return ()
     return ("text_encoder", "text_encoder_2") if script.family in ("sdxl", "sd3") else ("text_encoder",)
 
 
-def _trained_parts(draft: Draft, script: Script) -> None:
+def _set_trained_parts(draft: Draft, script: Script) -> None:
     flags = ["train_text_encoder"] if "train_text_encoder" in draft.rows else []
     if script.is_one_of("flow+adapter"):
         flags = flags or ["rank"]
     elif script.mode == "adapter" or not flags:
         flags.append("pretrained_model_name_or_path")
-    draft.set("model.train", ["denoiser", *_trained_texts(draft, script)], *flags)
+    draft.set("model.train", ["denoiser", *_trained_text_encoders(draft, script)], *flags)
     if draft.values.get("pre_compute_text_embeddings") and draft.values["train_text_encoder"]:
-        draft.refuse("train_text_encoder", "what is encoded once cannot be trained", "leave one of the two out")
+        draft.refuse(
+            "train_text_encoder",
+            "captions that are encoded once cannot train the text encoder",
+            "leave one of the two out",
+        )
 
 
-def _adapter(draft: Draft, script: Script) -> None:
-    draft.lay(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
-    if "lora_alpha" in draft.rows and draft.fits("lora_alpha"):
-        draft.set("model.adapter.alpha", float(draft.whole("lora_alpha")), "lora_alpha")
+def _set_adapter(draft: Draft, script: Script) -> None:
+    draft.apply(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
+    if "lora_alpha" in draft.rows and draft.check_bounds("lora_alpha"):
+        draft.set("model.adapter.alpha", float(draft.integer("lora_alpha")), "lora_alpha")
     if "lora_layers" not in draft.rows:
         return
-    texts, layers = _trained_texts(draft, script), _layers(draft, script)
-    # as peft finds a layer: by the end of its path, from the outermost level on or behind any dot
+    texts, layers = _trained_text_encoders(draft, script), _layers(draft, script)
+    # peft finds a layer by the end of its path: a full name, or a name after any dot
     outer, in_both = script.outer.split(), script.in_both.split()
     targets = [f"denoiser/{name if name.partition('.')[0] in outer else f'*.{name}'}" for name in layers]
     targets += [f"{part}/attention" for part in texts]
     targets += [f"denoiser/{name}" for name in layers if name in in_both]
     flags = ("lora_layers", "train_text_encoder") if texts else ("lora_layers",)
-    draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.says("lora_blocks") else flags))
+    draft.set("model.adapter.targets", targets, *(("lora_blocks",) if draft.is_given("lora_blocks") else flags))
 
 
 def _layers(draft: Draft, script: Script) -> list[str]:
-    """The layers that the line names, or the script's own; of all blocks, or of those that the line names."""
+    """The layers that the command names, or the script's default; in all blocks, or in those that the command names."""
     text, layers = draft.values["lora_layers"], script.layers.split()
     if text is not None:
         layers = [name.strip() for name in str(text).split(",") if name.strip()]
         if not layers:
             draft.refuse("lora_layers", "names no layer", "write them like to_k,to_q,to_v,to_out.0", "E1017")
-    if not draft.says("lora_blocks"):
+    if not draft.is_given("lora_blocks"):
         return layers
     blocks = [block.strip() for block in draft.text("lora_blocks").split(",")]
     if not all(block.isdigit() for block in blocks):
-        draft.refuse("lora_blocks", "takes numbers of blocks", "write them like 12,30", "E1017")
+        draft.refuse("lora_blocks", "must be numbers of blocks", "write them like 12,30", "E1017")
     return [f"transformer_blocks.{block}.{layer}" for block in blocks for layer in layers]
 
 
-def _rate(draft: Draft) -> None:
-    """The rate and its schedule, in optimizer steps as they are written."""
+def _set_rate(draft: Draft) -> None:
+    """Sets the rate and its schedule, in optimizer steps as given."""
     rate, kind = draft.number("learning_rate"), draft.text("lr_scheduler")
     if draft.values["scale_lr"]:
-        times = draft.whole("gradient_accumulation_steps") * draft.whole("train_batch_size") * draft.launched.processes
+        times = (
+            draft.integer("gradient_accumulation_steps") * draft.integer("train_batch_size") * draft.launched.processes
+        )
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate *= times
     draft.set("optim.lr", rate, "scale_lr" if draft.values["scale_lr"] else "learning_rate")
-    warmup = draft.whole("lr_warmup_steps")
-    draft.fits("lr_warmup_steps")
+    warmup = draft.integer("lr_warmup_steps")
+    draft.check_bounds("lr_warmup_steps")
     if kind == "constant" and warmup:
         if "lr_warmup_steps" in draft.named:
             draft.note("lr_warmup_steps", "constant has no warm-up there; --lr_scheduler=constant_with_warmup has one")
@@ -145,7 +151,7 @@ def _rate(draft: Draft) -> None:
     ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
     if kind == "piecewise_constant":
         what = "piecewise_constant has no rules in this script, there as here"
-        draft.refuse("lr_scheduler", what, "take another one")
+        draft.refuse("lr_scheduler", what, "use another one")
     draft.set("optim.schedule.kind", ours, "lr_scheduler")
     draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
     if kind == "polynomial" and rate <= _POLYNOMIAL_END:
@@ -154,8 +160,8 @@ def _rate(draft: Draft) -> None:
     draft.set("optim.schedule.floor", floor, "lr_scheduler")
 
 
-def _optimizer(draft: Draft, script: Script) -> None:
-    """Optimizer, clipping, average; text encoders have a rate and a decay of their own."""
+def _set_optimizer(draft: Draft, script: Script) -> None:
+    """Sets optimizer, clipping, average; text encoders have their own rate and weight decay."""
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
     if "max_grad_norm" in draft.rows:
@@ -167,119 +173,125 @@ def _optimizer(draft: Draft, script: Script) -> None:
     is_prodigy = str(draft.values.get("optimizer")).lower() == "prodigy"
     if is_prodigy:
         values = {"kind": "prodigy", "d_beta": draft.values["prodigy_beta3"]}
-        draft.put({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
-        draft.put({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
+        draft.set_all({f"optim.optimizer.{key}": one for key, one in values.items()}, "optimizer", "prodigy_beta3")
+        draft.set_all({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
         if draft.values["use_8bit_adam"]:
             draft.note("use_8bit_adam", "without AdamW it has no effect, there as here")
     if "text_encoder_lr" in draft.rows:
-        _text_optimizer(draft, _trained_texts(draft, script), is_prodigy)
+        _set_text_optimizer(draft, _trained_text_encoders(draft, script), is_prodigy)
 
 
-def _text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) -> None:
+def _set_text_optimizer(draft: Draft, texts: Sequence[str], is_prodigy: bool) -> None:
     if not texts:
         return
-    own = dict(draft.settings["optim"]["optimizer"]) | {"weight_decay": draft.number("adam_weight_decay_text_encoder")}
+    options = dict(draft.settings["optim"]["optimizer"]) | {
+        "weight_decay": draft.number("adam_weight_decay_text_encoder")
+    }
     rate = draft.number("text_encoder_lr") or draft.number("learning_rate")
-    for part in texts if draft.fits("adam_weight_decay_text_encoder") else ():
-        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in own.items()}
-        draft.put(values, "adam_weight_decay_text_encoder")
-    for part in texts if draft.fits("text_encoder_lr") and not is_prodigy else ():
+    for part in texts if draft.check_bounds("adam_weight_decay_text_encoder") else ():
+        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in options.items()}
+        draft.set_all(values, "adam_weight_decay_text_encoder")
+    for part in texts if draft.check_bounds("text_encoder_lr") and not is_prodigy else ():
         draft.set(f"optim.part_lr.{part}", rate, "text_encoder_lr")
 
 
-def _objective(draft: Draft) -> None:
+def _set_objective(draft: Draft) -> None:
     if draft.values.get("snr_gamma") is not None and draft.values.get("with_prior_preservation"):
-        what = "weighs the subject's pictures alone there, not those of its class; here it would weigh both"
+        what = "applies only to the subject's images there, not to class images; here it would apply to both"
         draft.refuse("snr_gamma", what, "leave one of the two out")
     if draft.values.get("prediction_type") == "sample":
-        what = "sample is trained there on the prediction less the noise, which no sampler can draw with"
-        draft.refuse("prediction_type", what, "take epsilon or v_prediction")
+        what = "the script trains sample on the prediction minus the noise, which no sampler can use"
+        draft.refuse("prediction_type", what, "use epsilon or v_prediction")
     if "timestep_bias_strategy" in draft.rows:
         timestep_bias.notes(draft)
     if "precondition_outputs" in draft.rows:
         draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
 
 
-def _noise_levels(draft: Draft) -> None:
-    """Which levels of noise flow-matching models are trained on, and how they weigh."""
+def _set_noise_levels(draft: Draft) -> None:
+    """Sets the noise levels of flow-matching models and their weights."""
     if "weighting_scheme" not in draft.rows:
         return
     scheme = draft.text("weighting_scheme")
     kind = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
     weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
-    draft.put({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
+    draft.set_all({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
     low, high = _MODE_SCALES
     if scheme == "logit_normal":
         draft.set("objective.flow.mean", 0.0 - draft.number("logit_mean"), "logit_mean")
     elif scheme == "mode" and not low <= draft.number("mode_scale") <= high:
-        what = f"must lie between {low:g} and {high:g}, beyond which σ leaves its range"
+        what = f"must be between {low:g} and {high:g}, beyond which σ leaves its range"
         draft.refuse("mode_scale", what, code="E1017")
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def _precision(draft: Draft) -> None:
-    """The type of the arithmetic and where it comes from; trained weights are kept in float32."""
-    own, handed = draft.text("mixed_precision"), draft.launched.mixed_precision
-    word = own or handed or "no"
+def _set_precision(draft: Draft) -> None:
+    """Sets the compute dtype and its origin; trained weights are stored in float32."""
+    precision_flag, launched = draft.text("mixed_precision"), draft.launched.mixed_precision
+    word = precision_flag or launched or "no"
     if word not in PRECISIONS:
-        draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
+        draft.refuse(
+            "mixed_precision", f"the launcher's precision is {format_value(word)}", "no, fp16 and bf16 are supported"
+        )
         return
     precision = PRECISIONS[word]
     draft.set("run.precision", precision, "mixed_precision")
     draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
-    if handed and not own:
+    if launched and not precision_flag:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
-        draft.note("mixed_precision", f"not given; {precision}, as the launcher hands over")
-    elif handed and own != handed:
-        draft.note("mixed_precision", f"{precision}; the launcher hands over {handed}, the flag counts")
+        draft.note("mixed_precision", f"not given; {precision}, as the launcher sets")
+    elif launched and precision_flag != launched:
+        draft.note("mixed_precision", f"{precision}; the flag overrides the launcher's {launched}")
     if "upcast_before_saving" in draft.rows:
         kept = "fp32" if draft.values["upcast_before_saving"] else precision
         draft.set("run.export.dtype", kept, "upcast_before_saving", "mixed_precision")
 
 
-def _low_bit(draft: Draft) -> None:
-    """How the frozen model is held, by the file that the line names for bitsandbytes."""
+def _set_quantization(draft: Draft) -> None:
+    """Sets the quantization of the frozen model from the bitsandbytes file."""
     four, eight = (draft.values[f"{BNB}load_in_{bits}bit"] for bits in (4, 8))
     if bool(four) == bool(eight):
         what = "asks for both" if four else "asks for neither"
         draft.refuse("bnb_quantization_config_path", f"{what} of load_in_4bit and load_in_8bit", "write one of them")
     draft.set("run.frozen_dtype", "nf4" if four else "int8", "bnb_quantization_config_path")
     if four and draft.text(f"{BNB}bnb_4bit_quant_type") == "fp4":
-        draft.note(f"{BNB}bnb_4bit_quant_type", "nf4 is taken, whose levels lie where weights do; there, fp4")
-    what = "the text encoder, which encodes before the training, is held in as few bits; there, it is not"
+        draft.note(
+            f"{BNB}bnb_4bit_quant_type", "nf4 is used, whose levels match the distribution of weights; there, fp4"
+        )
+    what = "the text encoder, which encodes before the training, is quantized, too; there, it is not"
     draft.note("bnb_quantization_config_path", what)
 
 
-def _saving(draft: Draft) -> None:
-    """Folder, resuming, seed."""
+def _set_saving(draft: Draft) -> None:
+    """Sets folder, resuming, seed."""
     folder = draft.text("output_dir")
-    draft.put({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
-    draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
+    draft.set_all({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
+    draft.set("run.resume", _resume_from(draft), "resume_from_checkpoint")
     seed = draft.values["seed"]
-    draft.fits("seed")
-    draft.put({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
+    draft.check_bounds("seed")
+    draft.set_all({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
     if seed is None:
-        draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
+        draft.note("seed", "not given; 0 is used, so that the run can be repeated. Other seeds give other results")
 
 
-def _resume(draft: Draft) -> str:
+def _resume_from(draft: Draft) -> str:
     path = draft.text("resume_from_checkpoint")
     if path in ("", "latest"):
         return "auto" if path else "never"
-    last = setting_files.short(path.rstrip("/\\"))
+    last = setting_files.file_name(path.rstrip("/\\"))
     numbered = re.fullmatch(r"checkpoint-(\d+)", last)
     if numbered is None:
         return path
-    # there, too, only the last part of the path counts, looked up in output_dir
+    # the scripts, too, use only the last part of the path, in output_dir
     step = f"step-{int(numbered[1]):08d}"
     draft.note("resume_from_checkpoint", f"{last} is checkpoints/{step} of --output_dir")
     return step
 
 
-def _previews(draft: Draft, script: Script) -> None:
-    """What is sampled during the run, when, and how."""
+def _set_previews(draft: Draft, script: Script) -> None:
+    """Sets what is sampled during the run, when, and how."""
     flag = "validation_prompts" if "validation_prompts" in draft.rows else "validation_prompt"
     is_by_epoch = draft.values.get("validation_epochs") is not None
     when, unit = ("validation_epochs", "epochs") if is_by_epoch else ("validation_steps", "steps")
@@ -287,61 +299,63 @@ def _previews(draft: Draft, script: Script) -> None:
     written, last = draft.values[flag], _final_prompt(draft)
     prompts = list(map(str, written)) if isinstance(written, tuple) else [str(written)] if written else []
     source, every = flag, None
-    fitting = [draft.fits(one) for one in counts] if prompts else []
+    fitting = [draft.check_bounds(one) for one in counts] if prompts else []
     if prompts and all(fitting):
-        source, every = when, f"{draft.whole(when)} {unit}"
+        source, every = when, f"{draft.integer(when)} {unit}"
         _note_times(draft, script)
-    elif last and draft.fits("num_validation_images"):
+    elif last and draft.check_bounds("num_validation_images"):
         prompts, flag, length = [last], "final_validation_prompt", draft.values["max_train_steps"]
-        source, every = flag, f"{length} steps" if length else f"{draft.whole('num_train_epochs')} epochs"
+        source, every = flag, f"{length} steps" if length else f"{draft.integer('num_train_epochs')} epochs"
     elif not prompts:
         for one in counts:
             if one in draft.named:
-                draft.note(one, f"without --{flag} nothing is drawn")
+                draft.note(one, f"without --{flag} nothing is sampled")
     draft.set("run.preview.every", every, source)
     if every is not None:
-        times = draft.whole("num_validation_images") if "num_validation_images" in draft.rows else 1
+        times = draft.integer("num_validation_images") if "num_validation_images" in draft.rows else 1
         draft.set("sample.prompts", prompts * times, flag)
     if "run.preview.weights" in draft.rows[flag].to:
         weights = "ema" if draft.values.get("use_ema") else "raw"
         draft.set("run.preview.weights", weights, "use_ema" if "use_ema" in draft.rows else flag)
     if script.preview:
         steps, guidance = script.preview
-        draft.put({"sample.steps": steps, "sample.guidance": guidance}, flag)
+        draft.set_all({"sample.steps": steps, "sample.guidance": guidance}, flag)
 
 
 def _final_prompt(draft: Draft) -> str:
-    """The prompt that is sampled at the end, where nothing stands in its way."""
+    """The prompt that is sampled at the end, unless another flag excludes it."""
     last = str(draft.values.get("final_validation_prompt") or "")
     why = "validation_prompt" if draft.values.get("validation_prompt") else "skip_final_inference"
     if last and draft.values[why]:
-        draft.note("final_validation_prompt", f"--{why} counts")
+        draft.note("final_validation_prompt", f"--{why} is used")
         return ""
     return last
 
 
 def _note_times(draft: Draft, script: Script) -> None:
-    """When previews are sampled, where the script does it at other times."""
+    """Adds a note if the script samples previews at other times."""
     if script.is_flow:
-        epochs = draft.whole("validation_epochs")
+        epochs = draft.integer("validation_epochs")
         draft.note("validation_epochs", f"previews at step 0, after every {epochs} epochs and at the end")
     elif script.data == "captions":
-        epochs = draft.whole("validation_epochs")
+        epochs = draft.integer("validation_epochs")
         theirs = f"; there, of epochs 1, {1 + epochs}, …" if epochs > 1 else ""
         ours = f"at step 0 and at the end of epochs {epochs}, {2 * epochs}, …{theirs}"
-        draft.note("validation_epochs", f"previews {ours}. Drawn at --resolution, with the solver of sample.solver")
+        draft.note(
+            "validation_epochs", f"previews {ours}. They have the size --resolution and the solver of sample.solver"
+        )
 
 
-def _tracking(draft: Draft, script: Script) -> None:
-    """Curves."""
+def _set_tracking(draft: Draft, script: Script) -> None:
+    """Sets trackers."""
     report = draft.text("report_to")
     if report == "comet_ml":
-        draft.refuse("report_to", "comet_ml is not supported; tensorboard, wandb and metrics.jsonl are", "take one")
+        draft.refuse("report_to", "comet_ml is not supported; tensorboard, wandb and metrics.jsonl are", "use one")
     if report == "all":
-        draft.note("report_to", "of all trackers, TensorBoard is written")
+        draft.note("report_to", "of all trackers, only TensorBoard is written")
     draft.set("run.tensorboard", report != "wandb", "report_to")
     if report == "wandb":
         flag = "tracker_project_name" if "tracker_project_name" in draft.rows else "report_to"
         project = draft.text(flag) if flag != "report_to" else script.project
-        draft.put({"run.wandb.mode": "online"}, "report_to")
+        draft.set_all({"run.wandb.mode": "online"}, "report_to")
         draft.set("run.wandb.project", project, flag)

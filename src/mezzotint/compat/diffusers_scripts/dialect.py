@@ -1,7 +1,8 @@
-"""The dialects of diffusers' training scripts, `diffusers-NAME` for each of `SCRIPTS`: command lines into our recipe.
+"""The dialects of diffusers' training scripts, `diffusers-NAME` for each of `SCRIPTS`: translate command lines to
+recipes.
 
-`_scripts.py` has an entry for each script, `_flags.py` the flags of all of them, `_steps.py` what several flags decide
-together, and `_notes.py` what is not copied.
+`_scripts.py` has an entry for each script, `_flags.py` the flags of all of them, `_steps.py` settings that depend on
+several flags, and `_notes.py` the differences.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from mezzotint.compat.diffusers_scripts._scripts import SCRIPTS, Script, other_s
 from mezzotint.compat.kit.dialect import Dialect
 
 
-def _dialect(script: Script) -> Dialect:
+def _build_dialect(script: Script) -> Dialect:
     rows = flags_of(script)
     return Dialect(
         name=f"diffusers-{script.name}",
@@ -28,4 +29,4 @@ def _dialect(script: Script) -> Dialect:
     )
 
 
-DIALECTS = {f"diffusers-{script.name}": _dialect(script) for script in SCRIPTS}
+DIALECTS = {f"diffusers-{script.name}": _build_dialect(script) for script in SCRIPTS}

@@ -1,4 +1,4 @@
-"""EveryDream2: its command lines and files of settings, its data format, and the optimizer AdaCoor.
+"""EveryDream2: its command lines and settings files, its data format, and the optimizer AdaCoor.
 
 From outside: nothing; the registry reads `ENTRY_POINTS`.
 """

@@ -1,8 +1,8 @@
-"""The layers of the format `everydream`: what one file says of the pictures it holds for, and how layers become one.
+"""The layers of the format `everydream`: the values that one file sets for its images, and how layers are merged.
 
-A layer is read from a mapping (yaml, an entry of a manifest), a caption text, a number, or a file's name. Stronger
-layers lie over weaker ones: a folder's globals, its local file, a picture's own files. What is malformed is gathered
-with file and line, and said together.
+A layer is read from a mapping (YAML, an entry of a manifest), a caption text, a number, or a file's name. Later layers
+override earlier ones: a folder's global files, its local file, an image's own files. Malformed files are collected with
+file and line and reported together.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from mezzotint.settings.counting import listed
 from mezzotint.settings.reading import yaml_rules
 
 Place = tuple[str | int, ...]
-"""Where a value lies in its mapping: ("tags", 0, "weight")."""
+"""The path of a value in its mapping: ("tags", 0, "weight")."""
 
 NAMELESS = "default_batch"
-"""What EveryDream2 calls the batch of pictures that have no name for theirs."""
+"""EveryDream2's name of the batch of images without a batch name."""
 
 MAX_BYTES = 1_000_000
 CAPTIONS = (".txt", ".caption")
@@ -35,7 +35,7 @@ _WORDS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 class Malformed(Exception):
-    """Why a layer cannot be read. place: where in its mapping."""
+    """The reason why a layer cannot be read. place: where in its mapping."""
 
     def __init__(self, what: str, place: Place = ()) -> None:
         super().__init__(what)
@@ -44,8 +44,8 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a file says; None and nothing where it says nothing. prompts: main prompts, of which the first counts.
-    tags: (text, weight)."""
+    """The values that a file sets; None or empty if it does not set one. prompts: main prompts, of which the first is
+    used. tags: (text, weight)."""
 
     prompts: tuple[str, ...] = ()
     tags: tuple[tuple[str, float], ...] = ()
@@ -59,8 +59,8 @@ class Layer:
     shuffle_tags: bool = False
 
     def over(self, weaker: Layer) -> Layer:
-        """This layer upon a weaker one: values that are set stay; prompts and tags come before the weaker's, each
-        once; tags are shuffled if either says so."""
+        """Merges this layer over a weaker one: its values override; its prompts and tags come first, without
+        duplicates; tags are shuffled if either layer says so."""
         values = {
             field.name: getattr(weaker if getattr(self, field.name) is None else self, field.name)
             for field in dataclasses.fields(Layer)
@@ -71,24 +71,25 @@ class Layer:
         return Layer(**values)
 
     def with_name(self, name: str) -> Layer:
-        """This layer, and where it has no main prompt that of the file's name: what stands before its first
-        underscore, cut at commas."""
-        return self if self.prompts else of_text(PurePosixPath(name).stem.partition("_")[0]).over(self)
+        """This layer; without a main prompt, merged with the caption in the file's name: the part before the first
+        underscore, split at commas."""
+        return self if self.prompts else parse_caption(PurePosixPath(name).stem.partition("_")[0]).over(self)
 
 
-def of_text(text: str) -> Layer:
-    """A caption: cut at commas, the first part is the main prompt, the others are tags. An empty text says nothing."""
+def parse_caption(text: str) -> Layer:
+    """The layer of a caption: split at commas, the first part is the main prompt, the others are tags. An empty text
+    sets nothing."""
     if not text.strip():
         return Layer()
     main, *tags = (part.strip() for part in text.split(","))
     return Layer((main,) if main else (), tuple((tag, 1.0) for tag in tags))
 
 
-def of_mapping(
+def parse_mapping(
     mapping: Mapping[str, Any], *, caption: Callable[[str], str], place: Place = (), also: tuple[str, ...] = ()
 ) -> Layer:
-    """What a mapping says. caption: turns the value of `caption` into the caption's text. also: keys that are the
-    caller's business. Raises Malformed for the first thing that is wrong."""
+    """The layer of a mapping. caption: returns the text for a value of `caption`. also: keys that the caller handles.
+    Raises Malformed for the first error."""
     values: dict[str, Any] = {}
     inner = Layer()
     for key, value in mapping.items():
@@ -97,31 +98,31 @@ def of_mapping(
             continue
         if key == "caption":
             inner = (
-                of_mapping(value, caption=caption, place=at)
+                parse_mapping(value, caption=caption, place=at)
                 if isinstance(value, Mapping)
-                else of_text(caption(_text(value, at)))
+                else parse_caption(caption(_text(value, at)))
             )
         elif key == "main_prompt":
             texts = value if isinstance(value, list) else [value]
             values["prompts"] = tuple(dict.fromkeys(text for text in (_text(one, at) for one in texts) if text))
-        elif key in _READ:
-            values[key] = _READ[key](value, at)
+        elif key in _READERS:
+            values[key] = _READERS[key](value, at)
         else:
             raise Malformed(_unknown(key, also), at)
     return inner.over(Layer(**values))
 
 
 def number(text: str) -> float:
-    """The number that a text file holds. Raises Malformed."""
+    """The number in a text file. Raises Malformed."""
     try:
         return _finite(float(text), ())
     except ValueError as error:
-        raise Malformed(f"is to hold one number, got {text.strip()[:40]!r}") from error
+        raise Malformed(f"must contain one number, got {text.strip()[:40]!r}") from error
 
 
-def checked(key: str, value: float) -> Layer:
+def check_number(key: str, value: float) -> Layer:
     """A layer of one number, from a file named after it. Raises Malformed for one out of range."""
-    return Layer(**{key: _READ[key](value, ())})
+    return Layer(**{key: _READERS[key](value, ())})
 
 
 _LARGEST = 1_000_000_000
@@ -138,7 +139,7 @@ def _finite(value: Any, at: Place) -> float:
 
 def _share(value: Any, at: Place) -> float:
     if not 0 <= (share := _finite(value, at)) <= 1:
-        raise Malformed(f"must lie between 0 and 1, got {value!r}", at)
+        raise Malformed(f"must be between 0 and 1, got {value!r}", at)
     return share
 
 
@@ -150,7 +151,7 @@ def _above_0(value: Any, at: Place) -> float | None:
 
 def _length(value: Any, at: Place) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Malformed(f"must be a whole number of characters, got {value!r}", at)
+        raise Malformed(f"must be an integer number of characters, got {value!r}", at)
     return value or None
 
 
@@ -181,7 +182,7 @@ def _tag(value: Any, at: Place) -> tuple[str, float]:
     if not isinstance(value, Mapping):
         return _text(value, at), 1.0
     if unknown := value.keys() - {"tag", "weight"}:
-        raise Malformed(f"{sorted(unknown)[0]!r} is no key of a tag, which has `tag` and `weight`", at)
+        raise Malformed(f"{sorted(unknown)[0]!r} is not a key of a tag; its keys are `tag` and `weight`", at)
     if value.get("tag") is None:
         raise Malformed("a tag without its text; write `- tag: TEXT`", at)
     weight = value.get("weight")
@@ -190,7 +191,7 @@ def _tag(value: Any, at: Place) -> tuple[str, float]:
     return _text(value["tag"], (*at, "tag")), 1.0 if weight is None else float(weight)
 
 
-_READ: Mapping[str, Callable[[Any, Place], Any]] = {
+_READERS: Mapping[str, Callable[[Any, Place], Any]] = {
     "tags": _tags,
     "multiply": _above_0,
     "cond_dropout": _share,
@@ -204,8 +205,8 @@ _READ: Mapping[str, Callable[[Any, Place], Any]] = {
 
 
 def _unknown(key: str, also: tuple[str, ...]) -> str:
-    known = ["main_prompt", "caption", *_READ, *also]
-    return f"unknown key; {did_you_mean(key, known, 'there are ' + ', '.join(known))}"
+    known = ["main_prompt", "caption", *_READERS, *also]
+    return f"unknown key; {did_you_mean(key, known, 'the keys are ' + ', '.join(known))}"
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -213,8 +214,8 @@ def _unknown(key: str, also: tuple[str, ...]) -> str:
 
 @dataclass(slots=True)
 class LayerFiles:
-    """The files below a root, read once each. find: the caption file that another file (its name first) names, None
-    where there is none. problems: `name:line: what`. notes: what else should be known."""
+    """Reads the files below a root. find: (file, text) → the caption file that the file names by the text, or None.
+    problems: `name:line: problem`. notes: further remarks."""
 
     root: Path
     find: Callable[[str, str], str | None]
@@ -223,76 +224,77 @@ class LayerFiles:
 
     def text(self, name: str) -> Layer:
         """A caption file."""
-        return of_text(self._read(name) or "")
+        return parse_caption(self._read(name) or "")
 
     def yaml(self, name: str) -> Layer:
-        """A mapping in yaml; an empty file says nothing."""
+        """The layer of a YAML file; an empty file sets nothing."""
         text = self._read(name)
         if text is None or all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
             return Layer()
         try:
             document = yaml_rules.load(text, name)
         except RecipeError as error:
-            self._keep(name, error)
+            self._add_problems(name, error)
             return Layer()
         if document.problems:
-            self._keep(name, RecipeError(name, problems=document.problems))
+            self._add_problems(name, RecipeError(name, problems=document.problems))
             return Layer()
         return self.mapping(document.tree, name, where=functools.partial(_line, document.lines))
 
     def mapping(
         self, values: Mapping[str, Any], name: str, *, where: Callable[[Place], str], also: tuple[str, ...] = ()
     ) -> Layer:
-        """A mapping that is read already. where: what is put behind the file's name for a place in it, `:12`."""
+        """The layer of a parsed mapping. where: returns the suffix of the file's name in messages for a place, such as
+        `:12`."""
 
         def caption(text: str) -> str:
             return self._caption(text, name)
 
         try:
-            return of_mapping(values, caption=caption, also=also)
+            return parse_mapping(values, caption=caption, also=also)
         except Malformed as error:
             dotted = ".".join(map(str, error.place))
             self.problems.append(f"{name}{where(error.place)}: {f'{dotted}: ' if dotted else ''}{error}")
             return Layer()
 
     def number(self, name: str, key: str) -> Layer:
-        """A text file that holds one number, the value of `key`."""
+        """The layer of a text file with one number, the value of `key`."""
         text = self._read(name)
         try:
-            return Layer() if text is None else checked(key, number(text))
+            return Layer() if text is None else check_number(key, number(text))
         except Malformed as error:
             self.problems.append(f"{name}:1: {error}")
             return Layer()
 
     def name(self, name: str) -> Layer:
-        """A text file that holds a name for batches."""
+        """The layer of a text file with a batch name."""
         return Layer(batch_id=(self._read(name) or "").strip() or None)
 
     def require(self) -> None:
-        """Raises E1217 for everything that was malformed."""
+        """Raises DatasetError E1217 with all malformed files."""
         if self.problems:
-            what = "it, or take the file away" if len(self.problems) == 1 else "them, or take the files away"
+            what = "it, or remove the file" if len(self.problems) == 1 else "them, or remove the files"
             shown = listed(self.problems, _SHOWN, separator="; ")
-            raise DatasetError(f"{self.root}: {shown}; mend {what}", code="E1217")
+            raise DatasetError(f"{self.root}: {shown}; correct {what}", code="E1217")
 
     def _caption(self, text: str, name: str) -> str:
-        """A caption as a mapping gives it: the text itself, or the file that it names."""
+        """The text of a caption in a mapping: the text itself, or the content of the file that it names."""
         if "\n" in text or not text.endswith(CAPTIONS):
             return text
         path = self.find(name, text)
         if path is None:
-            raise Malformed(f"there is no file {text!r} below the data set's folder", ("caption",))
+            raise Malformed(f"there is no file {text!r} in the data set's folder", ("caption",))
         return self._read(path) or ""
 
     def _read(self, name: str) -> str | None:
-        """The text of a file, None (and a problem) where it holds none."""
+        """The text of a file; None, and a problem, if it is not text."""
         try:
             data = outside.read_bytes(self.root / name, limit=MAX_BYTES)
         except OSError as error:
             self.problems.append(f"{name}: {error.strerror}")
             return None
         if b"\0" in data:
-            self.problems.append(f"{name}: holds NUL, so it is not text; save it as UTF-8")
+            self.problems.append(f"{name}: contains NUL, so it is not text; save it as UTF-8")
             return None
         try:
             return data.decode("utf-8-sig")
@@ -300,16 +302,16 @@ class LayerFiles:
             self.notes.append(Noted(name, "not UTF-8; read as ISO-8859-1"))
             return data.decode("latin-1")
 
-    def _keep(self, name: str, error: RecipeError) -> None:
+    def _add_problems(self, name: str, error: RecipeError) -> None:
         for problem in error.problems:
             line = f":{problem.line}" if problem.line else ""
             what = problem.what
             if what.startswith("the top of a recipe is"):
-                what = "holds no keys such as main_prompt and tags"
+                what = "has no keys such as main_prompt and tags"
             hint = f" ({problem.remedy})" if problem.remedy else ""
             self.problems.append(f"{name}{line}: {re.sub('recipes?', 'this file', what)}{hint}")
 
 
 def _line(lines: Mapping[Place, int], place: Place) -> str:
-    """The line of a place, or of what is around it."""
+    """The line of a place, or of the nearest place that contains it."""
     return f":{next((lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in lines), 1)}"

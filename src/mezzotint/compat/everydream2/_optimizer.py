@@ -1,7 +1,7 @@
-"""What train.json, the line and optimizer.json say of rates, optimizers, schedules, freezing and EMA, as `optim`,
-`run.scaler` and the frozen parts of `model`.
+"""Learning rates, optimizers, schedules, freezing and EMA of train.json, the command line and optimizer.json, as
+`optim`, `run.scaler` and the frozen parts of `model`.
 
-Rates and schedules count batches there and optimizer steps here, so that they are divided by the accumulation.
+Schedules count batches in EveryDream2 and optimizer steps in Mezzotint: counts are divided by the accumulation.
 """
 
 from __future__ import annotations
@@ -25,99 +25,99 @@ _LIBRARIES = {
     "dadapt_lion": "pytorch_optimizer.DAdaptLion",
     "dadapt_sgd": "pytorch_optimizer.DAdaptSGD",
 }
-_OWN = {
+_SPECIFIC_KEYS = {
     "prodigy": ("d0", "growth_rate", "decouple", "safeguard_warmup"),
     "dadapt_adam": ("d0", "growth_rate", "decouple"),
     "dadapt_lion": ("d0",),
     "dadapt_sgd": ("d0", "growth_rate", "momentum"),
 }
-"""Which keys of its own an optimizer takes."""
+"""The specific keys of optimizers."""
 _REFUSED = {
-    **dict.fromkeys(("coordinate_dowg", "scalar_dowg"), "no library that is kept up has DoWG"),
-    "dadapt_adan": "the name cannot be reached in that trainer, which takes adamw8bit for it",
-    "adamcm": "no name leads to it in that trainer, which takes adamw8bit for it",
+    **dict.fromkeys(("coordinate_dowg", "scalar_dowg"), "no maintained library has DoWG"),
+    "dadapt_adan": "EveryDream2 never reaches this name and uses adamw8bit instead",
+    "adamcm": "EveryDream2 has no name for it and uses adamw8bit instead",
 }
 _KEYS = {
     "eps": "epsilon", "weight_decouple": "decouple", "decay_steps": "lr_decay_steps", "decay_ratio": "lr_decay_steps",
     "warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_steps",
 }  # fmt: skip
-"""Keys of optimizer.json by our settings, where they differ."""
+"""Keys of optimizer.json by Mezzotint's settings, where the names differ."""
 
 _SCALE = 2.0**17.5
 _PACES = ((500, 1.8, 100), (1000, 1.6, 200), (2000, 1.3, 500), (4000, 1.15, 2000))
 """(batches, growth, interval) of the loss scale."""
 
 _POLYNOMIAL_END = 1e-7
-"""Where the polynomial schedule ends, whatever the peak rate."""
+"""The end of the polynomial schedule, independent of the peak rate."""
 
 
 def update(draft: Draft, parts: tuple[str, ...]) -> None:
-    """Rates, optimizers, schedules, clipping, scaler. parts: those that are trained."""
-    _rates(draft, parts)
-    draft.lay("scale_lr")
+    """Sets rates, optimizers, schedules, clipping, scaler. parts: the trained parts."""
+    _set_rates(draft, parts)
+    draft.apply("scale_lr")
     norm = draft.values["clip_grad_norm"]
     if norm is not None and draft.number("clip_grad_norm") <= 0:
         draft.refuse("clip_grad_norm", f"must be above 0, got {norm:g}", "leave it out to clip nothing", "E1017")
     else:
         draft.set("optim.clip.norm", norm, "clip_grad_norm")
     draft.set("optim.clip.scope", "part", "clip_grad_norm")
-    _scaler(draft)
+    _set_scaler(draft)
     if "text_encoder" in parts:
-        _freezing(draft)
+        _set_frozen(draft)
     elif any(draft.values[key] not in (None, False) for key in draft.values if key.startswith(_FREEZING)):
-        draft.note("disable_textenc_training", "the text encoder is not trained: what freezes some of it has no effect")
-    averages(draft)
+        draft.note("disable_textenc_training", "the text encoder is not trained; options that freeze it have no effect")
+    set_ema(draft)
 
 
 # --- rates, rules, schedules ------------------------------------------------------------------------------------------
 
 
-def _rates(draft: Draft, parts: tuple[str, ...]) -> None:
-    """`optim.lr`, `optim.optimizer` and `optim.schedule` are the denoiser's, or the text encoder's when that is trained
-    alone; what is different for the text encoder stands in the settings by part."""
+def _set_rates(draft: Draft, parts: tuple[str, ...]) -> None:
+    """Sets `optim.lr`, `optim.optimizer` and `optim.schedule` of the denoiser, or of the text encoder if only that is
+    trained; what differs for the text encoder goes to the settings by part."""
     first = TEXT if parts == ("text_encoder",) else BASE
     rate, rule, schedule = _rate(draft, first), _rule(draft, first), _schedule(draft, first)
     draft.set("optim.lr", rate, "lr", *_flags(first, "lr"))
-    _lay(draft, "optim.optimizer", rule, first)
-    _lay(draft, "optim.schedule", schedule, first)
+    _set_section(draft, "optim.optimizer", rule, first)
+    _set_section(draft, "optim.schedule", schedule, first)
     if len(parts) == 2:
         own_rate, own_rule, own_schedule = _rate(draft, TEXT), _rule(draft, TEXT), _schedule(draft, TEXT)
         if own_rate != rate:
             draft.set("optim.part_lr.text_encoder", own_rate, "lr", *_flags(TEXT, "lr"))
         if own_rule != rule:
-            _lay(draft, "optim.part_optimizer.text_encoder", own_rule, TEXT)
+            _set_section(draft, "optim.part_optimizer.text_encoder", own_rule, TEXT)
         if own_schedule != schedule:
-            _lay(draft, "optim.part_schedule.text_encoder", own_schedule, TEXT)
-    _tell_of_rates(draft, parts)
+            _set_section(draft, "optim.part_schedule.text_encoder", own_schedule, TEXT)
+    _note_precedence(draft, parts)
 
 
-def _tell_of_rates(draft: Draft, parts: tuple[str, ...]) -> None:
-    """What counts before what."""
+def _note_precedence(draft: Draft, parts: tuple[str, ...]) -> None:
+    """Adds notes about options that override others."""
     if draft.values["lr"] is not None:
-        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.says(key)]
+        beaten = [key for key in (f"{BASE}.lr", f"{TEXT}.lr") if draft.values[key] and draft.is_given(key)]
         if beaten:
-            draft.note("lr", f"counts before {' and '.join(draft.called(key) for key in beaten)}")
+            draft.note("lr", f"counts before {' and '.join(draft.display_name(key) for key in beaten)}")
     chosen, own = _kind(draft, BASE), _kind(draft, TEXT)
-    if draft.says("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
-        draft.note("lr_scheduler", f"{draft.called(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
+    if draft.is_given("lr_scheduler") and chosen != draft.values["lr_scheduler"]:
+        draft.note("lr_scheduler", f"{draft.display_name(f'{BASE}.lr_scheduler')} is {chosen} and counts before it")
     if len(parts) == 2 and own != chosen:
         draft.note(f"{TEXT}.lr_scheduler", f"the text encoder's rate is {own}, while the other one is {chosen}")
     for key in ("lr_warmup_steps", "lr_decay_steps"):
         for name in (key, f"{BASE}.{key}", f"{TEXT}.{key}"):
-            tell_division(draft, name)
+            note_steps(draft, name)
 
 
-def tell_division(draft: Draft, flag: str) -> None:
-    """Says what a count of batches is in steps."""
-    times = draft.whole("grad_accum")
+def note_steps(draft: Draft, flag: str) -> None:
+    """Adds a note about a count of batches in steps."""
+    times = draft.integer("grad_accum")
     if draft.values[flag] and times > 1:
-        count = draft.whole(flag)
-        steps = draft.in_steps(count)
+        count = draft.integer(flag)
+        steps = draft.to_steps(count)
         draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
 
 
-def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
-    """A network's own value, or base's, or the last one. The text encoder's 0 is not set."""
+def _pick(draft: Draft, level: str, key: str, *, last: Any) -> Any:
+    """The value of a network's own key, or of base's key, or `last`. 0 of the text encoder means not set."""
     own = draft.values[f"{TEXT}.{key}"] if level == TEXT else None
     if own is not None and own != 0:
         return own
@@ -126,26 +126,26 @@ def _first(draft: Draft, level: str, key: str, *, last: Any) -> Any:
 
 
 def _rate(draft: Draft, level: str) -> float:
-    rate = draft.values["lr"] if draft.values["lr"] is not None else _first(draft, level, "lr", last=1e-6)
+    rate = draft.values["lr"] if draft.values["lr"] is not None else _pick(draft, level, "lr", last=1e-6)
     assert isinstance(rate, (int, float))
-    scale = _first(draft, TEXT, "text_encoder_lr_scale", last=1.0) if level == TEXT else 1.0
+    scale = _pick(draft, TEXT, "text_encoder_lr_scale", last=1.0) if level == TEXT else 1.0
     return float(rate) * scale
 
 
 def _rule(draft: Draft, level: str) -> dict[str, Any]:
-    """The optimizer of a network as our section of its kind."""
-    name = str(_first(draft, level, "optimizer", last="adamw8bit")).lower()
+    """The optimizer of a network, as a settings section."""
+    name = str(_pick(draft, level, "optimizer", last="adamw8bit")).lower()
     where = f"{level}.optimizer" if draft.values[f"{level}.optimizer"] else f"{BASE}.optimizer"
     if name not in OPTIMIZERS:
         listed = f"write one of {', '.join(OPTIMIZERS)}"
-        why = _REFUSED.get(name, f"{name!r} is no optimizer; that trainer would take adamw8bit without a word")
+        why = _REFUSED.get(name, f"{name!r} is not an optimizer; EveryDream2 silently uses adamw8bit for it")
         remedy = listed if name in _REFUSED else did_you_mean(name, OPTIMIZERS, listed)
         draft.refuse(where, why, remedy, "E1018")
         return {"kind": "adamw"}
-    betas = list(_first(draft, level, "betas", last=(0.9, 0.999)))
-    eps = _first(draft, level, "epsilon", last=1e-8)
-    decay = _first(draft, level, "weight_decay", last=0.01)
-    _tell_idle_keys(draft, level, name)
+    betas = list(_pick(draft, level, "betas", last=(0.9, 0.999)))
+    eps = _pick(draft, level, "epsilon", last=1e-8)
+    decay = _pick(draft, level, "weight_decay", last=0.01)
+    _note_unused_keys(draft, level, name)
     if name == "adacoor":
         return {"kind": "adacoor", "eps": eps}
     kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit-or-adamw"}.get(name)
@@ -156,30 +156,30 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
 
 
 def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float) -> dict[str, Any]:
-    """What a library's class is made with. Keys of its own are not taken over from base."""
+    """Options of a library's optimizer class. Its specific keys are not inherited from base."""
     options: dict[str, Any] = {} if name == "dadapt_sgd" else {"betas": betas}
     if name in ("prodigy", "dadapt_adam"):
         options["eps"] = eps
     if name == "prodigy":
         options |= {"bias_correction": True, "safeguard_warmup": True}
-    own = {key: draft.values[f"{level}.{key}"] for key in _OWN.get(name, ())}
+    own = {key: draft.values[f"{level}.{key}"] for key in _SPECIFIC_KEYS.get(name, ())}
     words = {"decouple": "weight_decouple"}
     return options | {words.get(key, key): value for key, value in own.items() if value is not None}
 
 
-def _tell_idle_keys(draft: Draft, level: str, name: str) -> None:
-    taken = _OWN.get(name, ())
+def _note_unused_keys(draft: Draft, level: str, name: str) -> None:
+    taken = _SPECIFIC_KEYS.get(name, ())
     for key in ("d0", "growth_rate", "momentum", "decouple", "safeguard_warmup"):
         flag = f"{level}.{key}"
         if draft.values[flag] is not None and key not in taken and not any(note.flag == flag for note in draft.notes):
-            draft.note(flag, f"{name} has no such number")
+            draft.note(flag, f"{name} has no such option")
 
 
 def _schedule(draft: Draft, level: str) -> dict[str, Any]:
-    """The schedule of a network as our section."""
+    """The schedule of a network, as a settings section."""
     kind = _kind(draft, level)
-    decay = _first(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
-    warmup = _first(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
+    decay = _pick(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
+    warmup = _pick(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
     schedule: dict[str, Any] = {
         "kind": kind,
         "warmup_steps": 0,
@@ -189,12 +189,12 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     }
     if kind == "constant":
         return schedule
-    schedule |= {"decay_ratio": 1.5} if decay < 1 else {"decay_steps": draft.in_steps(decay)}
-    schedule |= {"warmup_ratio": 0.02} if warmup is None else {"warmup_steps": draft.in_steps(warmup)}
+    schedule |= {"decay_ratio": 1.5} if decay < 1 else {"decay_steps": draft.to_steps(decay)}
+    schedule |= {"warmup_ratio": 0.02} if warmup is None else {"warmup_steps": draft.to_steps(warmup)}
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
     if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
-        draft.refuse("lr_decay_steps", f"{decay} must lie beyond the warm-up of {warmup}", code="E1017")
+        draft.refuse("lr_decay_steps", f"{decay} must be above the warm-up of {warmup}", code="E1017")
     match kind:
         case "cosine":
             schedule["after_decay"] = "cosine"
@@ -204,16 +204,16 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
 
 
 def _kind(draft: Draft, level: str) -> Any:
-    """The kind of a network's schedule. What stands in optimizer.json counts before the line; what would stand in the
-    one that ships, where there is none, after it."""
+    """The kind of a network's schedule. optimizer.json overrides the command line, which overrides the shipped
+    optimizer.json."""
     written = draft.values["lr_scheduler"]
-    if draft.says("lr_scheduler") and not any(draft.says(f"{one}.lr_scheduler") for one in (BASE, TEXT)):
+    if draft.is_given("lr_scheduler") and not any(draft.is_given(f"{one}.lr_scheduler") for one in (BASE, TEXT)):
         return written
-    return _first(draft, level, "lr_scheduler", last=written)
+    return _pick(draft, level, "lr_scheduler", last=written)
 
 
 def _end_of_polynomial(draft: Draft, level: str) -> float:
-    batch = draft.whole("batch_size") * draft.whole("grad_accum")
+    batch = draft.integer("batch_size") * draft.integer("grad_accum")
     peak = _rate(draft, level) * (max(1, batch) ** SCALING if draft.values["scale_lr"] else 1.0)
     if peak <= _POLYNOMIAL_END:
         draft.refuse("lr", f"must be above 1e-07, where polynomial ends, got {peak:g}", code="E1017")
@@ -221,11 +221,11 @@ def _end_of_polynomial(draft: Draft, level: str) -> float:
     return _POLYNOMIAL_END / peak
 
 
-def _lay(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> None:
-    """Puts a section of a network's into its place, each value with the key that it comes from."""
+def _set_section(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> None:
+    """Sets a section of a network, each value with the key that it comes from."""
     for key, value in section.items():
         if isinstance(value, Mapping) and value:
-            _lay(draft, f"{place}.{key}", value, level)
+            _set_section(draft, f"{place}.{key}", value, level)
             continue
         name = _KEYS.get(key, key)
         if f"{BASE}.{name}" not in draft.values:
@@ -235,29 +235,29 @@ def _lay(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> No
 
 
 def _flags(level: str, key: str) -> tuple[str, ...]:
-    """A network's own key, and base's, from which it takes what it does not say."""
+    """A network's own key, and base's, which it inherits from."""
     return (f"{level}.{key}",) if level == BASE else (f"{level}.{key}", f"{BASE}.{key}")
 
 
-def _scaler(draft: Draft) -> None:
+def _set_scaler(draft: Draft) -> None:
     flag = "optimizer:apply_grad_scaler_step_tweaks"
     values = {"run.scaler.init": _SCALE, "run.scaler.growth": 2.0, "run.scaler.growth_interval": 25}
-    draft.put(values, "disable_amp")
-    by_step = {draft.in_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
+    draft.set_all(values, "disable_amp")
+    by_step = {draft.to_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
     stages = [[step, *pace] for step, pace in by_step.items()]
     draft.set("run.scaler.stages", stages if draft.values[flag] else [], flag)
 
 
-# --- what stays as it is ----------------------------------------------------------------------------------------------
+# --- frozen parts -------------------------------------------------------------------------------------------------
 
 
-def _freezing(draft: Draft) -> None:
+def _set_frozen(draft: Draft) -> None:
     names = ("unfreeze_last_n_layers", "unfreeze_final_n_layers", "freeze_front_n_layers", "freeze_embeddings",
              "freeze_final_layer_norm")  # fmt: skip
     keys = [f"{_FREEZING}.{name}" for name in names]
     last, final, front, embeddings, norm = (draft.values[key] for key in keys)
     if final is not None:
-        draft.note(keys[1], "is taken for unfreeze_last_n_layers")
+        draft.note(keys[1], "is read as unfreeze_last_n_layers")
         last = final if last is None else last
     front = front or 0
     assert isinstance(front, int)
@@ -268,7 +268,7 @@ def _freezing(draft: Draft) -> None:
         return
     if last is not None:
         draft.set("model.last_layers", last, keys[0], keys[2])
-    frozen = [f"~text_encoder/*layers.{number}.*" for number in range(front)]  # there may be fewer layers
+    frozen = [f"~text_encoder/*layers.{number}.*" for number in range(front)]  # the encoder may have fewer layers
     if embeddings is True or (front > 0 and embeddings is None):
         frozen.append("text_encoder/*embeddings*")
     if embeddings is False and last is not None:
@@ -282,8 +282,8 @@ def _freezing(draft: Draft) -> None:
 # --- EMA --------------------------------------------------------------------------------------------------------------
 
 
-def averages(draft: Draft) -> None:
-    """EMA, and which of the two models draws."""
+def set_ema(draft: Draft) -> None:
+    """Sets EMA, and which weights generate samples."""
     rate, strength = draft.values["ema_decay_rate"], draft.values["ema_strength_target"]
     is_on = rate is not None or strength is not None
     draft.set("optim.ema.rule", "constant" if is_on else "none", "ema_decay_rate", "ema_strength_target")
@@ -301,5 +301,5 @@ def averages(draft: Draft) -> None:
     else:
         draft.set("optim.ema.strength", strength, "ema_strength_target")
         if rate is not None:
-            draft.note("ema_decay_rate", "ema_strength_target counts; the rate it comes to is printed at the start")
-    draft.lay("ema_update_interval", "ema_device")
+            draft.note("ema_decay_rate", "ema_strength_target is used; the resulting rate is printed at the start")
+    draft.apply("ema_update_interval", "ema_device")

@@ -1,12 +1,12 @@
-"""EveryDream2's options: a row for each flag, which is a key of train.json as well, for each key of optimizer.json and
-of the file of validation. Defaults are the documented ones.
+"""EveryDream2's options: a row for each flag, which is also a key of train.json, and for each key of optimizer.json and
+of the validation file. Defaults are the documented ones.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.compat.kit.dialect import FileTable, Row, idle, mapped, refused, row
+from mezzotint.compat.kit.dialect import FileTable, Row, ignored, mapped, refused, row
 from mezzotint.compat.kit.reading import Value
 
 SCHEDULES = ("constant", "linear", "cosine", "polynomial")
@@ -18,8 +18,7 @@ SCALING = 0.55
 
 
 def _sources(raw: Any) -> tuple[str, ...]:
-    """Where data lies, as train.json may say it: a path, a list of them, or an object that names its reader. Raises
-    ValueError."""
+    """The data paths in train.json: a path, a list of them, or an object with a resolver. Raises ValueError."""
     if isinstance(raw, str):
         return (raw,)
     if isinstance(raw, list):
@@ -31,53 +30,53 @@ def _sources(raw: Any) -> tuple[str, ...]:
         _require_alone(raw, "resolvers")
         return _sources(raw["resolvers"])
     raise ValueError(
-        'is a path, a list of them, {"resolver": "directory" or "json", "path": …}, or {"resolver": "multi", '
+        'must be a path, a list of them, {"resolver": "directory" or "json", "path": …}, or {"resolver": "multi", '
         '"resolvers": […]}'
     )
 
 
 def _require_alone(raw: dict[str, Any], key: str) -> None:
-    """Raises ValueError for an object of other keys than resolver and this one."""
+    """Raises ValueError for an object with other keys than resolver and `key`."""
     unknown = sorted(raw.keys() - {"resolver", key})
     if unknown:
-        raise ValueError(f"has the unknown key {unknown[0]}; besides resolver, {key} is read")
+        raise ValueError(f"has the unknown key {unknown[0]}; its keys are resolver and {key}")
 
 
 def _sets(raw: Any) -> Value:
     """Folders by name, each as `NAME=FOLDER`. Raises ValueError."""
     if not isinstance(raw, dict) or not all(isinstance(path, str) and path for path in raw.values()):
-        raise ValueError('is an object of names and folders: {"name": "folder"}')
+        raise ValueError('must be an object of names and folders: {"name": "folder"}')
     return tuple(f"{name}={path}" for name, path in raw.items())
 
 
 def _unless_endless(raw: Any) -> Value:
-    """A number; JSON's Infinity is the libraries' own default. Raises ValueError."""
+    """A number; JSON's Infinity means the library's default. Raises ValueError."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
         raise ValueError(f"must be a number, got {raw!r}")
     return None if raw == float("inf") else float(raw)
 
 
 _REMARKS = tuple(
-    idle(key, str, "remarks; whatever stands there", from_json=lambda raw: None) for key in ("doc", "documentation")
+    ignored(key, str, "remarks, of any content", from_json=lambda raw: None) for key in ("doc", "documentation")
 )
 
 
 # fmt: off
 _DATA = (
-    row("config", str, "run.live.path", "a train.json: any of these options without dashes, below the line"),
+    row("config", str, "run.live.path", "a train.json of these options, without dashes; the command line overrides it"),
     row("data_root", "input", "data.path data.format",
         "a folder, a manifest (.json), or, in train.json, a list or an object of them", from_json=_sources),
     row("resolution", 512, "data.resolution data.buckets.shape",
-        "buckets by that trainer's own table; rounded down to a multiple of 64"),
-    mapped("batch_size", 2, "data.batch_size", "pictures of one batch", least=1),
-    mapped("flip_p", 0.0, "data.flip", "as documented; there the flag does nothing, and only files and yaml count"),
+        "buckets from EveryDream2's table; rounded down to a multiple of 64"),
+    mapped("batch_size", 2, "data.batch_size", "images of one batch", least=1),
+    mapped("flip_p", 0.0, "data.flip", "as documented; in EveryDream2 the flag has no effect, only files and YAML"),
     mapped("cond_dropout", 0.04, "data.captions.dropout", "the caption is left out"),
     mapped("shuffle_tags", False, "data.captions.shuffle_tags", "drawn at each visit"),
-    mapped("keep_tags", 0, "data.captions.keep_tags", "as documented; there it does nothing", least=0),
-    row("rated_dataset", False, "data.rating.fraction data.rating.epochs", "falls over max_epochs"),
-    row("rated_dataset_target_dropout_percent", 50, "data.rating.fraction", "of the pictures, still used at the end"),
+    mapped("keep_tags", 0, "data.captions.keep_tags", "as documented; in EveryDream2 it has no effect", least=0),
+    row("rated_dataset", False, "data.rating.fraction data.rating.epochs", "decreases over max_epochs"),
+    row("rated_dataset_target_dropout_percent", 50, "data.rating.fraction", "of the images, still used at the end"),
     row("rated_dataset_target_dropout_rate", int, "data.rating.fraction",
-        "so in trainSD21.json; rated_dataset_target_dropout_percent is meant",
+        "its name in trainSD21.json; read as rated_dataset_target_dropout_percent",
         now="rated_dataset_target_dropout_percent"),
     row("validation_config", str, "run.validation.every", "a JSON file, see below"),
     row("write_schedule", False, "run.schedule_file run.schedule_place",
@@ -86,7 +85,7 @@ _DATA = (
 
 _MODEL = (
     row("resume_ckpt", "sd_v1-5_vae.ckpt", "model.path run.resume",
-        "a model to begin from: folder, single file, hub id; or a run folder, or findlast, to go on with"),
+        "a model to start from: folder, single file, hub id; or a run folder, or findlast, to resume"),
     row("clip_skip", 0, "model.clip_skip", "c counts the last layer as 1: max(0, c − 1)"),
     mapped("attn_type", "sdp", "model.attention", "sdp is torch's own", choices=("xformers", "sdp", "slice"),
         values={"sdp": "auto"}),
@@ -110,12 +109,12 @@ _NOISE = (
         since="later"),
     row("timestep_start", 0, "objective.timesteps", "inclusive", since="later"),
     row("timestep_end", 1000, "objective.timesteps", "exclusive", since="later"),
-    idle("train_sampler", "ddpm", "the noising formula is the same for all of them", choices=("ddpm", "pndm", "ddim")),
+    ignored("train_sampler", "ddpm", "all of them have the same noising formula", choices=("ddpm", "pndm", "ddim")),
 )
 
 _UPDATE = (
-    row("lr", float, "optim.lr", "beats both rates of optimizer.json"),
-    row("lr_scheduler", "constant", "optim.schedule.kind", "counts where optimizer.json has none of its own",
+    row("lr", float, "optim.lr", "overrides both rates of optimizer.json"),
+    row("lr_scheduler", "constant", "optim.schedule.kind", "used if optimizer.json has none",
         choices=SCHEDULES),
     row("lr_warmup_steps", int, "optim.schedule.warmup_steps optim.schedule.warmup_ratio",
         "batches; 2 % of the decay without it; constant has none"),
@@ -124,22 +123,23 @@ _UPDATE = (
     row("scale_lr", False, "optim.lr_batch_power", "the rate times (batch × accumulation)^0.55, as documented",
         on=SCALING, off=0.0),
     row("optimizer_config", "optimizer.json", "optim.optimizer.kind",
-        "see below; where the default is not there, the values that ship"),
+        "see below; without the default file, the values that ship with EveryDream2"),
     mapped("grad_accum", 1, "optim.accumulation", "batches of a step, averaged", least=1),
-    row("clip_grad_norm", float, "optim.clip.norm optim.clip.scope", "each network on its own"),
+    row("clip_grad_norm", float, "optim.clip.norm optim.clip.scope", "of each network separately"),
     row("ema_decay_rate", float, "optim.ema.rule optim.ema.decay", "switches EMA on"),
     row("ema_strength_target", float, "optim.ema.rule optim.ema.strength",
-        "switches EMA on, and counts before the rate"),
+        "switches EMA on, and overrides the rate"),
     row("ema_update_interval", 500, "optim.ema.interval", "optimizer steps"),
-    row("ema_device", "cpu", "optim.ema.device", "cuda is beside the weights", choices=("cpu", "cuda"),
+    row("ema_device", "cpu", "optim.ema.device", "cuda keeps it on the device of the weights", choices=("cpu", "cuda"),
         values={"cuda": "same"}),
-    row("ema_sample_nonema_model", False, "run.preview.weights", "alone: only the trained weights draw"),
-    row("ema_sample_ema_model", False, "run.preview.weights", "the average draws, as it does anyway"),
+    row("ema_sample_nonema_model", False, "run.preview.weights",
+        "without the next one: only the trained weights generate samples"),
+    row("ema_sample_ema_model", False, "run.preview.weights", "samples from the average, which is the default"),
     row("ema_resume_model", str, "optim.ema.start", "a model, or findlast"),
     row("ema_decay_target", float, "optim.ema.strength", "old for ema_strength_target", now="ema_strength_target"),
     row("ema_decay_interval", int, "optim.ema.interval", "old for ema_update_interval", now="ema_update_interval"),
     row("ema_decay_device", str, "optim.ema.device", "old for ema_device", now="ema_device", choices=("cpu", "cuda")),
-    row("ema_decay_resume_model", str, "optim.ema.start", "old for ema_resume_model; the document has it once",
+    row("ema_decay_resume_model", str, "optim.ema.start", "old for ema_resume_model, in one place of the document",
         now="ema_resume_model"),
     row("ema_decay_sample_raw_training", False, "run.preview.weights", "old for ema_sample_nonema_model",
         now="ema_sample_nonema_model"),
@@ -151,56 +151,56 @@ _RUN = (
     row("project_name", "myproj", "run.name run.folder", "names folder and models"),
     row("logdir", "logs", "run.folder", "`LOGDIR/PROJECT-STAMP` is the run folder"),
     mapped("max_epochs", 300, "run.epochs", "the run's length", least=1),
-    row("seed", 555, "run.seed sample.seed", "-1 draws one; epoch e has the order of seed + e"),
+    row("seed", 555, "run.seed sample.seed", "-1 selects a random one; epoch e has the order of seed + e"),
     row("disable_amp", False, "run.precision", "float32; without it fp16 under autocast with a loss scale", on="fp32",
         off="fp16", fixed={"run.weight_dtype": "fp32", "run.frozen_dtype": "same", "run.tf32": True}),
-    idle("amp", True, "disable_amp alone decides"),
+    ignored("amp", True, "only disable_amp has an effect"),
     refused("gpuid", 0,
-        "a process trains on the first GPU that it sees; leave it out, and put CUDA_VISIBLE_DEVICES=N before the line"),
+        "a process trains on the first visible GPU; leave it out, and put CUDA_VISIBLE_DEVICES=N before the command"),
     row("load_settings_every_epoch", False, "run.live.path run.live.dialect run.live.line",
-        "train.json is read at the start of each epoch; the line stays on top"),
-    refused("plugins", list, "plugins are Python classes of that trainer, which cannot be run here; leave them out"),
+        "train.json is read at the start of each epoch; the command line overrides it"),
+    refused("plugins", list, "plugins are Python classes of EveryDream2, which Mezzotint cannot run; leave them out"),
 )
 
 _SAVING = (
     row("ckpt_every_n_minutes", int, "run.save.every run.export.every",
-        "20 when save_every_n_epochs is absent, too; below 1 is never"),
+        "20 if neither this nor save_every_n_epochs is given; below 1 is never"),
     row("save_every_n_epochs", int, "run.save.every run.export.every", "at the epoch's end; below 1 is never"),
-    row("save_ckpts_from_n_epochs", 0, "run.export.from_epoch", "models saved by epoch wait"),
+    row("save_ckpts_from_n_epochs", 0, "run.export.from_epoch", "the first epoch that saves a model"),
     row("save_full_precision", False, "run.export.single_file_dtype", "single files in fp32, without it fp16",
         on="fp32", off="fp16"),
-    idle("save_optimizer", False, "a checkpoint always holds the optimizer; exported models never do"),
+    ignored("save_optimizer", False, "a checkpoint always contains the optimizer; exported models never do"),
     row("save_ckpt_dir", str, "run.export.single_file_folder",
-        "where single files lie; without it the folder one stands in", values={None: "."}),
+        "folder of single files; by default the current folder", values={None: "."}),
     row("no_save_ckpt", False, "run.export.single_file", "no single file", on=False, off=True),
     row("no_prepend_last", False, "run.export.name", "the last model is named like the others", on=NAME,
         off=f"{{last}}{NAME}"),
 )
 
 _SHOWING = (
-    row("log_step", 25, "run.log_every", "batches; scalars alone", least=1, unit="steps"),
+    row("log_step", 25, "run.log_every", "batches; only scalars", least=1, unit="steps"),
     row("sample_steps", 250, "run.preview.every", "batches", least=1, unit="steps"),
     row("sample_prompts", "sample_prompts.txt", "sample.prompt_file",
-        "a .txt or .json; where the default is not there, captions of the data set"),
-    idle("run_name", str, "curves are named by their folder"),
+        "a .txt or .json; without the default file, captions of the data set"),
+    ignored("run_name", str, "curves are named by their folder"),
     row("wandb", False, "run.wandb.mode", "TensorBoard's files are written as well"),
 )
 
 _IDLE = (
-    idle("notebook", False, "it has no effect there either"),
-    idle("lowvram", False, "it has no effect there either; gradient_checkpointing spares memory"),
-    idle("disable_xformers", False, "it has no effect there either; attn_type decides"),
-    idle("useadam8bit", False, "it has no effect there either; optimizer.json names the optimizer"),
-    idle("ed1_mode", False, "it has no effect there either; the yaml and txt files of a folder are read anyway"),
-    idle("hf_repo_subfolder", str, "it has no effect there either; give the folder of the model"),
+    ignored("notebook", False, "it has no effect in EveryDream2 either"),
+    ignored("lowvram", False, "it has no effect in EveryDream2 either; gradient_checkpointing saves memory"),
+    ignored("disable_xformers", False, "it has no effect in EveryDream2 either; attn_type decides"),
+    ignored("useadam8bit", False, "it has no effect in EveryDream2 either; optimizer.json names the optimizer"),
+    ignored("ed1_mode", False, "it has no effect in EveryDream2 either; files of a folder are read anyway"),
+    ignored("hf_repo_subfolder", str, "it has no effect in EveryDream2 either; give the folder of the model"),
 )
 
 FLAGS = (*_DATA, *_MODEL, *_NOISE, *_UPDATE, *_RUN, *_SAVING, *_SHOWING, *_IDLE)
 
 
 def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> tuple[Row, ...]:
-    """The keys of one network. rule, schedule: a section of ours that ends with a dot, or a mapping from
-    parts to sections. none: what null stands for."""
+    """The keys of one network. rule, schedule: a settings section, ending with a dot, or a mapping from parts to
+    sections. none: the meaning of null."""
 
     def key(name: str, kind: type, to: str, about: str, **more: Any) -> Row:
         return row(f"{level}.{name}", kind, to, about, **more)
@@ -211,7 +211,7 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
     return (
         key("optimizer", str, of(rule, "kind"), f"{', '.join(OPTIMIZERS)}; null: {none}"),
         key("lr", float, rate, f"null: {none}"),
-        key("lr_scheduler", str, of(schedule, "kind"), f"counts before --lr_scheduler; null: {none}",
+        key("lr_scheduler", str, of(schedule, "kind"), f"overrides --lr_scheduler; null: {none}",
             choices=SCHEDULES),
         key("lr_decay_steps", int, of(schedule, "decay_steps"), "batches"),
         key("lr_warmup_steps", int, of(schedule, "warmup_steps"), "batches"),
@@ -224,46 +224,46 @@ def _network(level: str, *, rule: str, schedule: str, rate: str, none: str) -> t
         key("decouple", bool, of(rule, "options"), "weight decay apart from the gradient"),
         key("safeguard_warmup", bool, of(rule, "options"), "of prodigy; null: true"),
         key("text_encoder_lr_scale", float, "optim.part_lr",
-            "the text encoder's rate times this, as documented; there it does nothing"),
-        idle(f"{level}.no_prox", bool, "of dadapt_adan, which cannot be reached there"),
+            "the text encoder's rate times this, as documented; in EveryDream2 it has no effect"),
+        ignored(f"{level}.no_prox", bool, "of dadapt_adan, which EveryDream2 never reaches"),
     )
 
 
 _FREEZING = "text_encoder_freezing"
 _OPTIMIZER = (
     *_REMARKS,
-    *_network("base", rule="optim.optimizer.", schedule="optim.schedule.", rate="optim.lr", none="as it ships"),
+    *_network("base", rule="optim.optimizer.", schedule="optim.schedule.", rate="optim.lr", none="as shipped"),
     *_network("text_encoder_overrides", rule="optim.part_optimizer", schedule="optim.part_schedule",
               rate="optim.part_lr", none="as in base"),
     row(f"{_FREEZING}.unfreeze_last_n_layers", int, "model.last_layers", "null: all"),
     row(f"{_FREEZING}.unfreeze_final_n_layers", int, "model.last_layers",
-        "so in one document; unfreeze_last_n_layers is meant"),
+        "its name in one document; read as unfreeze_last_n_layers"),
     row(f"{_FREEZING}.freeze_front_n_layers", int, "model.last_layers model.freeze",
-        "old: the first n stay as they are; −n trains the last n"),
+        "old: freezes the first n; −n trains the last n"),
     row(f"{_FREEZING}.freeze_embeddings", bool, "model.freeze", "null: when earlier layers are frozen"),
     row(f"{_FREEZING}.freeze_final_layer_norm", bool, "model.freeze", "null: no"),
     row("apply_grad_scaler_step_tweaks", True, "run.scaler.stages",
-        "from 500, 1000, 2000 and 4000 batches on the loss scale grows slower"),
-    idle("log_grad_norm", True, "the norm is always logged"),
+        "from 500, 1000, 2000 and 4000 batches on, the loss scale grows more slowly"),
+    ignored("log_grad_norm", True, "the norm is always logged"),
 )
 
 _VALIDATION = (
     *_REMARKS,
     row("val_split_mode", "automatic", "data.holdout.fraction data.holdout.path",
-        "automatic takes a share out of the data", choices=("automatic", "manual", "none")),
+        "automatic holds out a share of the data", choices=("automatic", "manual", "none")),
     row("auto_split_proportion", 0.15, "data.holdout.fraction", "of automatic"),
     row("val_split_proportion", float, "data.holdout.fraction", "old for auto_split_proportion"),
     row("manual_data_root", str, "data.holdout.path", "of manual; logged as val/val"),
     row("val_data_root", str, "data.holdout.path", "old for manual_data_root"),
     row("extra_manual_datasets", list, "data.holdout.path", "further folders by name; logged as val/NAME",
         from_json=_sets),
-    row("stabilize_training_loss", False, "run.validation.training_fraction", "trained pictures are measured, too"),
+    row("stabilize_training_loss", False, "run.validation.training_fraction", "trained images are measured, too"),
     row("stabilize_split_proportion", 0.15, "run.validation.training_fraction", "how many"),
     row("validate_training", True, "run.validation.every", "false measures nothing"),
-    row("every_n_epochs", 1.0, "run.validation.every", "1 at the most often here"),
-    idle("seed", 555, "what is held out is drawn by run.seed, and the noise of a picture is always the same"),
-    idle("batch_size", int, "the loss is the mean over pictures; it does not depend on it"),
-    idle("use_relative_loss", False, "it has no effect there either"),
+    row("every_n_epochs", 1.0, "run.validation.every", "1 is the minimum in Mezzotint"),
+    ignored("seed", 555, "run.seed selects the held-out images, and the noise of an image is always the same"),
+    ignored("batch_size", int, "the loss is the mean over images and does not depend on it"),
+    ignored("use_relative_loss", False, "it has no effect in EveryDream2 either"),
 )
 # fmt: on
 
@@ -271,9 +271,9 @@ SHIPPED: dict[str, Value] = {
     "base.optimizer": "adamw8bit", "base.lr": 1e-6, "base.lr_scheduler": "constant", "base.betas": (0.9, 0.999),
     "base.epsilon": 1e-8, "base.weight_decay": 0.01, "text_encoder_overrides.lr": 5e-7,
 }  # fmt: skip
-"""What counts where there is no optimizer.json: the values of the one that comes with the trainer, but for the text
-encoder's schedule. There it is cosine, in the later revision; the document says that a rate is constant unless one asks
-for more, and whoever has the file at hand gets what it says."""
+"""Values without an optimizer.json: those of the file that ships with EveryDream2, except for the text encoder's
+schedule. In the later revision of that file it is cosine, while the document describes a constant rate by default; an
+existing file is followed."""
 
 OPTIMIZER = FileTable("optimizer_config", "optimizer:", _OPTIMIZER, SHIPPED)
 VALIDATION = FileTable("validation_config", "validation:", _VALIDATION)

@@ -1,4 +1,4 @@
-"""The step of `adacoor`, EveryDream2's."""
+"""The step of EveryDream2's optimizer `adacoor`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, 
 
 
 class AdaCoorStep(OptimizerStep):
-    """EveryDream2's AdaCoor: no rate, no momentum, no weight decay. The state, kept in bfloat16, is v, the sum of
-    squared gradients g times e, with e = ε in bfloat16:
+    """EveryDream2's AdaCoor: no rate, no momentum, no weight decay. The state, in bfloat16, is v, the sum of squared
+    gradients g times e, with e = ε in bfloat16:
 
         v ← v + e g², each product and the sum rounded to bfloat16
         p ← p − e g / (√v + ε), the divisor rounded to bfloat16, the rest in float32
 
-    Nothing is read back to the host; where found_inf is 1, g counts as 0, which moves neither v nor p.
+    Nothing is read back to the host; if found_inf is 1, g counts as 0, which changes neither v nor p.
     """
 
     def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""The optimizer `adacoor`: EveryDream2's rule without a rate."""
+"""Settings of the optimizer `adacoor`: EveryDream2's rule without a learning rate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from mezzotint.settings.optimizers.base import KIND, Optimizer
 
 
 class AdaCoor(Optimizer):
-    """EveryDream2's rule without a rate: each weight moves by gradient over the root of its gradients' summed squares,
-    times √eps. `optim.lr`, its schedule and weight decay have no influence; for batches of 8 and less."""
+    """EveryDream2's rule without a learning rate: the update of a weight is its gradient divided by the root of the sum
+    of its squared gradients, times √eps. `optim.lr`, its schedule and weight decay have no effect; for batches of 8 and
+    less."""
 
     allows_sharding: ClassVar[bool] = True
     has_rate: ClassVar[bool] = False
@@ -22,7 +23,7 @@ class AdaCoor(Optimizer):
 
     kind: Annotated[Literal["adacoor"], KIND, NEVER] = "adacoor"
     eps: Annotated[PositiveFloat, ALLOW] = 1e-8
-    """The only number of the rule; the first step of each weight is about its root. Leave it at 1e-8."""
+    """The only parameter of the rule; the first step of each weight is about its square root. Leave it at 1e-8."""
 
     def advice(self, batch_size: int) -> Iterator[str]:
         if batch_size > 8:

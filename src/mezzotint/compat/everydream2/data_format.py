@@ -1,8 +1,8 @@
 """The format `everydream`: folders and manifests as EveryDream2 reads them.
 
-A picture's caption and settings are merged from files that hold for its folder and what lies below (`global.yaml`), for
-its folder alone (`local.yaml`, `multiply.txt`, …), and for itself (`NAME.txt`, `.caption`, `.yaml`); where none of them
-has a main prompt, its name has. A manifest is a .json file in `data.path`.
+An image's caption and settings are merged from files that apply to its folder and the folders below (`global.yaml`),
+only to its folder (`local.yaml`, `multiply.txt`, …), and to itself (`NAME.txt`, `.caption`, `.yaml`); if none of them
+has a main prompt, it comes from the image's name. A manifest is a .json file in `data.path`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _SHOWN = 5
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
-    """The files below a folder, or those that a manifest names. Raises DatasetError E1201, and E1217 for a manifest
-    that is not one."""
+    """The files below a folder, or those that a manifest names. Raises DatasetError E1201, and E1217 for an invalid
+    manifest."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return walk(path, SUFFIXES)
     real = path.expanduser().resolve()
@@ -55,13 +55,13 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
             if place is not None:
                 names.add(_below(real.parent, place))
             elif text == entry["image"]:
-                refused[text] = "no such file, neither beside the manifest nor in the current folder"
+                refused[text] = "no such file, neither next to the manifest nor in the current folder"
     return Listing.of_files(real.parent, sorted(names, key=os.fsencode), refused.items())
 
 
 def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """The entries of a manifest. Raises DatasetError E1201 where it cannot be read, E1217 with the
-    line where it is not a list of objects."""
+    """The entries of a manifest. Raises DatasetError E1201 if it cannot be read, E1217 with the line if it is not a
+    list of objects."""
     try:
         data = outside.read_bytes(path, limit=MAX_MANIFEST_BYTES)
         entries = outside.parse_json(data.decode("utf-8-sig"))
@@ -74,40 +74,41 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(f"{path}:{line}: not UTF-8; save the manifest as UTF-8", code="E1217") from error
     except ValueError as error:
         line = getattr(error, "lineno", 1)
-        what = f"{path}:{line}: not JSON ({error}); mend this line or the one above"
+        what = f"{path}:{line}: not JSON ({error}); correct this line or the one above"
         raise DatasetError(what, code="E1217") from None
     if not isinstance(entries, list):
         raise DatasetError(f"{path}:1: a manifest is a list of objects with `image`, got {entries!r:.40}", code="E1217")
     for count, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict) or not isinstance(entry.get("image"), str) or not entry["image"].strip():
             raise DatasetError(
-                f"{path}: entry {count} is to be an object with `image`, the path of a picture, got {entry!r:.60}",
+                f"{path}: entry {count} must be an object with `image`, the path of an image, got {entry!r:.60}",
                 code="E1217",
             )
     return entries
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """One sample for each picture of a folder, or for each entry of a manifest, in order, or why there is none.
+    """Yields one sample for each image of a folder, or for each entry of a manifest, in order, or the reason why it is
+    skipped.
 
-    A manifest's samples have the path as it is written there for their key, with `#2`, `#3`, … where an entry names the
-    picture of an earlier one. Raises DatasetError, after all files were looked at: E1217 with everything that is
-    malformed, and E1203 (`captions.with_captions`).
+    The key of a manifest's sample is its path as written, with `#2`, `#3`, … if an earlier entry names the same image.
+    Raises DatasetError after all files have been read: E1217 with all malformed files, and E1203
+    (`captions.with_captions`).
     """
     return with_captions(_LayeredReader(source).items(), source, _without_captions)
 
 
 def _without_captions(names: Sequence[str]) -> str:
     return (
-        f"{len(names)} picture{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, _SHOWN)}; a name "
-        "that begins with an underscore says nothing: add a .txt file beside each, or set data.captions.missing=empty "
-        "(or skip)"
+        f"{len(names)} image{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, _SHOWN)}; a name "
+        "that starts with an underscore is not a caption: add a .txt file next to each, or set "
+        "data.captions.missing=empty (or skip)"
     )
 
 
 class _LayeredReader:
-    """Reads a source, and remembers the layers of its folders: those for what lies below, those for what lies in
-    them."""
+    """Reads a source. inherited: by folder, the layer for the folders below it; whole: by folder, the layer for its
+    files."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -126,7 +127,7 @@ class _LayeredReader:
         for note in self.files.notes:
             yield Noted(source.prefix + note.path, note.reason)
         if self.many_prompts:
-            reason = f"{len(self.many_prompts)} pictures have several main prompts, of which the strongest file's first"
+            reason = f"{len(self.many_prompts)} images have several main prompts; the first one of the strongest file"
             shown = listed(self.many_prompts, _SHOWN)
             yield Noted(source.prefix + self.many_prompts[0], f"{reason} is used: {shown}")
 
@@ -152,9 +153,9 @@ class _LayeredReader:
             written = entry["image"]
             picture = _find(root, written)
             if picture is None:
-                continue  # among the listing's refused
+                continue  # reported by the listing
             if picture.suffix.lower() not in decoding.SUFFIXES:
-                yield Skipped(self.source.prefix + written, f"{picture.suffix or 'no ending'} is no ending of pictures")
+                yield Skipped(self.source.prefix + written, f"{picture.suffix or 'no suffix'} is not an image suffix")
                 continue
             seen[written] += 1
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
@@ -173,7 +174,7 @@ class _LayeredReader:
         for name in (inside + one for one in GLOBALS if inside + one in there):
             below = files.yaml(name).over(below)
         self.inherited[folder] = here = below
-        # a number in a txt file gives way to local.yaml; the names of batches and the scale of the loss do not
+        # local.yaml overrides numbers in txt files, but not batch names and the loss scale
         of_folder: list[tuple[str, Callable[[str], Layer]]] = [
             *(
                 (f"{key}.txt", functools.partial(files.number, key=key))
@@ -223,7 +224,7 @@ def _overrides(layer: Layer, caption: Tags) -> Iterator[tuple[str, str]]:
 
 
 def _find(root: Path, written: str) -> Path | None:
-    """The file that a manifest names: beside it, else in the current folder."""
+    """The file that a manifest names: next to it, or in the current folder."""
     text = written.replace("\\", "/") if os.sep == "/" and "\\" in written and "/" not in written else written
     for place in (root / text, Path.cwd() / text):
         try:
@@ -239,8 +240,8 @@ def _below(root: Path, path: Path) -> str:
 
 
 def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> str | None:
-    """The caption file that the file `name` means by `text`, when it is one of the listed: beside it, below the root,
-    or in the current folder."""
+    """The caption file that the file `name` names by `text`, if it is in `listed`: next to it, below the root, or in
+    the current folder."""
     for place in (root / name).parent, root:
         file = _find(place, text)
         if file is not None and (here := _below(root, file)) in listed:

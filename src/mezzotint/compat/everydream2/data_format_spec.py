@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `everydream`."""
+"""Facts of the format `everydream` for recipes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SPEC = FormatSpec(
         Fixed(
             ("captions.source", "captions.lines"),
             "data.captions.source and data.captions.lines have no effect with data.format={name}, which merges "
-            "files and names by rules of its own; leave them out, or set data.format=image-folder",
+            "files and names by its own rules; leave them out, or set data.format=image-folder",
         ),
     ),
 )

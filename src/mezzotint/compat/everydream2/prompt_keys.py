@@ -14,14 +14,14 @@ KEYS = {
 
 _SOLVERS = {"kdpm2": "dpm2", "dpm++_2s": "dpm++-single"}
 _NEAR = {"dpm++_sde": "dpm++-sde"}
-"""Solvers that are not offered, with that which is taken instead."""
+"""Solvers that are not available, and their replacements."""
 
 
 def read_solver(name: str) -> tuple[str, list[str]]:
-    """Our name for a solver, or the name without `_k` where it is known by that, with sentences about what differs."""
+    """Mezzotint's name of a solver, or the name without `_k`, with notes about differences."""
     plain, notes = name.removesuffix("_k"), []
     if plain in _NEAR:
-        notes.append(f"{plain} is not offered; {_NEAR[plain]} draws instead")
+        notes.append(f"{plain} is not available; {_NEAR[plain]} is used instead")
     if plain != name:
-        notes.append(f"{name} is drawn with timesteps spaced as sample.timestep_spacing says")
+        notes.append(f"{name} uses the timesteps of sample.timestep_spacing")
     return _NEAR.get(plain) or _SOLVERS.get(plain, plain), notes

@@ -1,4 +1,4 @@
-"""What folders of `compat` share: tables of options, reading command lines, launchers and files of settings.
+"""Shared by the folders of `compat`: tables of options, and parsers of command lines, launchers and settings files.
 
 From outside: every file without an underscore.
 """

@@ -1,8 +1,7 @@
-"""What a dialect is: a table with one row for each option of a foreign trainer, and a function for what no single row
-can say. `Dialect.translate` turns a foreign command line into a tree of our settings, the flag each of them comes from,
-and a note for everything that is dropped or changed.
-
-Past this point nothing knows which door was used.
+"""A dialect: a table with one row for each option of another trainer, and a function for settings that depend on
+several options. `Dialect.translate` turns a foreign command line into a tree of Mezzotint's settings, the flag that
+each of them comes from, and a note for everything that is dropped or changed. The rest of the program is independent of
+the dialect.
 """
 
 from __future__ import annotations
@@ -23,33 +22,34 @@ from mezzotint.settings.reading.translation import Launched, Note, Translation, 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
 
-def none() -> Any:
-    """The default of a field that is a mapping."""
+def empty_mapping() -> Any:
+    """A dataclass field whose default is an empty mapping."""
     return field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row(Spec):
-    """One foreign option. default: what the foreign trainer takes when it is not given.
+    """One option of another trainer. default: that trainer's default.
 
-    mapped: its value goes to `to[0]` by `Draft.lay`, through `values` where that has an entry. computed: the dialect's
-    function reads it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same
-    whatever it says, and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that
-    brought it, "" for both. now: the flag that an old spelling stands for. Others: see `Spec`. needs: (condition,
-    sentence): a flag that has to be on, or FLAG=TEXT; else a mapped row is not laid, and the sentence is said when this
-    flag is written.
+    Outcomes: `mapped`: `Draft.apply` sets `to[0]` to its value, converted by `values` if that has an entry. `computed`:
+    the dialect's function sets `to`, with `Draft.apply` where the row describes how. `without effect`: the run does not
+    depend on it; `about` is the reason. `refused`: it is not supported; `about` is the reason.
 
-    What `Draft.lay` does: least, most: bounds of the value; above: it has to be above this. optional: nothing is laid
-    when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
-    "processes" or "cards" is the batch of each of them and is laid as the batch of all. fixed: settings that are laid
-    with it and are the same whatever it says.
+    since: the version that introduced it, "" for both. now: the current name of an old option. needs: (condition,
+    sentence): a flag that must be on, or FLAG=TEXT; otherwise a mapped row is not applied, and the sentence becomes a
+    note if this flag is given. Others: see `Spec`.
+
+    For `Draft.apply`: least, most: bounds of the value; above: an exclusive lower bound. optional: sets nothing without
+    a value, or for a switch that is off. unit: "steps" counts micro-batches and is converted to optimizer steps;
+    "processes" or "cards" is the batch of each of them and is converted to the batch of all. fixed: settings that are
+    set together with it, independent of its value.
     """
 
     default: Value
     outcome: Outcome
     to: tuple[str, ...] = ()
     about: str = ""
-    values: Mapping[Any, Any] = none()
+    values: Mapping[Any, Any] = empty_mapping()
     since: str = ""
     now: str = ""
     least: int | None = None
@@ -57,7 +57,7 @@ class Row(Spec):
     most: int | None = None
     optional: bool = False
     unit: Literal["", "steps", "processes", "cards"] = ""
-    fixed: Mapping[str, Any] = none()
+    fixed: Mapping[str, Any] = empty_mapping()
     needs: tuple[str, str] = ("", "")
 
 
@@ -70,8 +70,8 @@ def row(
     flag: str, default: Any, to: str = "", about: str = "", outcome: Outcome = "computed", *,
     on: Any = True, off: Any = False, **more: Any,
 ) -> Row:  # fmt: skip
-    """The row of an option. default: its value there, or the type of its values where it has none (`list` of texts,
-    `tuple` of numbers). to: recipe paths with blanks between. on, off: what a switch is laid as."""
+    """The row of an option. default: its default value, or the type of its values if it has none (`list` of texts,
+    `tuple` of numbers). to: recipe paths, separated by spaces. on, off: the values that a switch sets."""
     kind = default if isinstance(default, type) else type(default)
     more = {"form": _FORMS[kind], "values": {True: on, False: off} if kind is bool else {}, **more}
     return Row(flag=flag, default=None if isinstance(default, type) else default, to=tuple(to.split()), about=about,
@@ -79,43 +79,43 @@ def row(
 
 
 def mapped(flag: str, default: Any, to: str, about: str, **more: Any) -> Row:
-    """The row of an option whose value goes to a recipe path."""
+    """The row of an option whose value is set at a recipe path."""
     return row(flag, default, to, about, "mapped", **more)
 
 
-def idle(flag: str, default: Any, about: str, **more: Any) -> Row:
-    """The row of an option without effect here. about: why."""
+def ignored(flag: str, default: Any, about: str, **more: Any) -> Row:
+    """The row of an option without effect in Mezzotint. about: the reason."""
     return row(flag, default, "", about, "without effect", **more)
 
 
 def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
-    """The row of an option that cannot be done. about: why."""
+    """The row of an option that is not supported. about: the reason."""
     return row(flag, default, "", about, "refused", **more)
 
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """What may stand in a JSON file that a flag names. flag: that flag; when its default is a file that is not there,
-    `shipped` counts. prefix: before the rows' names, to tell them from flags. rows: a dot in a name is a level of the
-    file. shipped: values of the file that comes with the trainer, by name without prefix."""
+    """The keys of a JSON file that a flag names. flag: that flag; if its default file does not exist, `shipped` is
+    used. prefix: distinguishes the rows' names from flags. rows: a dot in a name is a level of the file. shipped:
+    values of the file that comes with the trainer, by name without prefix."""
 
     flag: str
     prefix: str
     rows: tuple[Row, ...]
-    shipped: Mapping[str, Value] = none()
+    shipped: Mapping[str, Value] = empty_mapping()
 
 
 FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
-"""What the other trainers do unless a flag says otherwise, where our own defaults differ."""
+"""Defaults of the other trainers that differ from Mezzotint's."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A translation in the making. rows: those of the trainer by flag; values: the value of every flag, defaults filled
-    in; named: those that were written down. nulls: those of them that a file leaves to their default. launched:
-    precision and count of processes, the pasted launcher's words included. files: by flag or key, the file it stands in
-    when that is not the line. line: the words of the line, without launcher. verb: what the line does here when it is
-    not what its dialect's lines usually do. accumulation, division: see `Dialect`."""
+    """A translation in progress. rows: the trainer's rows by flag. values: the value of every flag, with defaults.
+    named: the flags that are given. nulls: those of them that a file sets to null, which means the default. launched:
+    precision and number of processes, including those of a pasted launcher. files: by flag or key, the file that
+    contains it, if it is not on the command line. line: the words of the command line, without launcher. verb:
+    Mezzotint's command, if it is not the dialect's usual one. accumulation, division: see `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]
@@ -133,41 +133,41 @@ class Draft:
     problems: list[Problem] = field(default_factory=list)
 
     def set(self, path: str, value: Any, *flags: str) -> None:
-        """Puts a value at a recipe path. flags: where it comes from, the most telling first."""
+        """Sets a recipe path. flags: where the value comes from, the most important first."""
         here = self.settings
         *sections, last = path.split(".")
         for section in sections:
             here = here.setdefault(section, {})
         here[last] = value
-        written = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
-        default = f"default of {self.called(flags[0])}" if flags else "the dialect"
-        self.origin[path] = self.called(written[0]) if written else default
+        written = [flag for flag in flags if self.is_given(flag)] or [flag for flag in flags if flag in self.named]
+        default = f"default of {self.display_name(flags[0])}" if flags else "the dialect"
+        self.origin[path] = self.display_name(written[0]) if written else default
 
-    def put(self, values: Mapping[str, Any], *flags: str) -> None:
-        """Puts several values by recipe path, which come from the same flags."""
+    def set_all(self, values: Mapping[str, Any], *flags: str) -> None:
+        """Sets several recipe paths, whose values come from the same flags."""
         for path, value in values.items():
             self.set(path, value, *flags)
 
-    def lay(self, *flags: str) -> None:
-        """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
+    def apply(self, *flags: str) -> None:
+        """Sets the recipe paths of flags as their rows describe; values out of bounds are refused."""
         for flag in flags:
             row, value = self.rows[flag], self.values[flag]
-            if not self.fits(flag) or (row.optional and not value):
+            if not self.check_bounds(flag) or (row.optional and not value):
                 continue
             if row.unit in ("processes", "cards"):
-                self.set_batch(flag, self.whole(flag), row.unit)
-                value = self.whole(flag) * self.launched.processes
+                self.set_batch(flag, self.integer(flag), row.unit)
+                value = self.integer(flag) * self.launched.processes
             for path in dict.fromkeys((*row.to, *row.fixed)):
-                self.set(path, row.fixed[path] if path in row.fixed else self._laid(row, path, value), flag)
+                self.set(path, row.fixed[path] if path in row.fixed else self._row_value(row, path, value), flag)
 
-    def _laid(self, row: Row, path: str, value: Value) -> Any:
+    def _row_value(self, row: Row, path: str, value: Value) -> Any:
         if row.unit != "steps" or value is None:
-            return _mapped(row, value)
+            return _map_value(row, value)
         steps = self.steps_of(row.flag)
         return f"{steps} steps" if path.endswith(".every") else steps
 
-    def fits(self, flag: str) -> bool:
-        """Whether the value of a flag is within its bounds; refuses the flag when it is not."""
+    def check_bounds(self, flag: str) -> bool:
+        """Whether the value of a flag is within its bounds; refuses the flag otherwise."""
         row, value = self.rows[flag], self.values[flag]
         what = ""
         if isinstance(value, (int, float)):
@@ -182,61 +182,61 @@ class Draft:
         return not what
 
     def set_batch(self, flag: str, each: int, unit: str) -> None:
-        """The batch of all processes, of which each has `each`. unit: what the trainer calls them."""
+        """Sets the batch of all processes. each: the batch of one process. unit: the trainer's word for processes."""
         processes = self.launched.processes
         self.set("data.batch_size", each * processes, flag)
         if processes > 1:
             self.note(flag, f"{each} on each of {processes} {unit}: a batch of {each * processes}")
 
-    def in_steps(self, batches: int) -> int:
-        """A number of micro-batches in optimizer steps, rounded up."""
-        return -(-batches // max(1, self.whole(self.accumulation))) if self.accumulation else batches
+    def to_steps(self, batches: int) -> int:
+        """Converts a number of micro-batches to optimizer steps, rounded up."""
+        return -(-batches // max(1, self.integer(self.accumulation))) if self.accumulation else batches
 
     def steps_of(self, flag: str) -> int:
-        """The micro-batches that a flag counts, in optimizer steps; says so where the dialect has words for it."""
-        count = max(0, self.whole(flag))
-        steps = self.in_steps(count)
-        if self.division and count and self.says(flag) and self.whole(self.accumulation) > 1:
-            self.note(flag, self.division.format(count=count, steps=steps, times=self.whole(self.accumulation)))
+        """The value of a flag, in micro-batches, as optimizer steps; with a note if the dialect has a text for it."""
+        count = max(0, self.integer(flag))
+        steps = self.to_steps(count)
+        if self.division and count and self.is_given(flag) and self.integer(self.accumulation) > 1:
+            self.note(flag, self.division.format(count=count, steps=steps, times=self.integer(self.accumulation)))
         return steps
 
-    def says(self, flag: str) -> bool:
-        """Whether somebody has written a value for a flag, on the line or in a file."""
+    def is_given(self, flag: str) -> bool:
+        """Whether a flag has a value on the command line or in a file."""
         return flag in self.named and flag not in self.nulls
 
-    def called(self, flag: str) -> str:
-        """How a message names a flag: `--flag`, or `key in train.json`."""
+    def display_name(self, flag: str) -> str:
+        """The name of a flag in messages: `--flag`, or `key in train.json`."""
         return flag_name(flag, self.files.get(flag, ""))
 
     def note(self, flag: str, text: str) -> None:
-        """Tells the user of something that is dropped, changed or worth knowing."""
+        """Adds a note about something that is dropped, changed or worth knowing."""
         self.notes.append(Note(flag, text, self.files.get(flag, "")))
 
     def refuse(self, flag: str, what: str, remedy: str = "", code: str = "E1018") -> None:
-        """Something that cannot be done; told together with all others, unless this flag has its problem already."""
-        if any(problem.where == self.called(flag) for problem in self.problems):
+        """Adds a problem, unless this flag has one already. All problems are reported together."""
+        if any(problem.where == self.display_name(flag) for problem in self.problems):
             return
-        self.problems.append(Problem(self.called(flag), what, remedy, code))
+        self.problems.append(Problem(self.display_name(flag), what, remedy, code))
 
-    def insist(self, dialect: str) -> None:
-        """Raises RecipeError with everything that is refused."""
+    def raise_problems(self, dialect: str) -> None:
+        """Raises RecipeError with all problems, if there are any."""
         if self.problems:
             raise RecipeError(f"the line of {dialect}", problems=tuple(dict.fromkeys(self.problems)))
 
-    def whole(self, flag: str) -> int:
-        """The value of a flag that is a whole number."""
+    def integer(self, flag: str) -> int:
+        """The value of an integer flag."""
         value = self.values[flag]
         assert isinstance(value, int), flag
         return value
 
     def number(self, flag: str) -> float:
-        """The value of a flag that is a number."""
+        """The value of a numeric flag."""
         value = self.values[flag]
         assert isinstance(value, (int, float)), flag
         return float(value)
 
     def text(self, flag: str) -> str:
-        """The value of a flag that is a text, "" when it has none."""
+        """The value of a text flag, "" if it has none."""
         value = self.values[flag]
         assert value is None or isinstance(value, str), flag
         return value or ""
@@ -244,9 +244,9 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same. `to` of its rows: our switches and settings. files: the
-    flags whose values are the names that stand behind our verb without a switch."""
+    """Another program of the trainer's project that corresponds to one of Mezzotint's commands. verb: that command.
+    scripts: the files that start the program. words: returns the arguments of the command. `to` of its rows: options
+    and settings of the command. files: flags whose values are positional arguments of the command."""
 
     verb: str
     rows: tuple[Row, ...]
@@ -257,20 +257,20 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A foreign trainer's recipes. name: as in `--as NAME`. scripts: the files that start it. other_scripts: those of
-    the same project that this dialect does not speak for, with what they do. compute: decides what needs more than one
-    flag, and adds notes. accumulation: the flag by which counts of micro-batches become counts of optimizer steps, ""
-    when they are steps already; division: the note of that, with {count}, {steps} and {times}. config: the flag that
-    names a JSON file whose keys are flags; the line counts before it. tables: what stands in other files that flags
-    name. expand: reads a line that begins with a shell script of the trainer's. tools: other programs of its
-    project. published_loss: that a published benchmark asks for after 101 steps."""
+    """The command lines of another trainer. name: as in `--as NAME`. scripts: the files that start it. other_scripts:
+    scripts of the same project that this dialect does not read, with what they do. compute: sets what depends on
+    several flags, and adds notes. verb: Mezzotint's command. config: the flag of a JSON file whose keys are flags; the
+    command line overrides it. tables: other files that flags name. expand: parses a command that starts with a shell
+    script of the trainer. tools: other programs of the project. accumulation: the flag of the number of micro-batches
+    per optimizer step, "" if the trainer counts optimizer steps; division: text of the note about it, with {count},
+    {steps} and {times}. published_loss: the loss that a published benchmark expects after 101 steps."""
 
     name: str
     about: str
     rows: tuple[Row, ...]
     compute: Callable[[Draft], None]
     scripts: tuple[str, ...] = ()
-    other_scripts: Mapping[str, str] = none()
+    other_scripts: Mapping[str, str] = empty_mapping()
     verb: str = "train"
     config: str = ""
     tables: tuple[FileTable, ...] = ()
@@ -281,75 +281,78 @@ class Dialect:
     published_loss: float | None = None
 
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
-        """Translates a foreign command line, its launcher and script included or not.
+        """Translates a foreign command line, with or without its launcher and script.
 
-        Reads no files but those of settings that the line names: the launcher's, `config`, those of `tables`. Raises
-        RecipeError with every problem in the user's own words: E1016 unknown flags, E1017 values, E1018 what cannot be
-        done, E1019 a launcher of several processes, with the line to type. ahead: read such a line as if its processes
-        were there, and tell the lines to type.
+        Reads only the settings files that the command names: the launcher's, `config`, those of `tables`. ahead:
+        translate a launcher of several processes as if they were running, and return the commands to type.
+
+        Raises RecipeError with all problems, in terms of the foreign flags: E1016 unknown flags, E1017 values, E1018
+        unsupported options, E1019 a launcher of several processes, with the command to type.
         """
-        cleaned, notes = reading.without_signs(arguments)
-        command = (self.expand(cleaned) if self.expand else None) or launchers.strip(cleaned, self.scripts)
+        cleaned, notes = reading.drop_continuation_signs(arguments)
+        command = (self.expand(cleaned) if self.expand else None) or launchers.strip_launcher(cleaned, self.scripts)
         if command.tool == "bash" and command.problems:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
         if command.script in self.other_scripts:
             what = f"{command.script} {self.other_scripts[command.script]}"
-            raise RecipeError(f"--as {self.name} reads the line of {self.scripts[0]}; {what}", code="E1018")
+            raise RecipeError(f"--as {self.name} reads commands of {self.scripts[0]}; {what}", code="E1018")
         lines: tuple[tuple[str, str], ...] = ()
         total = command.total_processes
         if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
             launched = replace(launched, processes=total)
             lines = tuple(command.lines(self.name))
         if not command.problems:
-            command.insist(self.name, launched.processes)
+            command.check_processes(self.name, launched.processes)
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
         parsed = reading.parse(command.words, {row.flag: row for row in self.rows})
-        files, renamed = self._lay_files(parsed)
-        of_files = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
-        draft = _draft((*self.rows, *of_files), parsed, command, launched, [*notes, *command.notes(launched.processes)])
+        files, old_names = self._apply_files(parsed)
+        file_rows = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
+        draft = _draft(
+            (*self.rows, *file_rows), parsed, command, launched, [*notes, *command.notes(launched.processes)]
+        )
         draft.files, draft.accumulation, draft.division = files, self.accumulation, self.division
-        for flag, text in renamed:
+        for flag, text in old_names:
             draft.note(flag, text)
         if command.script and command.script not in self.scripts:
-            draft.note("", f"{command.script} is taken for {self.scripts[0]}")
+            draft.note("", f"{command.script} is read as {self.scripts[0]}")
         if command.cpu:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{command.tool} --cpu"
-        _rows_into(draft)
+        _apply_rows(draft)
         self.compute(draft)
         for path, value in FOREIGN_DEFAULTS.items():
             if path not in draft.origin:
                 draft.set(path, value)
-        draft.insist(self.name)
+        draft.raise_problems(self.name)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
-        """A foreign line of one of `tools` as the words behind our verb; notes; and the line's flags by our switches
-        and settings, and by the names of files that stand without one. Raises RecipeError E1018 for a verb that no tool
-        stands for, and as `translate`."""
+        """Translates a command of one of `tools`. Returns the arguments of Mezzotint's command, notes, and the foreign
+        flag of each option, setting and positional file name. Raises RecipeError E1018 for a command without a tool,
+        and as `translate`."""
         tool = next((tool for tool in self.tools if tool.verb == verb), None)
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
-            raise RecipeError(f"--as {self.name} is for the verbs {known}, not for {verb}", code="E1018")
-        cleaned, notes = reading.without_signs(arguments)
-        command = launchers.strip(cleaned, tool.scripts)
+            raise RecipeError(f"--as {self.name} is for the commands {known}, not for {verb}", code="E1018")
+        cleaned, notes = reading.drop_continuation_signs(arguments)
+        command = launchers.strip_launcher(cleaned, tool.scripts)
         if command.script and command.script not in tool.scripts:
-            what = f"reads the line of {tool.scripts[0]}, not of {command.script}"
+            what = f"reads commands of {tool.scripts[0]}, not of {command.script}"
             raise RecipeError(f"mezzotint {verb} --as {self.name} {what}", code="E1018")
         parsed = reading.parse(command.words, {row.flag: row for row in tool.rows})
         draft = _draft(tool.rows, parsed, command, Launched(), notes)
-        _rows_into(draft)
+        _apply_rows(draft)
         words = tool.words(draft)
-        draft.insist(self.name)
+        draft.raise_problems(self.name)
         flags = {ours: f"--{row.flag}" for row in tool.rows for ours in row.to}
         names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
         return words, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
-    def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
-        """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
-        for old spellings."""
+    def _apply_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
+        """Adds the values of settings files to those of the command line. Returns the file of each key, and (flag,
+        sentence) for old names."""
         files: dict[str, str] = {}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
@@ -358,11 +361,11 @@ class Dialect:
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
                     parsed.values[flag] = value
-                    files[flag] = setting_files.short(name)
-        renamed = _renamed(parsed, files, self.rows)
+                    files[flag] = setting_files.file_name(name)
+        old_names = _resolve_old_names(parsed, files, self.rows)
         for table in self.tables:
-            _lay_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
-        return files, renamed
+            _apply_table(table, parsed, files, {row.flag: row for row in self.rows}[table.flag])
+        return files, old_names
 
 
 def bucket_step(side: int) -> int:
@@ -370,26 +373,26 @@ def bucket_step(side: int) -> int:
     return next((step for step in (64, 32, 16) if side % step == 0), 8)
 
 
-def dividing(size: int, processes: int) -> tuple[str, str]:
-    """(what is wrong, remedy) with a number of sharing processes that does not divide all of them."""
+def explain_divisor(size: int, processes: int) -> tuple[str, str]:
+    """(problem, remedy) of a group size that does not divide the number of processes."""
     fitting = ", ".join(str(n) for n in range(1, processes + 1) if processes % n == 0)
     return f"is {size}, which does not divide the {processes} processes", f"write one of {fitting}"
 
 
 def safe_name(text: str) -> str:
-    """A run's name out of any text."""
+    """A valid run name from any text."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "run"
 
 
 def run_name(folder: str) -> str:
-    """A run's name out of a folder's."""
-    return safe_name(setting_files.short(folder.rstrip("/\\")))
+    """A run name from the path of a folder."""
+    return safe_name(setting_files.file_name(folder.rstrip("/\\")))
 
 
 def _draft(
     rows: Sequence[Row], parsed: Parsed, command: ParsedCommand, launched: Launched, notes: Sequence[tuple[str, str]]
 ) -> Draft:
-    """A draft of what a line says. notes: (flag, sentence) of what stood around its words."""
+    """The draft of a parsed command. notes: (flag, sentence)."""
     values = {row.flag: _value(parsed, row) for row in rows}
     nulls = frozenset(flag for flag, value in parsed.values.items() if value is None)
     named, words = frozenset(parsed.values), tuple(command.words)
@@ -399,15 +402,15 @@ def _draft(
     return draft
 
 
-def _rows_into(draft: Draft) -> None:
-    """What single rows decide."""
+def _apply_rows(draft: Draft) -> None:
+    """Applies the rows that do not depend on others, and adds their notes and problems."""
     for row in draft.rows.values():
         condition, sentence = row.needs
         can_act = not condition or _is_met(draft, condition)
-        if not can_act and draft.says(row.flag):
+        if not can_act and draft.is_given(row.flag):
             draft.note(row.flag, sentence)
         if row.outcome == "mapped" and can_act:
-            draft.lay(row.flag)
+            draft.apply(row.flag)
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
 
@@ -419,14 +422,14 @@ def _is_met(draft: Draft, condition: str) -> bool:
     return str(value).lower() == text if text else bool(value)
 
 
-def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
-    """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
+def _apply_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
+    """Reads the file of a table; if it is a default that does not exist, uses the values that ship with the trainer."""
     name = parsed.values.get(table.flag) or row.default
     if name is None:
         return
     is_absent = parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file()
     for one in table.rows:
-        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
+        files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.file_name(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
@@ -436,27 +439,27 @@ def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row
     parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
 
-def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Takes old spellings for what they are called now; the new one counts before the old."""
-    renamed = []
+def _resolve_old_names(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Moves values of old names to the current names; the current name has priority."""
+    old_names = []
     for row in rows:
         if not row.now or parsed.values.get(row.flag) is None:
             continue
         counts = parsed.values.get(row.now) is not None
-        renamed.append((row.flag, f"is called {row.now} now{', which is given and counts' * counts}"))
+        old_names.append((row.flag, f"is called {row.now} now{', which is given, too, and is used' * counts}"))
         if not counts:
             parsed.values[row.now] = parsed.values[row.flag]
             files |= {row.now: files[row.flag]} if row.flag in files else {}
-    return renamed
+    return old_names
 
 
 def _value(parsed: Parsed, row: Row) -> Value:
-    """The value of a flag: null in a file is its default."""
+    """The value of a flag; null in a file means the default."""
     value = parsed.values.get(row.flag)
     return parsed.under.get(row.flag, row.default) if value is None else value
 
 
-def _mapped(row: Row, value: Value) -> Any:
+def _map_value(row: Row, value: Value) -> Any:
     if not isinstance(value, tuple) and value in row.values:
         return row.values[value]
     return list(value) if isinstance(value, tuple) else value

@@ -1,8 +1,8 @@
-"""The launcher and the script at the beginning of a pasted line: `python train.py …`, `accelerate launch --multi_gpu
+"""The launcher and the script at the start of a pasted command: `python train.py …`, `accelerate launch --multi_gpu
 train.py …`, `torchrun --nproc-per-node 8 train.py …`, `mpirun -n 8 python train.py …`, `msrun --worker_num=8 …`.
 
-For one process they are dropped, and what they say about precision is kept. For several the answer is the torchrun line
-to type: this process cannot become eight.
+For one process they are dropped, except for the precision. For several processes the error contains the torchrun
+command to type, since one process cannot become several.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from mezzotint.settings.reading import yaml_rules
 _TORCHRUN = re.compile(r"torch\.distributed\.(run|launch)")
 _ACCELERATE = re.compile(r"accelerate(\.commands\.(launch|accelerate_cli))?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_CARRIED = {
+_RENDEZVOUS = {
     "main_process_ip": "master-addr", "master_addr": "master-addr", "main_process_port": "master-port",
     "master_port": "master-port", "machine_rank": "node-rank", "node_rank": "node-rank",
     "rdzv_backend": "rdzv-backend", "rdzv_endpoint": "rdzv-endpoint", "rdzv_id": "rdzv-id",
 }  # fmt: skip
-"""Where processes meet, in a launcher's words and in torchrun's."""
+"""Rendezvous options: the launcher's names and torchrun's."""
 
 _MPI = frozenset(("mpirun", "mpiexec", "mpirun.openmpi"))
 _MPI_HOSTS = ("hostfile", "machinefile", "host", "H", "f")
@@ -36,7 +36,7 @@ _MPI_HOSTS = ("hostfile", "machinefile", "host", "H", "f")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A machine of a run: its address, and how many processes it has."""
+    """A machine of a run: its address and its number of processes."""
 
     address: str
     cards: int
@@ -44,10 +44,10 @@ class Server:
 
 @dataclass(slots=True)
 class ParsedCommand:
-    """What a line begins with. words: the script's own flags. tool: "python", "accelerate", "torchrun", "mpirun",
-    "msrun", "bash", or "" when the line begins with a flag. processes: per machine, "gpu" for one a device. options:
-    the launcher's own. servers: those of a rank table, and here: which of them the line is for. verb: what it does
-    here. more_notes: (flag, sentence)."""
+    """A command without its launcher. words: the flags of the script. tool: "python", "accelerate", "torchrun",
+    "mpirun", "msrun", "bash", or "" if the command starts with a flag. processes: per machine, "gpu" for one per
+    device. options: the launcher's options. dropped: words of the launcher and the script. servers: those of a rank
+    table; server_index: the one that the command is for. verb: Mezzotint's command. more_notes: (flag, sentence)."""
 
     words: list[str]
     tool: str = ""
@@ -60,33 +60,33 @@ class ParsedCommand:
     dropped: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     servers: tuple[Server, ...] = ()
-    here: int = 0
+    server_index: int = 0
     verb: str = "train"
     more_notes: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def total_processes(self) -> int | str:
-        """How many processes the line starts, "gpu" for one a device."""
+        """The number of processes that the command starts, "gpu" for one per device."""
         return self.processes if isinstance(self.processes, str) else self.processes * self.machines
 
     def refuse(self, option: str, what: str, remedy: str = "") -> None:
-        """Something of the launcher's own that cannot be done."""
+        """Adds a problem of a launcher's option."""
         self.problems.append(Problem(option, what, remedy, "E1019"))
 
-    def insist(self, dialect: str, running: int) -> None:
-        """Raises RecipeError E1019 when the line wants other processes than there are."""
+    def check_processes(self, dialect: str, running: int) -> None:
+        """Raises RecipeError E1019 if the command starts another number of processes than are running."""
         total = self.total_processes
         if total in (1, running) or (total == "gpu" and running > 1):
             return
-        many = "a process on each GPU" if total == "gpu" else f"{total} processes"
+        many = "one process per GPU" if total == "gpu" else f"{total} processes"
         count, where = len(self.servers), ""
         if count > 1:
-            where = f" on server {self.here + 1} of {count}, {self.servers[self.here].address}"
-        what = f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running"
+            where = f" on server {self.server_index + 1} of {count}, {self.servers[self.server_index].address}"
+        what = f"the command starts {many}, and {running} {'is' if running == 1 else 'are'} running"
         raise RecipeError(f"{what}; type{where}: {self.torchrun(dialect)}", code="E1019")
 
     def lines(self, dialect: str) -> list[tuple[str, str]]:
-        """(server, line) for each server that takes part; the server is "" when there is one."""
+        """(server, command) for each server; the server is "" if there is only one."""
         if self.machines == 1:
             return [("", self.torchrun(dialect))]
         names = [server.address for server in self.servers] or [f"server {n + 1}" for n in range(self.machines)]
@@ -94,14 +94,14 @@ class ParsedCommand:
         return [(name, replace(self, options=one).torchrun(dialect)) for name, one in zip(names, options, strict=True)]
 
     def torchrun(self, dialect: str) -> str:
-        """The line that starts as many processes as this one asks for."""
+        """The torchrun command that starts as many processes."""
         where = ["--nnodes", str(self.machines)] if self.machines > 1 else []
-        for key, option in _CARRIED.items():
-            alone = self.machines == 1 and key in ("machine_rank", "node_rank", "rdzv_backend")
-            if key in self.options and not alone and self.options[key]:
+        for key, option in _RENDEZVOUS.items():
+            is_unneeded = self.machines == 1 and key in ("machine_rank", "node_rank", "rdzv_backend")
+            if key in self.options and not is_unneeded and self.options[key]:
                 where += [f"--{option}", self.options[key]]
-        own = any(word.partition("=")[0] == "--mixed_precision" for word in self.words)
-        precision = [f"--mixed_precision={self.mixed_precision}"] if self.mixed_precision and not own else []
+        has_precision = any(word.partition("=")[0] == "--mixed_precision" for word in self.words)
+        precision = [f"--mixed_precision={self.mixed_precision}"] if self.mixed_precision and not has_precision else []
         words = ["torchrun", *where, "--nproc-per-node", str(self.processes), "-m", "mezzotint", self.verb, "--as"]
         return shlex.join([*words, dialect, "--", *precision, *self.words])
 
@@ -110,30 +110,32 @@ class ParsedCommand:
         if not self.tool and not self.script:
             return []
         if self.tool == "bash":
-            return [("", f"`{shlex.join(self.dropped)}` stands for {shlex.join(self.words)}"), *self.more_notes]
-        why = "this is the one process it starts" if running == 1 else f"{running} processes share the batches anyway"
+            return [("", f"`{shlex.join(self.dropped)}` is read as {shlex.join(self.words)}"), *self.more_notes]
+        why = "it starts one process" if running == 1 else f"{running} processes are already running"
         of_precision = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
-        return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{of_precision}")]
+        return [("", f"`{shlex.join(self.dropped)}` at the start of the command is dropped: {why}{of_precision}")]
 
 
-def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
-    """Takes launcher and script off a line. A line that begins with a flag has none. scripts: names that are known."""
+def strip_launcher(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
+    """Splits launcher and script from a command. A command that starts with a flag has none. scripts: known names."""
     if not words or words[0].startswith("-"):
         return ParsedCommand(list(words))
     at = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
     if at is None:
-        return ParsedCommand(list(words))  # the parser says what it makes of the first word
+        return ParsedCommand(list(words))  # the parser reports the first word
     before = list(words[:at])
-    command = ParsedCommand(list(words[at + 1 :]), script=setting_files.short(words[at]), dropped=list(words[: at + 1]))
+    command = ParsedCommand(
+        list(words[at + 1 :]), script=setting_files.file_name(words[at]), dropped=list(words[: at + 1])
+    )
     while before and _ENVIRONMENT.fullmatch(before[0]):
         before.pop(0)
-    command.tool = _tool(before)
-    _read(command, before)
+    command.tool = _find_tool(before)
+    _read_options(command, before)
     return command
 
 
-def _tool(words: Sequence[str]) -> str:
-    names = {setting_files.short(word) for word in words}
+def _find_tool(words: Sequence[str]) -> str:
+    names = {setting_files.file_name(word) for word in words}
     if "accelerate-launch" in names or any(map(_ACCELERATE.fullmatch, names)):
         return "accelerate"
     if _MPI & names:
@@ -143,8 +145,8 @@ def _tool(words: Sequence[str]) -> str:
     return "torchrun" if "torchrun" in names or any(map(_TORCHRUN.fullmatch, names)) else "python"
 
 
-def _read(command: ParsedCommand, words: Sequence[str]) -> None:
-    options = _options(words)
+def _read_options(command: ParsedCommand, words: Sequence[str]) -> None:
+    options = _parse_options(words)
     match command.tool:
         case "python":
             return
@@ -155,16 +157,18 @@ def _read(command: ParsedCommand, words: Sequence[str]) -> None:
             _read_msrun(command, options)
             return
     if command.tool == "accelerate" and options.get("config_file"):
-        options = _config(command, options["config_file"]) | options
+        options = _read_config(command, options["config_file"]) | options
     command.options = options
     per_node, total = options.get("nproc_per_node"), options.get("num_processes")
-    command.machines = _count(command, "num_machines", options.get("num_machines") or options.get("nnodes") or "1")
+    command.machines = _parse_count(
+        command, "num_machines", options.get("num_machines") or options.get("nnodes") or "1"
+    )
     if command.tool == "torchrun" and per_node in ("gpu", "auto"):
         command.processes = per_node
     elif command.tool == "torchrun":
-        command.processes = _count(command, "nproc_per_node", per_node or "1")
+        command.processes = _parse_count(command, "nproc_per_node", per_node or "1")
     elif total:
-        command.processes = max(1, _count(command, "num_processes", total) // command.machines)
+        command.processes = max(1, _parse_count(command, "num_processes", total) // command.machines)
     elif "multi_gpu" in options:
         command.processes = "gpu"
     word = {"False": "no", "false": "no"}.get(options.get("mixed_precision", ""), options.get("mixed_precision"))
@@ -176,11 +180,11 @@ def _read(command: ParsedCommand, words: Sequence[str]) -> None:
 
 
 def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
-    """`mpirun -n 8`: that many on this machine. Where hosts are listed, torchrun is started on each of them."""
+    """`mpirun -n 8`: 8 processes on this machine. With a list of hosts, torchrun must be started on each of them."""
     for word, after in pairwise([*words, ""]):
         name, _, value = word.lstrip("-").partition("=")
         if word.startswith("-") and name in ("n", "np", "c"):
-            command.processes = _count(command, name, value or after)
+            command.processes = _parse_count(command, name, value or after)
         elif word.startswith("-") and name in _MPI_HOSTS:
             what = f"lists hosts ({value or after}), which torchrun does not start"
             remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
@@ -189,15 +193,15 @@ def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
 
 def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
     """`msrun --worker_num=16 --local_worker_num=8 --node_rank=0 --master_addr=…`."""
-    world = _count(command, "worker_num", options.get("worker_num", "8"))
-    local = _count(command, "local_worker_num", options.get("local_worker_num", str(world)))
+    world = _parse_count(command, "worker_num", options.get("worker_num", "8"))
+    local = _parse_count(command, "local_worker_num", options.get("local_worker_num", str(world)))
     command.processes, command.machines, command.options = local, max(1, world // local), options
     if world % local:
         command.refuse("--worker_num", f"must be a multiple of --local_worker_num, got {world} and {local}")
 
 
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """The launcher's options, "" for a switch; hyphens and underscores are the same to it."""
+def _parse_options(words: Sequence[str]) -> dict[str, str]:
+    """The launcher's options, "" for a switch; hyphens are replaced by underscores."""
     options: dict[str, str] = {}
     for word, after in pairwise([*words, "-"]):
         if word.startswith("--"):
@@ -206,30 +210,30 @@ def _options(words: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _config(command: ParsedCommand, name: str) -> dict[str, str]:
-    """The values of the configuration that the line names, as texts."""
+def _read_config(command: ParsedCommand, name: str) -> dict[str, str]:
+    """The values of the launcher's configuration file, as texts."""
     called = f"the launcher's configuration {name}"
     try:
         tree: dict[str, Any] = yaml_rules.load(outside.read_text(Path(name).expanduser()), name).tree
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
-        remedy = "make it with `accelerate config --config_file`, or say --num_processes instead"
+        reason = getattr(error, "strerror", None) or "it is not text"
+        remedy = "create it with `accelerate config --config_file`, or give --num_processes instead"
         command.refuse("--config_file", f"{called} cannot be read: {reason}", remedy)
         return {}
     except RecipeError as error:
-        command.refuse("--config_file", f"{called} is no YAML", error.message)
+        command.refuse("--config_file", f"{called} is not YAML", error.message)
         return {}
     plain = {key: value for key, value in tree.items() if isinstance(value, (str, int, bool))}
     kind = str(plain.pop("distributed_type", "NO")).upper()
     if kind not in ("NO", "MULTI_GPU", "MULTI_CPU"):
-        what = f"the configuration {name} asks for {kind}, which is not done here"
-        command.refuse("--config_file", what, "take MULTI_GPU or NO")
+        what = f"the configuration {name} asks for {kind}, which is not supported"
+        command.refuse("--config_file", what, "use MULTI_GPU or NO")
     if kind == "NO":
         plain.pop("num_processes", None)
     return {key: str(value) for key, value in plain.items()}
 
 
-def _count(command: ParsedCommand, option: str, text: str) -> int:
+def _parse_count(command: ParsedCommand, option: str, text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
     command.refuse(f"--{option}", f"must be a whole number above 0, got {text!r}")

@@ -1,8 +1,8 @@
-"""A foreign command line into values by flag, as its own parser would read it, but strict: an unknown flag is an error
-that names the nearest, where some parsers drop it.
+"""Parses another trainer's command line into values by flag, as its own parser does, but strictly: an unknown flag is
+an error that names the nearest one, even if the original parser ignores it.
 
-Understood are `--a=b`, `--a = b`, `--a b`, several values after one flag, switches with or without True, False, 1 or
-0, and abbreviations that fit one flag alone. Everything that is wrong is told together.
+Accepted are `--a=b`, `--a = b`, `--a b`, several values after one flag, switches with or without True, False, 1 or 0,
+and abbreviations that match only one flag. All problems are reported together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mezzotint.errors import Problem, did_you_mean, most_alike
 Form = Literal["text", "texts", "whole", "number", "numbers", "switch"]
 Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | None
 
-_SIGNS = frozenset(("^", "`", "\\"))
+_CONTINUATIONS = frozenset(("^", "`", "\\"))
 _YES = frozenset(("true", "1"))
 _NO = frozenset(("false", "0"))
 _FLAG = re.compile(r"--?[A-Za-z]")
@@ -27,9 +27,9 @@ _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the parser has to know of a flag, which stands without dashes. choices: the only texts it takes, () for any.
-    from_json: reads what stands in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a
-    value of it."""
+    """What the parser needs to know about a flag. flag: its name without dashes. choices: the accepted texts, () for
+    any. from_json: converts a value of special structure in a JSON file; raises ValueError. may_be_empty: whether `""`
+    is a valid value."""
 
     flag: str
     form: Form
@@ -41,7 +41,7 @@ class Spec:
 
 @dataclass(slots=True)
 class Parsed:
-    """values: what was written, by flag without dashes. under: what counts below it. notes: (flag, sentence)."""
+    """values: the given values, by flag without dashes. under: fallback values. notes: (flag, sentence)."""
 
     values: dict[str, Value] = field(default_factory=dict)
     under: dict[str, Value] = field(default_factory=dict)
@@ -49,39 +49,40 @@ class Parsed:
     problems: list[Problem] = field(default_factory=list)
 
 
-def without_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """The words without the signs of continuation (a lone ^, backtick or backslash) that are left of a line pasted from
-    another shell, and a note when there were any. Blanks alone are such a rest, too: a backslash with a blank after
-    it. Backslashes within a word stay: they are paths of Windows."""
-    kept, gone = [], []
+def drop_continuation_signs(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """The words without line continuation characters (a single ^, backtick or backslash) that remain from pasting a
+    command of another shell, and a note if there were any. A word of only spaces is such a remainder, too: a backslash
+    followed by a space. Backslashes within a word stay: they are Windows paths."""
+    kept, dropped = [], []
     for word in words:
         bare = word.strip()
-        if bare in _SIGNS or (word and not bare):
-            gone.append(bare or "a blank")
+        if bare in _CONTINUATIONS or (word and not bare):
+            dropped.append(bare or "a space")
         else:
             kept.append(word)
-    if not gone:
+    if not dropped:
         return kept, []
-    return kept, [("", f"{', '.join(dict.fromkeys(gone))}: a sign of continuation that the paste left over is dropped")]
+    names = ", ".join(dict.fromkeys(dropped))
+    return kept, [("", f"{names}: a line continuation character left over from pasting is dropped")]
 
 
 def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
-    """Reads words into values. Nothing is raised: E1016 for unknown flags and stray words, E1017 for values that do not
-    fit, in `problems`."""
+    """Parses words into values. Does not raise: `problems` has E1016 for unknown flags and stray words, E1017 for
+    invalid values."""
     parsed = Parsed()
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not _is_flag(word):
-            remedy = "values follow their flag: --flag value, or --flag=value; one with blanks stands in quotes"
-            parsed.problems.append(Problem(word[:60], "stands where a flag belongs", remedy, "E1016"))
+            remedy = "values follow their flag: --flag value, or --flag=value; quote a value with spaces"
+            parsed.problems.append(Problem(word[:60], "is not a flag", remedy, "E1016"))
             continue
         typed, sign, value = word.partition("=")
         if not sign and rest and rest[0] == "=" and len(rest) > 1 and not _is_flag(rest[1]):
             sign, value = rest.pop(0), rest.pop(0)
             parsed.notes.append((typed[2:], f"written {typed} = {value}, is read as {typed}={value}"))
         taken = [value] if sign else []
-        spec = _spec(typed, specs, parsed)
+        spec = _find_spec(typed, specs, parsed)
         form = spec.form if spec is not None else "texts"
         most = 0 if sign or form == "switch" else len(rest) if form in ("texts", "numbers") else 1
         while rest and not _is_flag(rest[0]) and len(taken) < most:
@@ -89,7 +90,7 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
         if form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
             taken.append(rest.pop(0))
         if spec is not None:
-            _take(spec, taken, parsed)
+            _store(spec, taken, parsed)
     refused = {problem.where for problem in parsed.problems}
     for spec in specs.values():
         if spec.required and spec.flag not in parsed.values and f"--{spec.flag}" not in refused:
@@ -101,8 +102,8 @@ def _is_flag(word: str) -> bool:
     return bool(_FLAG.match(word))  # -1 and -0.5 are numbers
 
 
-def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
-    """The flag that was meant: by its name or by a beginning that no other flag has."""
+def _find_spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
+    """The flag that a word names, in full or by an unambiguous abbreviation."""
     name = typed[2:]
     if typed.startswith("--") and name in specs:
         return specs[name]
@@ -120,22 +121,22 @@ def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
     return None
 
 
-def _take(spec: Spec, taken: list[str], parsed: Parsed) -> None:
+def _store(spec: Spec, taken: list[str], parsed: Parsed) -> None:
     value, problem = value_of(spec, taken)
     if problem:
         parsed.problems.append(Problem(f"--{spec.flag}", problem, "", "E1017"))
         return
     if spec.flag in parsed.values:
-        parsed.notes.append((spec.flag, f"given more than once; the last counts: {shown(value)}"))
+        parsed.notes.append((spec.flag, f"given more than once; the last value is used: {format_value(value)}"))
     parsed.values[spec.flag] = value
 
 
 def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
-    """The words after a flag as its value: (value, "") or (None, what is wrong with it)."""
+    """The value of the words after a flag: (value, "") or (None, problem)."""
     if spec.form == "switch":
         word = taken[0].lower() if taken else "true"
         is_one = word in _YES | _NO
-        return (word in _YES, "") if is_one else (None, f"is a switch: True or False, got {shown(taken[0])}")
+        return (word in _YES, "") if is_one else (None, f"must be True or False, got {format_value(taken[0])}")
     if not taken:
         return None, "has no value"
     for text in taken:
@@ -144,32 +145,32 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if spec.form == "texts":
         return tuple(taken), ""
     if spec.form == "numbers":
-        numbers = [_number(text, whole=False) for text in taken]
+        numbers = [_parse_number(text, whole=False) for text in taken]
         wrong = next((problem for _, problem in numbers if problem), "")
         return (None, wrong) if wrong else (tuple(number for number, _ in numbers), "")
     text = taken[0]
     if not text.strip() and spec.may_be_empty:
         return "", ""
     if not text.strip():
-        return None, "has an empty value; was a variable of the shell meant that is not set?"
+        return None, "has an empty value; is a shell variable not set?"
     if spec.choices and text not in spec.choices:
         hint = did_you_mean(text, spec.choices)
-        return None, f"takes {', '.join(spec.choices)}, got {shown(text)}" + (f"; {hint}" if hint else "")
+        return None, f"takes {', '.join(spec.choices)}, got {format_value(text)}" + (f"; {hint}" if hint else "")
     if spec.form == "text":
         return text, ""
-    value, problem = _number(text, whole=spec.form == "whole")
+    value, problem = _parse_number(text, whole=spec.form == "whole")
     return (None, problem) if problem else (value, "")
 
 
-def _number(text: str, *, whole: bool) -> tuple[float, str]:
+def _parse_number(text: str, *, whole: bool) -> tuple[float, str]:
     try:
         value = int(text) if whole else float(text)
     except ValueError:
-        return 0, f"must be a {'whole ' if whole else ''}number, got {shown(text)}"
-    return value, "" if math.isfinite(value) else f"must be a finite number, got {shown(text)}"
+        return 0, f"must be {'an integer' if whole else 'a number'}, got {format_value(text)}"
+    return value, "" if math.isfinite(value) else f"must be a finite number, got {format_value(text)}"
 
 
-def shown(value: Value) -> str:
-    """A value for a message: short, and never a whole page."""
+def format_value(value: Value) -> str:
+    """A value for a message, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…'"

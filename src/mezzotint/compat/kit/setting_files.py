@@ -1,5 +1,5 @@
-"""JSON files of settings that a foreign line names, read as strictly as the line: an unknown key is an error that names
-the nearest, and every value has to be of its key's kind. Null, and a text without content, stand for the default.
+"""JSON settings files that a foreign command names, parsed as strictly as the command: an unknown key is an error that
+names the nearest one, and values must have the type of their key. Null and empty text mean the default.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from mezzotint.compat.kit.reading import Parsed, Spec, Value
 from mezzotint.errors import Problem, did_you_mean, most_alike
 
 _LIMIT = 4_000_000
-"""Bytes; a thousand times a file of settings."""
+"""Largest size of a file, in bytes: about a thousand times a usual one."""
 
 
-def short(name: str) -> str:
-    """How messages call a file: the last part of its path."""
+def file_name(name: str) -> str:
+    """The name of a file in messages: the last part of its path."""
     return re.split(r"[/\\]", name)[-1]
 
 
 def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
-    """The values of a file by key; a key within another is named with a dot. flag: how messages name what names the
-    file. Nothing is raised: E1016 for unknown keys, E1017 for values and for what cannot be read, in `problems`."""
+    """The values of a file by key, with dots for nested keys. flag: the name in messages of the flag that names the
+    file. Does not raise: `problems` has E1016 for unknown keys, E1017 for invalid values and unreadable files."""
     parsed = Parsed()
     tree, problem = _load(name)
     if problem:
         parsed.problems.append(Problem(flag, problem, "", "E1017"))
         return parsed
-    file = short(name)
+    file = file_name(name)
     for key, raw in _entries(tree, specs, ""):
         where = f"{key} in {file}"
         spec = specs.get(key)
         if spec is None:
-            parsed.problems.append(Problem(where, "unknown key", _advice(key, specs), "E1016"))
+            parsed.problems.append(Problem(where, "unknown key", _suggest_key(key, specs), "E1016"))
             continue
         value, what = _value(spec, raw)
         if what:
@@ -48,7 +48,7 @@ def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
 
 
 def _load(name: str) -> tuple[dict[str, Any], str]:
-    """(the object in the file, "") or ({}, what is wrong)."""
+    """(object of the file, "") or ({}, problem)."""
     path = Path(name).expanduser()
     twice: list[str] = []
 
@@ -62,25 +62,25 @@ def _load(name: str) -> tuple[dict[str, Any], str]:
     try:
         tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
     except outside.NoPlainFile as error:
-        return {}, f"{name} is no file of settings: {error.strerror}"
+        return {}, f"{name} is not a settings file: {error.strerror}"
     except OSError as error:
         return {}, f"{name} cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         return {}, f"{name} cannot be read: it is not UTF-8"
     except json.JSONDecodeError as error:
-        hint = "; a backslash is written twice" if "escape" in error.msg else ""
-        return {}, f"{name} line {error.lineno} is no JSON ({error.msg}){hint}"
+        hint = "; write a backslash twice" if "escape" in error.msg else ""
+        return {}, f"{name} line {error.lineno} is not JSON ({error.msg}){hint}"
     except ValueError:
-        return {}, f"{name} is no JSON that can be read"
+        return {}, f"{name} is not readable JSON"
     if twice:
         return {}, f"{name} has {', '.join(dict.fromkeys(twice))} more than once; keep one"
     if not isinstance(tree, dict):
-        return {}, f'{name} is no JSON object; it begins with {{ and holds "key": value'
+        return {}, f'{name} is not a JSON object; write {{"key": value, …}}'
     return tree, ""
 
 
 def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Keys with their values, those of a known level below it."""
+    """Yields keys with their values; keys of a known level are nested."""
     for key, raw in tree.items():
         name = f"{prefix}{key}"
         is_level = any(known.startswith(f"{name}.") for known in specs)
@@ -90,8 +90,8 @@ def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) ->
             yield name, raw
 
 
-def _advice(key: str, specs: Mapping[str, Spec]) -> str:
-    """What is meant by a key that is none: one of the same level, or one of the whole file."""
+def _suggest_key(key: str, specs: Mapping[str, Spec]) -> str:
+    """A remedy for an unknown key: the nearest key of the same level, or of the whole file."""
     if any(known.startswith(f"{key}.") for known in specs):
         return 'write { "key": value } there'
     home, _, last = key.rpartition(".")
@@ -106,7 +106,7 @@ def _advice(key: str, specs: Mapping[str, Spec]) -> str:
 
 
 def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
-    """(value, "") or (None, what is wrong with it)."""
+    """(value, "") or (None, problem)."""
     if raw is None or raw == "":
         return None, ""
     if spec.from_json is not None:
@@ -123,7 +123,7 @@ def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
 
 
 def _word(raw: Any, spec: Spec) -> str:
-    """A value of JSON as it would stand on a line."""
+    """A JSON value as a word of a command line."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, float) and raw.is_integer() and spec.form == "whole":

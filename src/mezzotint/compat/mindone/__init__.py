@@ -1,5 +1,5 @@
-"""MindONE's example for SDXL: its command lines, YAML files and tools, its data formats, MindSpore's checkpoints and
-their names, its optimizer and optimizer files.
+"""MindONE's example for SDXL: its command lines, YAML files and tools, its data formats, MindSpore's checkpoints with
+their tensor names, its optimizer and optimizer files.
 
 From outside: nothing; the registry reads `ENTRY_POINTS`.
 """

@@ -1,7 +1,8 @@
-"""YAML files whose entries are `{target: dotted.path, params: {…}}`, read by an explicit table: only the last part of a
-target counts, and nothing is ever imported. What is not in the table is refused by name and line, with the nearest.
+"""YAML files whose entries are `{target: dotted.path, params: {…}}`, read with an explicit table: only the last part of
+a target is used, and nothing is ever imported. Unknown targets are refused by name and line, with the nearest known
+one.
 
-A key of the file is a flag of the draft, `yaml:` before its dotted name, so that notes and origins say where it stands.
+A key of the file is a flag of the draft, `yaml:` before its dotted name, for the positions in notes and origins.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 from mezzotint.compat.kit import setting_files
 from mezzotint.compat.kit.dialect import Draft
-from mezzotint.compat.kit.reading import shown
+from mezzotint.compat.kit.reading import format_value
 from mezzotint.errors import Problem, did_you_mean, most_alike
 from mezzotint.settings.reading import yaml_rules
 from mezzotint.settings.reading.yaml_rules import Place
@@ -22,25 +23,25 @@ ParamKind = Literal["text", "whole", "number", "switch", "list", "object", "any"
 _KINDS: Mapping[type, ParamKind] = {
     str: "text", int: "whole", float: "number", bool: "switch", list: "list", dict: "object",
 }  # fmt: skip
-_WORDS = {"whole": "a whole number", "number": "a number", "text": "a text", "list": "a list", "object": "an object"}
+_WORDS = {"whole": "an integer", "number": "a number", "text": "a text", "list": "a list", "object": "an object"}
 _SWITCHES = {**dict.fromkeys(("yes", "on", "y"), True), **dict.fromkeys(("no", "off", "n"), False)}
 _MISSING = object()
 
 BESIDE: Mapping[str, frozenset[str]] = {
     "embedder": frozenset({"is_trainable", "ucg_rate", "input_key", "input_keys", "legacy_ucg_value"})
 }
-"""What may stand beside target and params, by role."""
+"""Keys that are allowed next to target and params, by role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One key of `params`. default: what the foreign class takes without it. only: the values that can be done; others
-    are refused, and `about` tells why. idle: it changes nothing here; `about` tells why when it is not `default`."""
+    """One key of `params`. default: the default of the foreign class. only: the supported values; others are refused,
+    with the reason `about`. ignored: it has no effect in Mezzotint; `about` becomes a note if it is not `default`."""
 
     kind: ParamKind
     default: Any = None
     only: tuple[Any, ...] = ()
-    idle: bool = False
+    ignored: bool = False
     about: str = ""
 
 
@@ -48,7 +49,7 @@ Params = Mapping[str, Param]
 
 
 def params(**defaults: Any) -> dict[str, Param]:
-    """Keys with their defaults, or the types of those that have none; `object` is any value."""
+    """Keys with their defaults, or the types of those without a default; `object` accepts any value."""
     is_type = {key: isinstance(default, type) for key, default in defaults.items()}
     return {
         key: Param(_KINDS.get(default if is_type[key] else type(default), "any"), None if is_type[key] else default)
@@ -57,18 +58,18 @@ def params(**defaults: Any) -> dict[str, Param]:
 
 
 def only(about: str, **defaults: Any) -> dict[str, Param]:
-    """Keys that cannot be anything but their defaults. about: why."""
+    """Keys that only support their defaults. about: the reason."""
     return {key: replace(one, only=(one.default,), about=about) for key, one in params(**defaults).items()}
 
 
-def idle(about: str, **defaults: Any) -> dict[str, Param]:
-    """Keys that change nothing here. about: why."""
-    return {key: replace(one, idle=True, about=about) for key, one in params(**defaults).items()}
+def ignored(about: str, **defaults: Any) -> dict[str, Param]:
+    """Keys without effect in Mezzotint. about: the reason."""
+    return {key: replace(one, ignored=True, about=about) for key, one in params(**defaults).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One foreign class. role: what it is for, in words. refused: why it cannot be done, "" for one that can."""
+    """One foreign class. role: its purpose. refused: the reason why it is not supported, "" if it is."""
 
     role: str
     params: Params = field(default_factory=lambda: MappingProxyType({}))
@@ -77,8 +78,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An object of the file. name: the last part of its target, "" for plain keys. values: its params, defaults filled
-    in. written: those that stand in the file. place: where it lies, inside: where its params do."""
+    """An object of the file. name: the last part of its target, "" for plain keys. values: its params, with defaults.
+    written: the params in the file. place: the path of the object in the file; inside: the path of its params."""
 
     config: Config
     name: str
@@ -94,12 +95,12 @@ class Node:
         """The draft's flag of one of its params, or of its target."""
         return flag_of((*self.inside, key) if key else (*self.place, "target"))
 
-    def lay(self, path: str, key: str) -> None:
-        """Puts a param into the recipe as it is."""
+    def copy(self, path: str, key: str) -> None:
+        """Sets a recipe path to the value of a param."""
         self.config.draft.set(path, self.values[key], self.flag(key))
 
     def refuse(self, key: str, what: str, remedy: str = "", code: str = "E1018") -> None:
-        """Refuses one of its params, or with "" its target."""
+        """Refuses one of its params, or its target for ""."""
         self.config.refuse((*self.inside, key) if key else (*self.place, "target"), what, remedy, code)
 
 
@@ -109,12 +110,12 @@ def flag_of(place: Place) -> str:
 
 
 class Config:
-    """A file while it is read. What is wrong goes into the draft's problems. Raises RecipeError as
-    `yaml_rules.read_file` and `yaml_rules.load`."""
+    """A YAML file and its draft, which collects the problems. Raises RecipeError as `yaml_rules.read_file` and
+    `yaml_rules.load`."""
 
     def __init__(self, draft: Draft, name: str, path: Any, targets: Mapping[str, Target]) -> None:
         document = yaml_rules.load(yaml_rules.read_file(path, name), name)
-        self.draft, self.file, self.document = draft, setting_files.short(name), document
+        self.draft, self.file, self.document = draft, setting_files.file_name(name), document
         self.tree, self._targets = document.tree, targets
         for problem in document.problems:
             draft.problems.append(problem._replace(where=f"{problem.where} in {self.file}"))
@@ -123,12 +124,12 @@ class Config:
         draft.named = draft.named | frozenset(flags)
 
     def refuse(self, place: Place, what: str, remedy: str = "", code: str = "E1018") -> None:
-        """Something that cannot be done, with the line it stands on."""
+        """Adds a problem of a place in the file, with its line."""
         where = f"{'.'.join(str(part) for part in place)} in {self.file}"
         self.draft.problems.append(Problem(where, what, remedy, code, self.document.line_near(place)))
 
     def at(self, place: Place) -> Any:
-        """What lies at a place, None when nothing does."""
+        """The value at a place, or None."""
         here: Any = self.tree
         for part in place:
             try:
@@ -138,21 +139,21 @@ class Config:
         return here
 
     def require(self, place: Place, role: str) -> Node | None:
-        """`node`, and a problem where there is none."""
+        """As `node`, with a problem if there is no such object."""
         if self.at(place) is None:
-            self.refuse(place, "is missing", "the YAML files that ship have it", "E1017")
+            self.refuse(place, "is missing", "see the shipped YAML files", "E1017")
         return self.node(place, role)
 
     def section(self, place: Place, params: Params) -> Node:
         """A plain mapping of keys, without a target."""
         tree = self.at(place)
         if tree is not None and not isinstance(tree, dict):
-            self.refuse(place, f"must hold keys, got {_word(tree)}", code="E1017")
+            self.refuse(place, f"must be a mapping, got {_format(tree)}", code="E1017")
             tree = None
         return self._with_values("", place, place, tree or {}, params)
 
     def node(self, place: Place, role: str) -> Node | None:
-        """The object at a place, whose target has a role; None when there is none or it is wrong."""
+        """The object at a place, whose target must have a role; None if there is none or it is invalid."""
         tree = self.at(place)
         if tree is None:
             return None
@@ -165,17 +166,17 @@ class Config:
             return None
         entries = tree.get("params")
         if entries is not None and not isinstance(entries, dict):
-            self.refuse((*place, "params"), f"must hold keys, got {_word(entries)}", code="E1017")
+            self.refuse((*place, "params"), f"must be a mapping, got {_format(entries)}", code="E1017")
             return None
         for key in sorted(tree.keys() - {"target", "params"} - BESIDE.get(role, frozenset())):
-            self.refuse((*place, key), "stands beside target and params, where nothing is read", code="E1016")
+            self.refuse((*place, key), "is next to target and params, where it is not read", code="E1016")
         return self._with_values(name, place, (*place, "params"), entries or {}, target.params)
 
     def nodes(self, place: Place, role: str) -> Iterator[Node]:
         """The objects of a list."""
         items = self.at(place)
         if items is not None and not isinstance(items, list):
-            self.refuse(place, f"must be a list, got {_word(items)}", code="E1017")
+            self.refuse(place, f"must be a list, got {_format(items)}", code="E1017")
             return
         nodes = (self.node((*place, index), role) for index in range(len(items or ())))
         yield from (node for node in nodes if node is not None)
@@ -190,7 +191,7 @@ class Config:
         elif target.refused:
             what, code = f"{name} {target.refused}", "E1081"
         elif target.role != role:
-            what = f"{name} is a {target.role}, and a {role} belongs here"
+            what = f"{name} is a {target.role}; a {role} is needed here"
         else:
             return target
         self.refuse((*place, "target"), what, remedy, code)
@@ -202,7 +203,7 @@ class Config:
         written = set()
         for key, raw in entries.items():
             if key not in params:
-                remedy = did_you_mean(str(key), params, f"known are {', '.join(params) or 'none'}")
+                remedy = did_you_mean(str(key), params, f"known keys: {', '.join(params) or 'none'}")
                 self.refuse((*inside, key), "unknown key", remedy, "E1016")
                 continue
             value = self._value((*inside, key), params[key], raw)
@@ -217,18 +218,18 @@ class Config:
         value = self._switch(place, raw) if param.kind == "switch" else _of_kind(param.kind, raw)
         if value is _MISSING:
             words = _WORDS.get(param.kind, "True or False")
-            self.refuse(place, f"must be {words}, got {_word(raw)}", code="E1017")
+            self.refuse(place, f"must be {words}, got {_format(raw)}", code="E1017")
         elif param.only and value not in param.only:
-            allowed = " or ".join(_word(one) for one in param.only)
-            self.refuse(place, f"is {_word(value)}, and only {allowed} can be done: {param.about}", code="E1081")
-        elif param.idle and value != param.default:
+            allowed = " or ".join(_format(one) for one in param.only)
+            self.refuse(place, f"is {_format(value)}; only {allowed} is supported: {param.about}", code="E1081")
+        elif param.ignored and value != param.default:
             self.draft.note(flag_of(place), param.about)
         return value
 
     def _switch(self, place: Place, raw: Any) -> Any:
         if isinstance(raw, str) and raw.lower() in _SWITCHES and raw in (raw.lower(), raw.upper(), raw.capitalize()):
             value = _SWITCHES[raw.lower()]
-            self.draft.note(flag_of(place), f"{raw} is read as {value}; YAML 1.2 has true and false")
+            self.draft.note(flag_of(place), f"{raw} is read as {value}; YAML 1.2 uses true and false")
             return value
         return bool(raw) if isinstance(raw, int) and raw in (0, 1) else _MISSING
 
@@ -246,13 +247,13 @@ def _of_kind(kind: ParamKind, raw: Any) -> Any:
             return raw if isinstance(raw, {"text": str, "list": list, "object": dict}[kind]) else _MISSING
 
 
-def _word(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, (list, dict)):
         text = str(value)
         return text if len(text) <= 60 else f"{text[:57]}…"
-    return shown(value) if isinstance(value, str) else str(value)
+    return format_value(value) if isinstance(value, str) else str(value)
 
 
-def lists(value: Any, most: int = 100) -> list[Any]:
-    """A list as it is, one value as a list of one; of at most so many."""
+def as_list(value: Any, most: int = 100) -> list[Any]:
+    """A value as a list, of at most `most` items; a single value is a list of one."""
     return list(value)[:most] if isinstance(value, (list, tuple)) else [value]

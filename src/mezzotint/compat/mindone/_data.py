@@ -1,5 +1,4 @@
-"""The `data` of a YAML of MindONE's, with the flags that belong to it: which pictures, how they are placed, what is
-encoded once."""
+"""The section `data` of MindONE's YAML files, with its flags: data set, transforms, caches."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.compat.kit.dialect import Draft, bucket_step
-from mezzotint.compat.mindone._config import Config, Node, idle, lists, params
+from mezzotint.compat.mindone._config import Config, Node, as_list, ignored, params
 
 DATA = {
     **params(per_batch_size=int, total_step=1000, num_epochs=0, num_parallel_workers=8, shuffle=True),
     **params(drop_remainder=True),
-    **idle("workers are processes anyway", python_multiprocessing=False),
+    **ignored("workers are always processes", python_multiprocessing=False),
     **params(dataset_config=dict),
 }
 """The keys of `data`."""
@@ -27,13 +26,13 @@ _ROWS = 100
 
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "area", 5: "bicubic"}
 _PLAIN = (0, 2, 3)
-"""Codes whose filters look at a few pixels however much a picture shrinks."""
+"""Codes of filters without antialiasing."""
 _CROPS = {"AddOriginalImageSizeAsTupleAndCropToSquare": "random", "CenterCrop": "center"}
 _BATCHED = ["BatchedResizedAndRandomCrop", "BatchedRescaler", "BatchedTranspose"]
 
 
 def cached_by(name: str) -> str:
-    """Who has cached into a folder, by what is in it: "MindONE", "Mezzotint", "" for nobody."""
+    """Which program has written a cache into a folder: "MindONE", "Mezzotint", or "" if there is no cache."""
     folder = Path(name).expanduser()
     if any((folder / one).is_dir() for one in _THEIRS):
         return "MindONE"
@@ -41,7 +40,7 @@ def cached_by(name: str) -> str:
 
 
 def cache_holds(cache: str, data: str) -> bool:
-    """Whether a cache of MindONE's has latents of the pictures that the first rows of a data set's table name."""
+    """Whether a cache of MindONE has latents of the images in the first rows of a data set's table."""
     latents = Path(cache).expanduser() / _THEIRS[0]
     try:
         table = min(Path(data).expanduser().glob("*.csv"))
@@ -54,132 +53,134 @@ def cache_holds(cache: str, data: str) -> bool:
 
 
 def data(config: Config) -> Node:
-    """Everything of `data` in the recipe but its length and batches. Returns the keys of the section."""
+    """Sets the section `data` of the recipe, without length and batches. Returns the keys of the YAML section."""
     section = config.section(("data",), DATA)
-    section.lay("data.workers", "num_parallel_workers")
-    section.lay("data.shuffle", "shuffle")
+    section.copy("data.workers", "num_parallel_workers")
+    section.copy("data.shuffle", "shuffle")
     keep = "drop" if section["drop_remainder"] else "short"
     config.draft.set("data.remainder", keep, section.flag("drop_remainder"))
     dataset = config.require(("data", "dataset_config"), "data set")
     if dataset is not None:
-        _captions(config.draft, dataset)
-        _placement(config, dataset)
-        _files(config.draft, dataset)
+        _set_captions(config.draft, dataset)
+        _set_transforms(config, dataset)
+        _set_files(config.draft, dataset)
     return section
 
 
-def _captions(draft: Draft, dataset: Node) -> None:
+def _set_captions(draft: Draft, dataset: Node) -> None:
     share = "prompt_empty_probability"
     if "dropout" not in draft.settings.get("data", {}).get("captions", {}):
-        dataset.lay("data.captions.dropout", share)
+        dataset.copy("data.captions.dropout", share)
         draft.set("data.captions.dropped", "empty", dataset.flag(share))
         draft.set("data.captions.missing", "empty", dataset.flag())
     elif dataset[share]:
-        dataset.refuse(share, "ucg_rate of the embedders drops captions, too; keep one of them", code="E1081")
+        dataset.refuse(share, "ucg_rate of the embedders drops captions, too; use one of them", code="E1081")
 
 
 # files
 
 
-def _files(draft: Draft, dataset: Node) -> None:
+def _set_files(draft: Draft, dataset: Node) -> None:
     is_web = dataset.name.startswith("T2I_Webdataset")
     folder, latents, text = draft.text("data_path"), draft.values["cache_latent"], draft.values["cache_text_embedding"]
     cache = draft.text("cache_path")
     theirs = next((name for name in (cache, folder) if name and cached_by(name) == "MindONE"), "")
     if theirs and (latents or text or theirs == folder) and draft.text("task") == "txt2img":
         flag = "cache_path" if theirs == cache else "data_path"
-        draft.put({"data.format": "mindone-cache", "data.path": [theirs]}, flag)
-        draft.note(flag, f"{theirs} holds what MindONE has encoded; it is trained as it is, and its age is not known")
-        _taken_over(draft, flag)
-        _unet_alone(draft)
+        draft.set_all({"data.format": "mindone-cache", "data.path": [theirs]}, flag)
+        draft.note(flag, f"{theirs} is a cache of MindONE; it is used unchanged, and its age is unknown")
+        _use_foreign_cache(draft, flag)
+        _export_unet(draft)
     elif not folder:
         draft.refuse("data_path", "is missing; name the folder with the .csv files", code="E1017")
     else:
         draft.set("data.format", "webdataset" if is_web else "mindone", dataset.flag())
         draft.set("data.path", [folder], "data_path")
         if is_web:
-            dataset.lay("data.columns.caption", "caption_key")
-        _cached(draft, latents=bool(latents), text=bool(text))
+            dataset.copy("data.columns.caption", "caption_key")
+        _set_cache(draft, latents=bool(latents), text=bool(text))
 
 
-def _taken_over(draft: Draft, flag: str) -> None:
-    """What is encoded is cut, mirrored and chosen already."""
-    draft.put({"data.cache.latents": True, "data.cache.text": True, "data.cache.content": "sample"}, flag)
+def _use_foreign_cache(draft: Draft, flag: str) -> None:
+    """Sets what a cache has already decided: crop, mirror, caption."""
+    draft.set_all({"data.cache.latents": True, "data.cache.text": True, "data.cache.content": "sample"}, flag)
     data = draft.settings["data"]
     if data.get("flip") or data["captions"]["dropout"]:
-        draft.note(flag, "pictures in it are mirrored and captions dropped as they were when it was made")
-    draft.put({"data.crop": "center", "data.flip": 0.0, "data.captions.dropout": 0.0}, flag)
+        draft.note(flag, "images in it are mirrored and captions dropped as when it was written")
+    draft.set_all({"data.crop": "center", "data.flip": 0.0, "data.captions.dropout": 0.0}, flag)
 
 
-def _cached(draft: Draft, *, latents: bool, text: bool) -> None:
+def _set_cache(draft: Draft, *, latents: bool, text: bool) -> None:
     draft.set("data.cache.latents", latents, "cache_latent")
     draft.set("data.cache.text", text, "cache_text_embedding")
     fills, cache = draft.text("task") == "cache", draft.text("cache_path")
     if latents or text or fills:
         draft.set("data.cache.path", cache, "cache_path")
-    elif draft.says("cache_path"):
+    elif draft.is_given("cache_path"):
         draft.note("cache_path", "without cache_latent and cache_text_embedding nothing is cached")
     whose = "" if latents or text or fills else cached_by(cache)
     if whose:
-        unused = f"{cache} holds what {whose} has encoded, and the line does not train on it"
-        draft.note("cache_path", f"{unused}; add {CACHE_FLAGS} to train on it")
+        unused = f"{cache} is a cache of {whose}, which this command does not use"
+        draft.note("cache_path", f"{unused}; add {CACHE_FLAGS} to train from it")
     if latents and text and not fills:
-        _unet_alone(draft)
+        _export_unet(draft)
     if latents:
-        draft.note("cache_latent", "each picture keeps one crop, as there; data.cache.crops=4 keeps four")
+        draft.note("cache_latent", "each image has one cached crop, as there; data.cache.crops=4 caches four")
     if latents != text:
-        draft.note("cache_latent" if latents else "cache_text_embedding", "is cached alone; there, it is both or none")
+        draft.note(
+            "cache_latent" if latents else "cache_text_embedding", "only this is cached; there, both or none are"
+        )
     if fills:
         draft.verb = "cache"
         if not latents and not text:
             draft.refuse("task", "cache needs --cache_latent True, --cache_text_embedding True, or both", code="E1017")
 
 
-def _unet_alone(draft: Draft) -> None:
-    """There, a cached run saves this and nothing else."""
+def _export_unet(draft: Draft) -> None:
+    """Sets the export of the UNet, the only file that MindONE saves in a cached run."""
     draft.set("run.export.trained_file", "mindspore", "cache_latent", "cache_text_embedding")
-    draft.note("cache_latent", "beside whole models weights/ holds unet_N.ckpt, which is all that is saved there")
+    draft.note("cache_latent", "weights/ contains unet_N.ckpt as well as whole models; MindONE saves only unet_N.ckpt")
 
 
 # placement
 
 
-def _placement(config: Config, dataset: Node) -> None:
-    """Transforms as settings of the placement: they may stand in any order that comes to the same."""
+def _set_transforms(config: Config, dataset: Node) -> None:
+    """Translates transforms to settings of crops and resizing. Any order with the same result is accepted."""
     config.draft.set("data.original_size", "stored", dataset.flag())
     place = dataset.inside
     single = list(config.nodes((*place, "transforms"), "transform"))
     batched = list(config.nodes((*place, "batched_transforms"), "transform of batches"))
-    written = [one for key in ("transforms", "batched_transforms") for one in lists(config.at((*place, key)) or [])]
+    written = [one for key in ("transforms", "batched_transforms") for one in as_list(config.at((*place, key)) or [])]
     if len(single) + len(batched) < len(written):
-        return  # some are not known, which is said already
+        return  # some are unknown, which is reported already
     if dataset["multi_aspect"]:
-        _multi_aspect(config.draft, dataset, single, batched)
+        _set_multi_aspect(config.draft, dataset, single, batched)
     else:
-        _square(config.draft, dataset, single, batched)
+        _set_square(config.draft, dataset, single, batched)
 
 
-def _multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequence[Node]) -> None:
+def _set_multi_aspect(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequence[Node]) -> None:
     for one in single:
         if one.name != "RandomHorizontalFlip":
-            what = f"{one.name} stands before sizes are chosen by multi_aspect"
-            one.refuse("", what, "leave it to batched_transforms", "E1082")
+            what = f"{one.name} comes before multi_aspect selects sizes"
+            one.refuse("", what, "move it to batched_transforms", "E1082")
     if [one.name for one in batched] != _BATCHED:
-        what = f"with multi_aspect are {', '.join(_BATCHED)}; got {_names(batched)}"
+        what = f"with multi_aspect it must be {', '.join(_BATCHED)}; got {_names(batched)}"
         dataset.refuse("batched_transforms", what, code="E1082")
     sizes = []
     for pair in dataset["multi_aspect"]:
         if not (isinstance(pair, list) and len(pair) == 2 and all(_is_side(side) for side in pair)):
-            what = f"holds pairs of height and width in multiples of 8, got {pair}"
+            what = f"must contain pairs of height and width in multiples of 8, got {pair}"
             dataset.refuse("multi_aspect", what, code="E1017")
             return
         if pair not in sizes:
             sizes.append(pair)
     flag = dataset.flag("multi_aspect")
-    draft.put({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
-    draft.put({"data.resize": "bilinear", "data.antialias": False}, flag)
-    _flip(draft, dataset, single)
-    what = "each picture is trained at the size nearest to its own shape; there, at any, one size drawn a batch"
+    draft.set_all({"data.buckets.shape": "list", "data.buckets.sizes": sizes, "data.crop": "random"}, flag)
+    draft.set_all({"data.resize": "bilinear", "data.antialias": False}, flag)
+    _set_flip(draft, dataset, single)
+    what = "each image is trained at the size nearest to its own aspect ratio; there, at a random size per batch"
     draft.note(flag, what)
 
 
@@ -191,7 +192,7 @@ def _is_side(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 16 and value % 8 == 0
 
 
-def _square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequence[Node]) -> None:
+def _set_square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequence[Node]) -> None:
     for one in batched:
         one.refuse("", f"{one.name} needs multi_aspect", code="E1082")
     names = [one.name for one in single]
@@ -199,20 +200,20 @@ def _square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequen
     order = [name for name in names if name not in ("RandomHorizontalFlip", "Rescaler", "Transpose")]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        dataset.refuse("transforms", f"{', '.join(twice)} stands there more than once", code="E1082")
+        dataset.refuse("transforms", f"{', '.join(twice)} is listed more than once", code="E1082")
     is_placed = len(order) == 2 and order[0] == "Resize" and order[1] in _CROPS
     if not is_placed or not {"Rescaler", "Transpose"} <= named.keys():
         what = (
-            "pictures are resized, cut to a square and brought to [-1, 1]: Resize, then CenterCrop or "
+            "images must be resized, cropped to a square and scaled to [-1, 1]: Resize, then CenterCrop or "
             f"AddOriginalImageSizeAsTupleAndCropToSquare, with Rescaler and Transpose; got {_names(single)}"
         )
         dataset.refuse("transforms", what, code="E1082")
         return
-    for one in single[names.index("Transpose") + 1 :]:  # nothing that looks at rows and columns may stand behind it
+    for one in single[names.index("Transpose") + 1 :]:  # transforms of rows and columns must come before it
         if one.name != "Rescaler":
-            one.refuse("", f"{one.name} stands behind Transpose", "put it before", "E1082")
+            one.refuse("", f"{one.name} comes after Transpose", "move it before", "E1082")
     resize = named["Resize"]
-    side = _resized(dataset, resize, named.get("CenterCrop"))
+    side = _read_side(dataset, resize, named.get("CenterCrop"))
     if side is None:
         return
     draft.set("data.resolution", side, resize.flag("size"))
@@ -222,44 +223,44 @@ def _square(draft: Draft, dataset: Node, single: Sequence[Node], batched: Sequen
     code = resize["interpolation"]
     if code in _FILTERS:
         values = {"data.resize": _FILTERS[code], "data.antialias": code not in _PLAIN}
-        draft.put(values, resize.flag("interpolation"))
+        draft.set_all(values, resize.flag("interpolation"))
     else:
         resize.refuse("interpolation", f"takes 0 to 5, got {code}", code="E1017")
-    _flip(draft, dataset, single)
-    _small(draft, dataset, side)
+    _set_flip(draft, dataset, single)
+    _set_small_images(draft, dataset, side)
 
 
-def _resized(dataset: Node, resize: Node, crop: Node | None) -> int | None:
-    """The side of the square, or None when sizes do not fit together."""
-    side = _one(resize["size"])
+def _read_side(dataset: Node, resize: Node, crop: Node | None) -> int | None:
+    """The side of the square, or None if sizes are inconsistent."""
+    side = _single(resize["size"])
     if not _is_side(side):
-        resize.refuse("size", f"must be a whole number in multiples of 8, got {resize['size']}", code="E1017")
-    elif _one(dataset["target_size"]) != side:
-        what = f"is {dataset['target_size']}, and pictures are made {side}"
+        resize.refuse("size", f"must be a multiple of 8, got {resize['size']}", code="E1017")
+    elif _single(dataset["target_size"]) != side:
+        what = f"is {dataset['target_size']}, but images are resized to {side}"
         dataset.refuse("target_size", what, f"write {side}", "E1082")
-    elif crop is not None and _one(crop["size"]) != side:
-        remedy = f"write {side}; what is cut off has to be outside of the square"
-        crop.refuse("size", f"is {crop['size']}, and pictures are resized to {side}", remedy, "E1082")
+    elif crop is not None and _single(crop["size"]) != side:
+        remedy = f"write {side}; the crop must be the whole square"
+        crop.refuse("size", f"is {crop['size']}, but images are resized to {side}", remedy, "E1082")
     else:
         return int(side)
     return None
 
 
-def _one(value: Any) -> Any:
-    """A size: a number, or a pair of the same one."""
+def _single(value: Any) -> Any:
+    """The number of a size that is a number or a pair of equal numbers."""
     return value[0] if isinstance(value, list) and len(value) == 2 and value[0] == value[1] else value
 
 
-def _flip(draft: Draft, dataset: Node, single: Sequence[Node]) -> None:
+def _set_flip(draft: Draft, dataset: Node, single: Sequence[Node]) -> None:
     flip = next((one for one in single if one.name == "RandomHorizontalFlip"), None)
     share, flag = (flip["p"], flip.flag("p")) if flip else (0.0, dataset.flag("transforms"))
     draft.set("data.flip", share, flag)
 
 
-def _small(draft: Draft, dataset: Node, side: int) -> None:
+def _set_small_images(draft: Draft, dataset: Node, side: int) -> None:
     least, is_on = dataset["image_filter_size"], dataset["filter_small_size"]
     if is_on and least and least != side:
-        what = f"is {least}, and pictures are left out that are smaller than {side}"
+        what = f"is {least}, but images smaller than {side} are left out"
         dataset.refuse("image_filter_size", what, code="E1082")
     else:
         draft.set("data.small_images", "skip" if is_on and least else "upscale", dataset.flag("filter_small_size"))

@@ -1,9 +1,9 @@
-"""The bytes of MindSpore's checkpoints: a protobuf message, read field by field, so that a damaged or hostile file
-costs a look at its heads and no more.
+"""The bytes of MindSpore's checkpoints: a protobuf message, read field by field. Of a damaged or malicious file only
+the heads of entries are read.
 
-    Checkpoint: 1 = Value, again and again
+    Checkpoint: 1 = Value, repeated
     Value: 1 = name, 2 = TensorProto
-    TensorProto: 1 = dimension (again and again), 2 = type in words, 3 = content, little-endian
+    TensorProto: 1 = dimension (repeated), 2 = name of the type, 3 = content, little-endian
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from mezzotint.weights.files.protobuf import BYTES, VARINT, Damaged, Window, fie
 
 TRAILER = b"crc_num"
 TRAILER_SIZE = len(TRAILER) + 10
-"""Bytes at the end of a file with a checksum: a word, and a CRC-32 of all before it in ten bytes, the highest first."""
+"""Bytes at the end of a file with a checksum: a marker, and a CRC-32 of everything before it in ten bytes,
+big-endian."""
 
 NAME_LIMIT = 4096  # bytes
 _RANK_LIMIT = 64
@@ -24,8 +25,8 @@ _RANK_LIMIT = 64
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One entry of a file. dims: as written. kind: the type in words. start, size: where its content lies. at, end:
-    where the entry does."""
+    """One entry of a file. dims: as written. kind: name of the type. start, size: offset and bytes of its content. at,
+    end: offsets of the entry."""
 
     name: str
     dims: tuple[int, ...]
@@ -37,18 +38,18 @@ class Value:
 
 
 def trailer(file: int, size: int) -> int | None:
-    """Where the checksum begins that a file seems to end with; None when it ends otherwise."""
+    """The offset of the checksum at the end of a file; None if there is none."""
     at = size - TRAILER_SIZE
     return at if at >= 0 and os.pread(file, len(TRAILER), at) == TRAILER else None
 
 
 def values(file: int, size: int) -> Iterator[Value]:
-    """The entries of an open file, in order; the checksum at its end is left. Raises Damaged."""
+    """Yields the entries of an open file, in order, without the checksum at its end. Raises Damaged."""
     window, at, stop = Window(file, size), 0, trailer(file, size)
     while at < size and at != stop:
         key, inside = window.varint(at, size)
         if key != 1 << 3 | BYTES:
-            raise Damaged(f"an entry begins with {key}, which no checkpoint has", at)
+            raise Damaged(f"an entry starts with {key}, which is not valid in a checkpoint", at)
         begin, end = window.length(inside, size)
         yield replace(_value(window, begin, end), end=end)
         at = end
@@ -63,7 +64,7 @@ def _value(window: Window, begin: int, end: int) -> Value:
             case (2, 2) if tensor == (0, 0):
                 tensor = start, last
             case (3, _):
-                raise Damaged("it holds a sparse table, which is not read", at)
+                raise Damaged("it contains a sparse table, which is not supported", at)
             case _:
                 raise Damaged(f"an entry has an unexpected field ({number}, of kind {kind})", at)
     if not name or tensor == (0, 0):
@@ -78,7 +79,7 @@ def _tensor(window: Window, name: str, span: tuple[int, int], begin: int) -> Val
         match number, wire_kind:
             case 1, 0:
                 dims.append(value)
-            case 1, 2:  # the same, packed
+            case 1, 2:  # the same, in packed form
                 dims += _packed(window, start, last)
             case (2, 2) if not kind:
                 kind = _text(window, start, last)
@@ -89,7 +90,7 @@ def _tensor(window: Window, name: str, span: tuple[int, int], begin: int) -> Val
         if len(dims) > _RANK_LIMIT or any(dim >> 63 for dim in dims):
             raise Damaged(f"{name!r} has impossible dimensions", at)
     if not kind:
-        raise Damaged(f"{name!r} does not tell its type", begin)
+        raise Damaged(f"{name!r} has no type", begin)
     first, last = content if content != (0, 0) else (span[1], span[1])
     return Value(name, tuple(dims), kind, first, last - first, begin, span[1])
 
@@ -105,21 +106,21 @@ def _packed(window: Window, at: int, end: int) -> Iterator[int]:
 def _text(window: Window, begin: int, end: int) -> str:
     if not 0 < end - begin <= NAME_LIMIT:
         raise Damaged(f"a name has {end - begin:,} bytes", begin)
-    held = window.take(begin, end - begin)
-    if not _is_text(held):
-        raise Damaged("a name is no text", begin)
-    return held.decode()
+    content_bytes = window.take(begin, end - begin)
+    if not _is_text(content_bytes):
+        raise Damaged("a name is not text", begin)
+    return content_bytes.decode()
 
 
-def _is_text(held: bytes) -> bool:
+def _is_text(content_bytes: bytes) -> bool:
     try:
-        return held.decode().isprintable()
+        return content_bytes.decode().isprintable()
     except UnicodeDecodeError:
         return False
 
 
 def begins(start: bytes) -> bool:
-    """Whether a file with these first bytes is such a checkpoint: an entry, its name, what follows a name."""
+    """Whether a file with these first bytes is such a checkpoint: it has an entry, its name, and the field after it."""
     numbers, at = [], 0
     for _ in range(4):
         read = first_varint(start[at : at + 10])
@@ -134,7 +135,7 @@ def begins(start: bytes) -> bool:
 
 
 def head_of(name: str, dims: tuple[int, ...], kind: str, size: int) -> bytes:
-    """All of an entry that stands before `size` bytes of content."""
+    """The bytes of an entry before its content of `size` bytes."""
     tensor = b"".join(varint(1 << 3 | VARINT) + varint(dim) for dim in dims)
     tensor += field(2, kind.encode()) + head(3, size)
     before = field(1, name.encode()) + head(2, len(tensor) + size)

@@ -1,4 +1,4 @@
-"""The `model` of a YAML of MindONE's: networks, encoders, what is trained of them, and the mathematics of a step."""
+"""The section `model` of MindONE's YAML files: networks, encoders, trained parts, and the objective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.compat.mindone import _optim
-from mezzotint.compat.mindone._config import Config, Node, flag_of, lists
+from mezzotint.compat.mindone._config import Config, Node, as_list, flag_of
 from mezzotint.compat.mindone._targets import BASE, REFINER, SIZES
 from mezzotint.settings.reading.yaml_rules import Place
 
@@ -24,32 +24,32 @@ _WEIGHTINGS = {"EpsWeighting": "epsilon", "VWeighting": "v", "UnitWeighting": "u
 _PLAIN = frozenset(
     (("epsilon", "epsilon"), ("epsilon-unscaled", "epsilon"), ("v", "v"), ("v-edm", "v"), ("edm", "edm"))
 )
-"""Predictions with the weighting of which the squared error is the plain one of what the network says."""
+"""Pairs of prediction and weighting for which the loss is the plain squared error of the network's output."""
 
 
-def model(config: Config, *, is_drawn: bool = False) -> None:
-    """Family, networks, precision of the autoencoder, recompute, attention, parts that are trained. is_drawn: the YAML
-    is for drawing, and says nothing of the loss."""
+def model(config: Config, *, is_inference: bool = False) -> None:
+    """Sets family, networks, precision of the autoencoder, recompute, attention and trained parts. is_inference: the
+    YAML is for sampling and has no loss."""
     engine = config.require(("model",), "model")
     if engine is None:
         return
     config.draft.set("model.family", "sdxl", engine.flag())
     if "scale_factor" not in engine.written:
-        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is taken, there 1")
-    _network(config)
-    _autoencoder(config, engine)
-    _conditioner(config)
-    _diffusion(config, is_drawn=is_drawn)
+        config.draft.note(engine.flag(), "scale_factor is not given; SDXL's 0.13025 is used, there 1")
+    _set_network(config)
+    _set_autoencoder(config, engine)
+    _set_conditioner(config)
+    _set_diffusion(config, is_inference=is_inference)
 
 
 # networks
 
 
-def _network(config: Config) -> None:
+def _set_network(config: Config) -> None:
     node, draft = config.require((*_HERE, "network_config"), "denoising network"), config.draft
     if node is None:
         return
-    _sizes(draft, node)
+    _set_sizes(draft, node)
     is_checkpointed = "use_checkpoint" in node.written and "use_recompute" not in node.written
     flag = node.flag("use_checkpoint" if is_checkpointed else "use_recompute")
     draft.set("run.gradient_checkpointing.enabled", bool(node["use_recompute"] or node["use_checkpoint"]), flag)
@@ -59,28 +59,30 @@ def _network(config: Config) -> None:
         return
     draft.set("model.attention", _ATTENTION[node[key]], node.flag(key))
     if node[key] == "vanilla":
-        what = "is the plain formula; flash-attention computes the same with a fraction of the memory"
+        what = "is the plain formula; flash-attention computes the same with much less memory"
         draft.note(node.flag(key), what)
 
 
-def _sizes(draft: Draft, node: Node) -> None:
-    """What the weights decide; the depth may be less than theirs."""
+def _set_sizes(draft: Draft, node: Node) -> None:
+    """Checks the sizes of the network, which the weights decide, and sets a smaller depth."""
     written = {key: node[key] for key in (*SIZES, "transformer_depth") if key in node.written}
     if any(all(known.get(key) == value for key, value in written.items()) for known in (BASE, REFINER)):
         return
-    odd = [key for key, value in written.items() if key != "transformer_depth" and BASE.get(key) != value]
-    if odd:
-        draft.note(node.flag(odd[0]), f"the network is as large as the weights say ({', '.join(odd)})")
+    different = [key for key, value in written.items() if key != "transformer_depth" and BASE.get(key) != value]
+    if different:
+        draft.note(
+            node.flag(different[0]), f"the sizes of the network are those of the weights ({', '.join(different)})"
+        )
     if "transformer_depth" not in written:
         return
-    depth = lists(written["transformer_depth"])
+    depth = as_list(written["transformer_depth"])
     if not all(isinstance(layers, int) and layers >= 0 for layers in depth):
-        node.refuse("transformer_depth", "must be a whole number, or a list of them", code="E1017")
+        node.refuse("transformer_depth", "must be an integer, or a list of them", code="E1017")
     elif written["transformer_depth"] not in (BASE["transformer_depth"], REFINER["transformer_depth"]):
         draft.set("model.depth", depth, node.flag("transformer_depth"))
 
 
-def _autoencoder(config: Config, engine: Node) -> None:
+def _set_autoencoder(config: Config, engine: Node) -> None:
     draft = config.draft
     node = config.require((*_HERE, "first_stage_config"), "autoencoder")
     if node is not None and node["lossconfig"]:
@@ -92,23 +94,23 @@ def _autoencoder(config: Config, engine: Node) -> None:
     if not is_exact:
         draft.note(
             flag,
-            "is not True: the autoencoder computes in fp16, in which SDXL's own overflows. True is recommended, or the "
-            "autoencoder that is repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix",
+            "is not True: the autoencoder computes in fp16, in which SDXL's one overflows. True is recommended, "
+            "or the autoencoder that is fixed for fp16, model.vae=madebyollin/sdxl-vae-fp16-fix",
         )
 
 
 # text
 
 
-def _conditioner(config: Config) -> None:
+def _set_conditioner(config: Config) -> None:
     node = config.require((*_HERE, "conditioner_config"), "conditioner")
     if node is None:
         return
     place = (*node.inside, "emb_models")
     embedders = list(config.nodes(place, "embedder"))
-    if not embedders or len(embedders) < len(lists(config.at(place) or [])):
+    if not embedders or len(embedders) < len(as_list(config.at(place) or [])):
         if config.at(place) is None:
-            node.refuse("emb_models", "is missing", "the YAML files that ship have it", "E1017")
+            node.refuse("emb_models", "is missing", "see the shipped YAML files", "E1017")
         return
     text = [one for one in embedders if one.name != _NUMBERS]
     sizes = embedders[len(text) :]
@@ -116,18 +118,18 @@ def _conditioner(config: Config) -> None:
     fits = (names, keys) in (((_CLIP, _OPEN_CLIP), _SIZE_KEYS), ((_OPEN_CLIP,), _REFINER_KEYS))
     if not fits or embedders[: len(text)] != text:
         what = (
-            "SDXL is given the text of its two encoders, then original size, crop and target size; its refiner that of "
+            "SDXL needs the text of its two encoders, then original size, crop and target size; its refiner that of "
             f"OpenCLIP, original size, crop and aesthetic score; in this order. Got {', '.join((*names, *keys))}"
         )
         node.refuse("emb_models", what, code="E1081")
         return
     for one in sizes:
         if one["outdim"] != 256:
-            one.refuse("outdim", f"SDXL has 256, got {one['outdim']}", code="E1081")
-    _trained(config, node, text)
-    _dropped(config, text, sizes)
+            one.refuse("outdim", f"SDXL needs 256, got {one['outdim']}", code="E1081")
+    _set_trained_parts(config, node, text)
+    _set_dropout(config, text, sizes)
     if text[0].name == _CLIP and text[0]["version"] != _TOKENIZER:
-        what = f"the tokenizer of {_TOKENIZER} ships with Mezzotint, and is the one that is used"
+        what = f"the tokenizer of {_TOKENIZER} is used, which ships with Mezzotint"
         config.draft.note(text[0].flag("version"), what)
 
 
@@ -136,13 +138,13 @@ def _key(config: Config, node: Node) -> str:
     return str(key[0] if isinstance(key, list) and key else key)
 
 
-def _trained(config: Config, conditioner: Node, text: Sequence[Node]) -> None:
+def _set_trained_parts(config: Config, conditioner: Node, text: Sequence[Node]) -> None:
     parts = {_CLIP: "text_encoder", _OPEN_CLIP: "text_encoder_2"}
     trained, flags = ["denoiser"], []
     for one in text:
         place = (*one.place, "is_trainable")
         if config.at(place) and one["freeze"]:
-            what = f"nothing of {one.name} is trained, since its `freeze` is True; write freeze: False"
+            what = f"{one.name} is not trained, because its `freeze` is True; write freeze: False"
             config.draft.note(flag_of(place), what)
         elif config.at(place):
             trained.append(parts[one.name])
@@ -150,29 +152,29 @@ def _trained(config: Config, conditioner: Node, text: Sequence[Node]) -> None:
     config.draft.set("model.train", trained, *(flags or [conditioner.flag()]))
 
 
-def _dropped(config: Config, text: Sequence[Node], sizes: Sequence[Node]) -> None:
-    """Dropped captions, where the YAML asks for them at the embedders."""
+def _set_dropout(config: Config, text: Sequence[Node], sizes: Sequence[Node]) -> None:
+    """Sets caption dropout from the ucg_rate of the embedders."""
     drops = [(config.at((*one.place, "ucg_rate")) or 0.0, config.at((*one.place, "legacy_ucg_value"))) for one in text]
     place = (*text[0].place, "ucg_rate")
     rate, legacy = drops[0]
     if any(config.at((*one.place, "ucg_rate")) for one in sizes) or any(one != drops[0] for one in drops):
-        config.refuse(place, "is dropped for all text encoders together, and sizes are never", code="E1081")
+        config.refuse(place, "must be the same for all text encoders, and 0 for sizes", code="E1081")
     elif rate and (not isinstance(rate, (int, float)) or not 0 <= rate <= 1 or legacy not in (None, "")):
         config.refuse(place, f"must be a share from 0 to 1 with an empty legacy_ucg_value, got {rate}", code="E1017")
     elif rate:
         dropped = "empty" if legacy == "" else "zeros"
-        config.draft.put({"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(place))
+        config.draft.set_all({"data.captions.dropout": float(rate), "data.captions.dropped": dropped}, flag_of(place))
         config.draft.note(flag_of(place), "states and pooled text are dropped together")
 
 
-# the mathematics
+# the objective
 
 
-def _diffusion(config: Config, *, is_drawn: bool) -> None:
-    """The loss and its levels of noise; of a YAML that is for drawing only what the network says."""
+def _set_diffusion(config: Config, *, is_inference: bool) -> None:
+    """Sets the loss and its noise levels; for an inference YAML only the prediction."""
     denoiser = config.require((*_HERE, "denoiser_config"), "denoiser")
-    loss = None if is_drawn else config.require((*_HERE, "loss_fn_config"), "loss")
-    if denoiser is None or (loss is None and not is_drawn):
+    loss = None if is_inference else config.require((*_HERE, "loss_fn_config"), "loss")
+    if denoiser is None or (loss is None and not is_inference):
         return
     sigmas = _inside_or(config, loss, "sigma_sampler_config", _HERE, "sigma sampler")
     scaling = config.require((*denoiser.inside, "scaling_config"), "scaling")
@@ -187,33 +189,35 @@ def _diffusion(config: Config, *, is_drawn: bool) -> None:
         if node.values.get("discretization_config") is not None:
             config.node((*node.inside, "discretization_config"), "table of sigmas")
     if sigmas.name == "DiscreteSamplingForZero3":
-        _optim.shared(sigmas, parameters=True)
-    _prediction(config.draft, denoiser, scaling, sigmas)
-    _weighting(config.draft, scaling, weighting, loss)
-    _loss(config.draft, loss)
+        _optim.set_sharding(sigmas, parameters=True)
+    _set_prediction(config.draft, denoiser, scaling, sigmas)
+    _set_weighting(config.draft, scaling, weighting, loss)
+    _set_loss(config.draft, loss)
 
 
 def _inside_or(config: Config, loss: Node | None, key: str, outside: Place, role: str) -> Node | None:
-    """An object of the loss, where Stability's files have it, or of `outside`."""
+    """An object inside the loss, as in Stability's files, or inside `outside`."""
     if loss is None:
         return None
     inside = (*loss.inside, key)
     return config.require(inside if config.at(inside) is not None else (*outside, key.removeprefix("loss_")), role)
 
 
-def _prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -> None:
+def _set_prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -> None:
     prediction = _PREDICTIONS[scaling.name]
-    tells_sigma = prediction in ("edm", "v-edm")
+    takes_sigma = prediction in ("edm", "v-edm")
     is_quantized = denoiser.name == "DiscreteDenoiser" and bool(denoiser["quantize_c_noise"])
     is_free = sigmas.name == "EDMSampling"
-    if is_quantized and tells_sigma:
-        what = f"tells timesteps, and {scaling.name} is given a logarithm of sigma"
+    if is_quantized and takes_sigma:
+        what = f"passes timesteps, but {scaling.name} needs a logarithm of sigma"
         denoiser.refuse("", what, "write Denoiser, or quantize_c_noise: False", "E1081")
-    if not is_quantized and not tells_sigma:
-        what = f"tells sigmas, and with {scaling.name} SDXL's network knows timesteps"
+    if not is_quantized and not takes_sigma:
+        what = f"passes sigmas, but with {scaling.name} SDXL's network needs timesteps"
         denoiser.refuse("", what, "write DiscreteDenoiser", "E1081")
     if is_free and denoiser.name == "DiscreteDenoiser":
-        sigmas.refuse("", "draws any sigma, and DiscreteDenoiser knows 1000 of them", "write Denoiser", "E1081")
+        sigmas.refuse(
+            "", "samples any sigma, but DiscreteDenoiser supports only 1000 of them", "write Denoiser", "E1081"
+        )
     draft.set("model.prediction", prediction, scaling.flag())
     draft.set("objective.noise_levels", "log-normal" if is_free else "timesteps", sigmas.flag())
     if is_free:
@@ -221,27 +225,27 @@ def _prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -> No
         draft.set("objective.log_normal", pair, sigmas.flag("p_mean"), sigmas.flag("p_std"))
 
 
-def _weighting(draft: Draft, scaling: Node, weighting: Node, loss: Node) -> None:
+def _set_weighting(draft: Draft, scaling: Node, weighting: Node, loss: Node) -> None:
     kind = _WEIGHTINGS[weighting.name]
     is_plain = (_PREDICTIONS[scaling.name], kind) in _PLAIN
-    is_squared = _loss_of(loss)[0] == "mse"  # w |D - x_0| is |c_out| w times the plain error, and only c_out² w is 1
+    is_squared = _read_loss(loss)[0] == "mse"  # w |D - x_0| is |c_out| w times the plain error, and only c_out² w is 1
     draft.set("objective.weighting", "prediction" if is_plain and is_squared else kind, weighting.flag())
     by_sigma = {node["sigma_data"]: node for node in (scaling, weighting) if "sigma_data" in node.values}
     if len(by_sigma) > 1:
-        weighting.refuse("sigma_data", "scaling and weighting have one sigma_data", code="E1081")
+        weighting.refuse("sigma_data", "scaling and weighting must have the same sigma_data", code="E1081")
     for node in by_sigma.values():
-        node.lay("objective.sigma_data", "sigma_data")
+        node.copy("objective.sigma_data", "sigma_data")
 
 
-def _loss(draft: Draft, loss: Node) -> None:
-    kind, key = _loss_of(loss)
+def _set_loss(draft: Draft, loss: Node) -> None:
+    kind, key = _read_loss(loss)
     draft.set("objective.loss", kind, loss.flag(key))
-    loss.lay("objective.noise_offset", "offset_noise_level")
+    loss.copy("objective.noise_offset", "offset_noise_level")
     per = "channel" if loss.name == "StandardDiffusionLoss2" else "sample"
     draft.set("objective.noise_offset_per", per, loss.flag())
 
 
-def _loss_of(loss: Node) -> tuple[str, str]:
-    """Ours, and the key that says it; Stability's files call it otherwise."""
+def _read_loss(loss: Node) -> tuple[str, str]:
+    """The loss of the recipe, and its key in the YAML, which Stability's files name differently."""
     key = "loss_type" if "loss_type" in loss.written else "type"
     return {"l2": "mse", "l1": "l1"}.get(loss[key], "mse"), key

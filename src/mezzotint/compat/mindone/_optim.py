@@ -1,14 +1,14 @@
-"""The `optim` of a YAML of MindONE's, with the flags that belong to it: rule, rate, schedule, clipping, average.
+"""The section `optim` of MindONE's YAML files, with its flags: optimizer, rate, schedule, clipping, average.
 
-There, everything is counted in batches; here in optimizer steps. Numbers are divided by the accumulation and rounded
-up, so that the rate reaches the same place after the same pictures.
+MindONE counts batches, Mezzotint optimizer steps. Counts are divided by the accumulation and rounded up, so that the
+rate is the same after the same number of images.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mezzotint.compat.kit.dialect import Draft, dividing
+from mezzotint.compat.kit.dialect import Draft, explain_divisor
 from mezzotint.compat.mindone._config import Config, Node, params
 
 OPTIM = params(base_learning_rate=1e-6, optimizer_config=dict, scheduler_config=dict)
@@ -16,73 +16,74 @@ OPTIM = params(base_learning_rate=1e-6, optimizer_config=dict, scheduler_config=
 
 
 def optim(config: Config, batch_size: int) -> None:
-    """Everything of `optim` in the recipe. batch_size: of one card."""
+    """Sets the section `optim` of the recipe. batch_size: of one card."""
     draft = config.draft
     section = config.section(("optim",), OPTIM)
-    _optimizer(config, section)
-    peak = _schedule(config, section)
+    _set_optimizer(config, section)
+    peak = _set_schedule(config, section)
     rate, flag = section["base_learning_rate"] * peak, section.flag("base_learning_rate")
     if draft.values["scale_lr"]:
-        times = draft.launched.processes * batch_size * draft.whole("gradient_accumulation_steps")
+        times = draft.launched.processes * batch_size * draft.integer("gradient_accumulation_steps")
         draft.note("scale_lr", f"{rate:g} × {times} = {rate * times:g}")
         rate, flag = rate * times, "scale_lr"
     draft.set("optim.lr", rate, flag)
-    draft.lay("gradient_accumulation_steps")
-    _clip(draft)
-    draft.lay("use_ema")
+    draft.apply("gradient_accumulation_steps")
+    _set_clipping(draft)
+    draft.apply("use_ema")
 
 
-def _optimizer(config: Config, section: Node) -> None:
+def _set_optimizer(config: Config, section: Node) -> None:
     node, draft, flag = config.node((*section.place, "optimizer_config"), "optimizer"), config.draft, section.flag
     if node is None and section["optimizer_config"] is not None:
         return
     if node is None or node.name == "SGD":
         values = {"optim.optimizer.kind": "library", "optim.optimizer.class_name": "torch.optim.SGD"}
-        draft.put(values, flag("optimizer_config"))
+        draft.set_all(values, flag("optimizer_config"))
     if node is None:
-        draft.note(flag("optimizer_config"), "is not given, so plain SGD moves the weights, as there")
+        draft.note(flag("optimizer_config"), "is not given; plain SGD is used, as there")
     elif node.name == "SGD":
         options = {key: node[key] for key in ("momentum", "dampening", "nesterov") if key in node.written}
         if options:
             draft.set("optim.optimizer.options", options, flag("optimizer_config"))
-        node.lay("optim.optimizer.weight_decay", "weight_decay")
+        node.copy("optim.optimizer.weight_decay", "weight_decay")
         draft.set("optim.optimizer.no_decay", ["@mindone"], flag("optimizer_config"))
     else:
         draft.set("optim.optimizer.kind", "adam-weight-decay", node.flag())
         draft.set("optim.optimizer.betas", [node["beta1"], node["beta2"]], node.flag("beta1"), node.flag("beta2"))
-        node.lay("optim.optimizer.eps", "eps")
-        node.lay("optim.optimizer.weight_decay", "weight_decay")
+        node.copy("optim.optimizer.eps", "eps")
+        node.copy("optim.optimizer.weight_decay", "weight_decay")
         draft.set("optim.optimizer.no_decay", ["@mindone"], node.flag())
         if node.name == "AdamWeightDecayZeRO1":
-            shared(node, parameters=False, size=node["shard_size"])
+            set_sharding(node, parameters=False, size=node["shard_size"])
 
 
-def shared(node: Node, *, parameters: bool, size: int | None = None) -> None:
-    """Several processes share the optimizer's state, or all of the weights, in groups of `size`. node: what says so."""
+def set_sharding(node: Node, *, parameters: bool, size: int | None = None) -> None:
+    """Sets sharding of the optimizer's state, or also of the weights, in groups of `size`. node: the origin of the
+    setting."""
     draft = node.config.draft
     processes = draft.launched.processes
     if processes == 1:
-        draft.note(node.flag(), "one process is running, which shares with nobody")
+        draft.note(node.flag(), "there is only one process, so nothing is sharded")
     elif size is not None and (size < 1 or processes % size):
-        node.refuse("shard_size", *dividing(size, processes))
+        node.refuse("shard_size", *explain_divisor(size, processes))
     else:
         values = {"run.runtime": "fsdp", "run.shard.parameters": parameters, "run.shard.group": size}
-        draft.put(values, node.flag())
+        draft.set_all(values, node.flag())
 
 
-# the rate over the run
+# the schedule
 
 
-def _schedule(config: Config, section: Node) -> float:
+def _set_schedule(config: Config, section: Node) -> float:
     """Sets the schedule; returns the peak as a multiple of the base rate."""
     node = config.node((*section.place, "scheduler_config"), "scheduler")
-    peak, schedule = _curve(node) if node else (1.0, {"kind": "constant", "warmup_steps": 0})
+    peak, schedule = _read_schedule(node) if node else (1.0, {"kind": "constant", "warmup_steps": 0})
     flag = node.flag() if node else section.flag("scheduler_config")
-    config.draft.put({f"optim.schedule.{key}": value for key, value in schedule.items()}, flag)
+    config.draft.set_all({f"optim.schedule.{key}": value for key, value in schedule.items()}, flag)
     return peak
 
 
-def _curve(node: Node) -> tuple[float, dict[str, Any]]:
+def _read_schedule(node: Node) -> tuple[float, dict[str, Any]]:
     """(peak, settings of the schedule) of a scheduler."""
     if node.name == "MultiStepLR":
         return 1.0, _milestones(node)
@@ -93,41 +94,41 @@ def _curve(node: Node) -> tuple[float, dict[str, Any]]:
         remedy = "leave scheduler_config out for a constant rate"
         node.refuse("warm_up_steps", f"must be above 0, got {warmup}", remedy, "E1017")
         return 1.0, {}
-    steps = draft.in_steps(warmup)
+    steps = draft.to_steps(warmup)
     if steps != warmup:
         draft.note(node.flag("warm_up_steps"), f"{warmup} batches are {steps} steps")
     if node.name == "LambdaWarmUpScheduler":
         return 1.0, {"kind": "constant", "warmup_steps": steps}
     peak, start, floor = node["lr_max"], node["lr_start"], node["lr_min"]
     if peak <= 0 or not 0 <= start <= peak or not 0 <= floor <= peak:
-        what = "lr_start and lr_min must lie between 0 and lr_max, which is above 0"
+        what = "lr_start and lr_min must be between 0 and lr_max, which must be above 0"
         node.refuse("lr_max", what, code="E1017")
         return 1.0, {}
     schedule = {"kind": "cosine", "warmup_steps": steps, "warmup_from": start / peak, "floor": floor / peak}
     if node["max_decay_steps"] > 0:
-        schedule["decay_steps"] = draft.in_steps(node["max_decay_steps"])
+        schedule["decay_steps"] = draft.to_steps(node["max_decay_steps"])
     return peak, schedule
 
 
 def _milestones(node: Node) -> dict[str, Any]:
     steps, gamma = node["milestones"] or [], node["gamma"]
     if not steps or not all(isinstance(one, int) and one > 0 for one in steps) or sorted(set(steps)) != list(steps):
-        node.refuse("milestones", f"holds rising whole numbers, got {steps}", code="E1017")
+        node.refuse("milestones", f"must be increasing integers, got {steps}", code="E1017")
         return {}
-    at = {node.config.draft.in_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
+    at = {node.config.draft.to_steps(one): gamma ** (index + 1) for index, one in enumerate(steps)}
     return {"kind": "piecewise", "warmup_steps": 0, "points": [[step, factor] for step, factor in at.items()]}
 
 
 def _rounds(node: Node) -> dict[str, Any]:
-    """One round for each entry of the lists, which all have one length."""
+    """One round for each entry of the lists, which have the same length."""
     keys = ("cycle_lengths", "warm_up_steps", "f_start", "f_max", "f_min")
     lists = [node[key] or [] for key in keys]
     numbers = [one for entries in lists for one in entries]
     are_numbers = all(isinstance(one, (int, float)) and not isinstance(one, bool) and one >= 0 for one in numbers)
     if not lists[0] or len({len(one) for one in lists}) != 1 or not are_numbers:
-        node.refuse("cycle_lengths", f"{', '.join(keys)} are lists of numbers of one length", code="E1017")
+        node.refuse("cycle_lengths", f"{', '.join(keys)} must be lists of numbers of the same length", code="E1017")
         return {}
-    curve, in_steps = "linear" if node.name == "LambdaLinearScheduler" else "cosine", node.config.draft.in_steps
+    curve, in_steps = "linear" if node.name == "LambdaLinearScheduler" else "cosine", node.config.draft.to_steps
     rounds = [
         {"steps": in_steps(int(length)), "warmup_steps": in_steps(int(warmup)), **factors, "curve": curve}
         for length, warmup, *rest in zip(*lists, strict=True)
@@ -136,7 +137,7 @@ def _rounds(node: Node) -> dict[str, Any]:
     return {"kind": "rounds", "rounds": rounds}
 
 
-def _clip(draft: Draft) -> None:
+def _set_clipping(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
     if not draft.values["clip_grad"]:
         draft.set("optim.clip.norm", None, "clip_grad")
@@ -145,7 +146,9 @@ def _clip(draft: Draft) -> None:
     elif norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}", code="E1017")
     else:
-        alone = draft.whole("gradient_accumulation_steps") == 1
+        is_single = draft.integer("gradient_accumulation_steps") == 1
         draft.set("optim.clip.norm", norm, "max_grad_norm", "clip_grad")
-        draft.set("optim.clip.scope", "tensor" if alone else "all", "clip_grad")
-        draft.note("clip_grad", "each tensor is clipped on its own" if alone else "all tensors are clipped together")
+        draft.set("optim.clip.scope", "tensor" if is_single else "all", "clip_grad")
+        draft.note(
+            "clip_grad", "each tensor is clipped separately" if is_single else "all tensors are clipped together"
+        )

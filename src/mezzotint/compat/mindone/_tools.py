@@ -1,7 +1,6 @@
-"""The tools beside MindONE's `train.py`, as words of our verbs: converting, merging, drawing.
+"""The tools of MindONE's SDXL example besides `train.py`, as Mezzotint's commands: conversion, merging, sampling.
 
-tools/model_conversion/convert_weight.py   mezzotint convert
-tools/weight_merge/merge_weight.py         mezzotint merge
+tools/model_conversion/convert_weight.py   mezzotint convert tools/weight_merge/merge_weight.py         mezzotint merge
 demo/sampling_without_streamlit.py         mezzotint sample
 """
 
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from mezzotint import outside
 from mezzotint.assets import ASSETS
-from mezzotint.compat.kit.dialect import Draft, Row, Tool, idle, refused, row
+from mezzotint.compat.kit.dialect import Draft, Row, Tool, ignored, refused, row
 from mezzotint.compat.mindone._config import Config
 from mezzotint.compat.mindone._model import model
 from mezzotint.compat.mindone._rows import NO_CLOUD, WEIGHT
@@ -23,18 +22,18 @@ from mezzotint.errors import RecipeError
 
 _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_st")
 SHIPPED = ASSETS / "mindone" / "inference"
-"""The YAML files that the sampler's documents name, in words of our own."""
+"""Own versions of the YAML files that the sampler's documents name."""
 
 SAMPLERS: Mapping[str, str] = {
     "EulerEDMSampler": "euler", "HeunEDMSampler": "heun", "EulerAncestralSampler": "euler-a",
     "AncestralSampler": "euler", "DPMPP2SAncestralSampler": "dpm++-2s-a", "DPMPP2MSampler": "dpm++",
     "LinearMultistepSampler": "lms", "LCMSampler": "lcm",
 }  # fmt: skip
-"""Their samplers by our solvers."""
+"""Mezzotint's solvers by MindONE's samplers."""
 
 
-def _idle(flag: str, default: str | int | type, about: str) -> Row:
-    return idle(flag, default, about, may_be_empty=True)
+def _ignored(flag: str, default: str | int | type, about: str) -> Row:
+    return ignored(flag, default, about, may_be_empty=True)
 
 
 # convert
@@ -43,8 +42,8 @@ _CONVERT = (
     row("task", "pt_to_ms", "--dtype", "to MindSpore's .ckpt, or from it", choices=(*_TO_MINDSPORE, *_FROM_MINDSPORE)),
     row("weight_safetensors", str, "", "the .safetensors file", required=True),
     row("weight_ms", str, "", "the .ckpt file", required=True),
-    _idle("key_torch", str, "the names of tensors are known"),
-    _idle("key_ms", str, "the names of tensors are known"),
+    _ignored("key_torch", str, "the names of tensors are known"),
+    _ignored("key_ms", str, "the names of tensors are known"),
 )  # fmt: skip
 
 
@@ -59,8 +58,8 @@ def _convert(draft: Draft) -> list[str]:
 
 _MERGE = (
     row("base_weight", WEIGHT, "", "the whole model"),
-    row("additional_weights", str, "", "files that are laid over it, in order", required=True),
-    row("save_path", "./merged_weight.ckpt", "", "the file that is written"),
+    row("additional_weights", str, "", "files that replace tensors of it, in order", required=True),
+    row("save_path", "./merged_weight.ckpt", "", "the output file"),
 )  # fmt: skip
 
 
@@ -75,69 +74,72 @@ _NUMBERS = (
     "orig_width", "orig_height", "target_width", "target_height", "crop_coords_top", "crop_coords_left",
 )  # fmt: skip
 _SAMPLE = (
-    row("task", "txt2img", "", "from noise, or from a picture", choices=("txt2img", "img2img")),
+    row("task", "txt2img", "", "from noise, or from an image", choices=("txt2img", "img2img")),
     row("config", "configs/inference/sd_xl_base.yaml", "model.prediction run.vae_dtype",
-        "tells base model and refiner apart"),
+        "distinguishes base model and refiner"),
     row("weight", WEIGHT, "model.path model.over",
-        "the model; of several with commas between, later ones are laid over the first"),
+        "the model; of several, separated by commas, later ones replace tensors of the first"),
     row("prompt", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k",
         "--prompt --file",
-        "a text, or a .txt file with one a line"),
-    row("negative_prompt", "", "--negative", "of the refiner alone", may_be_empty=True),
+        "a text, or a .txt file with one per line"),
+    row("negative_prompt", "", "--negative", "only of the refiner", may_be_empty=True),
     refused("support_long_prompts", False, "prompts of more than 77 tokens are not supported; leave it out"),
     row("sd_xl_base_ratios", "1.0", "--size", "the size of txt2img"),
     *(row(flag, int, "", "the sizes that are passed to the model") for flag in _NUMBERS),
     row("aesthetic_score", 6.0, "sample.micro_conditioning.aesthetic_score", "the score that is passed to the refiner"),
     row("negative_aesthetic_score", 2.5, "sample.micro_conditioning.negative_aesthetic_score",
-        "the score that the refiner is led away from"),
+        "the refiner's score in the negative prompt"),
     row("sampler", "EulerEDMSampler", "--solver sample.solver", "the solver", choices=tuple(SAMPLERS)),
-    row("guider", "VanillaCFG", "", "whether to guide", choices=("VanillaCFG", "IdentityGuider")),
-    row("guidance_scale", 5.0, "--guidance sample.guidance", "held between 0 and 100"),
-    row("thresholding", False, "", "bounds what guidance works on"),
-    row("dynamic_thresholding_ratio", 0.995, "sample.thresholding.ratio", "the share that is left alone"),
-    row("sample_max_value", 1.0, "sample.thresholding.max", "the largest bound"),
+    row("guider", "VanillaCFG", "", "whether guidance is used", choices=("VanillaCFG", "IdentityGuider")),
+    row("guidance_scale", 5.0, "--guidance sample.guidance", "clamped to 0 to 100"),
+    row("thresholding", False, "", "limits the prediction under guidance"),
+    row("dynamic_thresholding_ratio", 0.995, "sample.thresholding.ratio", "the share that is not limited"),
+    row("sample_max_value", 1.0, "sample.thresholding.max", "the largest limit"),
     row("discretization", str, "--spacing sample.timestep_spacing sample.sigmas",
-        "the levels of noise; without it, those of the schedule",
+        "the noise levels; by default those of the schedule",
         choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization")),
     row("sigma_min", 0.002, "sample.sigma_min", "with EDMDiscretization"),
     row("sigma_max", 80.0, "sample.sigma_max", "with EDMDiscretization"),
     row("rho", 7.0, "sample.rho", "with EDMDiscretization"),
-    row("sample_step", 40, "--steps sample.steps", "held between 1 and 1000"),
-    _idle("num_rows", 1, "num_cols counts, there as here"),
-    row("num_cols", 1, "", "pictures of a prompt, by seeds in a row, 10 at most"),
-    row("seed", 42, "--seed", "of the first picture"),
-    idle("deterministic", True, "a seed draws the same picture anyway"),
-    refused("init_latent_path", str, "noise is drawn by seeds; leave it out"),
-    refused("init_noise_scheduler_path", str, "levels of noise are settings; leave it out"),
-    idle("precision_keep_origin_dtype", False, "types are those of ms_amp_level"),
-    row("save_path", "outputs/demo/", "--out", "where pictures lie"),
-    row("img", str, "sample.image", "the picture of img2img"),
-    row("strength", 0.75, "sample.strength", "how much of it is drawn anew"),
-    row("add_pipeline", False, "", "a refiner draws the end"),
-    _idle("pipeline_config", "configs/inference/sd_xl_refiner.yaml", "the refiner is known by its weights"),
+    row("sample_step", 40, "--steps sample.steps", "clamped to 1 to 1000"),
+    _ignored("num_rows", 1, "num_cols is used, there as here"),
+    row("num_cols", 1, "", "images per prompt, with consecutive seeds, 10 at most"),
+    row("seed", 42, "--seed", "of the first image"),
+    ignored("deterministic", True, "a seed always gives the same image"),
+    refused("init_latent_path", str, "noise comes from seeds; leave it out"),
+    refused("init_noise_scheduler_path", str, "noise levels are settings; leave it out"),
+    ignored("precision_keep_origin_dtype", False, "dtypes are those of ms_amp_level"),
+    row("save_path", "outputs/demo/", "--out", "the folder of images"),
+    row("img", str, "sample.image", "the image of img2img"),
+    row("strength", 0.75, "sample.strength", "how much of it is replaced"),
+    row("add_pipeline", False, "", "a refiner makes the last steps"),
+    _ignored("pipeline_config", "configs/inference/sd_xl_refiner.yaml", "the refiner is recognised by its weights"),
     row("pipeline_weight", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "sample.refiner.path", "the refiner"),
     row("stage2strength", 0.15, "sample.refiner.strength", "the refiner's share"),
-    row("finish_denoising", True, "sample.refiner.finish", "the base model stops where the refiner begins"),
+    row("finish_denoising", True, "sample.refiner.finish", "the base model stops where the refiner starts"),
     refused("controlnet_mode", str, "ControlNet is not supported yet"),
     refused("control_image_path", str, "ControlNet is not supported yet"),
-    _idle("low_threshold", 100, "ControlNet alone reads it"),
-    _idle("high_threshold", 200, "ControlNet alone reads it"),
-    idle("save_detected_map", False, "ControlNet alone reads it"),
+    _ignored("low_threshold", 100, "it is only used by ControlNet"),
+    _ignored("high_threshold", 200, "it is only used by ControlNet"),
+    ignored("save_detected_map", False, "it is only used by ControlNet"),
     refused("textual_inversion_weight", str, "textual inversion is not supported yet"),
-    _idle("placeholder_token", str, "textual inversion alone reads it"),
-    _idle("num_vectors", str, "textual inversion alone reads it"),
-    row("device_target", "Ascend", "run.device", "where to draw", choices=("Ascend", "GPU", "CPU")),
-    _idle("ms_mode", 1, "it changes no numbers"),
-    idle("ms_jit", True, "it changes no numbers"),
+    _ignored("placeholder_token", str, "it is only used by textual inversion"),
+    _ignored("num_vectors", str, "it is only used by textual inversion"),
+    row("device_target", "Ascend", "run.device", "the device", choices=("Ascend", "GPU", "CPU")),
+    _ignored("ms_mode", 1, "it does not change results"),
+    ignored("ms_jit", True, "it does not change results"),
     row("ms_amp_level", "O2", "run.precision", "O0 is float32, others fp16", choices=("O0", "O1", "O2", "O3")),
-    idle("ms_enable_graph_kernel", False, "it changes no numbers"),
-    idle("enable_modelarts", False, NO_CLOUD),
-    *(_idle(flag, str, NO_CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
+    ignored("ms_enable_graph_kernel", False, "it does not change results"),
+    ignored("enable_modelarts", False, NO_CLOUD),
+    *(
+        _ignored(flag, str, NO_CLOUD)
+        for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")
+    ),
 )  # fmt: skip
 
 
 def _sample(draft: Draft) -> list[str]:
-    is_refiner, read = _inference(draft)
+    is_refiner, read = _read_config(draft)
     version = "SDXL-refiner-1.0" if is_refiner else "SDXL-base-1.0"
     folder = Path(draft.text("save_path")) / draft.text("task") / version
     refiner = ("pipeline_weight", "stage2strength", "finish_denoising")
@@ -145,28 +147,28 @@ def _sample(draft: Draft) -> list[str]:
     return [
         first,
         *([f"model.over=[{','.join(map(json.dumps, others))}]"] if others else []),
-        *_prompts(draft, is_refiner=is_refiner),
-        *_numbers(draft),
-        *_levels(draft),
-        *_framing(draft),
-        *_picture(draft),
-        *_words(draft, *(refiner if draft.values["add_pipeline"] else ())),
-        *_computing(draft, read),
+        *_prompt_options(draft, is_refiner=is_refiner),
+        *_number_options(draft),
+        *_noise_level_options(draft),
+        *_conditioning_options(draft),
+        *_image_options(draft),
+        *_setting_words(draft, *(refiner if draft.values["add_pipeline"] else ())),
+        *_compute_options(draft, read),
         "--numbered",
         f"--out={folder}",
     ]
 
 
-def _words(draft: Draft, *flags: str) -> list[str]:
-    """What flags say, by the first of our names for each."""
+def _setting_words(draft: Draft, *flags: str) -> list[str]:
+    """`SETTING=VALUE` of flags, with the first setting of each row."""
     values = [(draft.rows[flag].to[0], draft.values[flag]) for flag in flags]
     texts = {path: f"{value:g}" if isinstance(value, float) else str(value or "") for path, value in values}
     return [f"{path}={str(value).lower() if isinstance(value, bool) else texts[path]}" for path, value in values]
 
 
-def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
-    """(whether the model is a refiner, settings of ours) by the YAML of --config, or the one of its name that ships; by
-    its name where there is neither."""
+def _read_config(draft: Draft) -> tuple[bool, Mapping[str, str]]:
+    """(whether the model is a refiner, settings) from the YAML of --config, or the shipped file of its name; without
+    either, from its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
     if what := outside.said_of(path):
@@ -183,7 +185,7 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     except RecipeError as error:
         draft.problems += error.problems
         return False, {}
-    model(config, is_drawn=True)
+    model(config, is_inference=True)
     embedders = config.at(("model", "params", "conditioner_config", "params", "emb_models"))
     is_refiner = any(isinstance(one, dict) and one.get("input_key") == "aesthetic_score" for one in embedders or [])
     run, model_settings = draft.settings.get("run", {}), draft.settings.get("model", {})
@@ -193,86 +195,86 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     return is_refiner, read
 
 
-def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
+def _prompt_options(draft: Draft, *, is_refiner: bool) -> list[str]:
     prompt, negative = draft.text("prompt"), draft.text("negative_prompt")
     path = Path(prompt)
     is_file = len(prompt) < 250 and path.is_file()
     if is_file and path.suffix != ".txt":
-        draft.refuse("prompt", f"{prompt} is a file", "one prompt a line stands in a file that ends in .txt", "E1017")
+        draft.refuse("prompt", f"{prompt} is a file", "a file with one prompt per line must end in .txt", "E1017")
     words = [f"--file={prompt}" if is_file else f"--prompt={prompt}"]
     if is_refiner:
         return [*words, "sample.unconditional=caption", *([f"--negative={negative}"] if negative else [])]
     if negative:
-        draft.note("negative_prompt", "the base model is guided away from nothing at all, there as here")
+        draft.note("negative_prompt", "the base model does not use a negative prompt, there as here")
     return [*words, "sample.unconditional=zeros"]
 
 
-def _numbers(draft: Draft) -> list[str]:
-    """Size, steps, guidance, solver, seeds."""
+def _number_options(draft: Draft) -> list[str]:
+    """Options for size, steps, guidance, solver, seeds."""
     width, height = size_of(draft) or (0, 0)
-    steps = min(1000, max(1, draft.whole("sample_step")))
+    steps = min(1000, max(1, draft.integer("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
     scale = 1.0 if draft.text("guider") == "IdentityGuider" else scale
-    count = draft.whole("num_cols")
+    count = draft.integer("num_cols")
     if not 1 <= count <= 10:
         draft.refuse("num_cols", f"must be 1 to 10, got {count}", code="E1017")
-    seeds = [draft.whole("seed") + number for number in range(min(10, max(1, count)))]
+    seeds = [draft.integer("seed") + number for number in range(min(10, max(1, count)))]
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
-        draft.note("sampler", "each step is taken once; there, twice by mistake")
-    is_own = draft.text("task") == "img2img"
-    if is_own and "sd_xl_base_ratios" in draft.named:
-        draft.note("sd_xl_base_ratios", "img2img keeps the picture's own size, there as here")
+        draft.note("sampler", "each step is made once; there, twice by mistake")
+    is_img2img = draft.text("task") == "img2img"
+    if is_img2img and "sd_xl_base_ratios" in draft.named:
+        draft.note("sd_xl_base_ratios", "img2img keeps the size of the image, there as here")
     return [
-        *([] if is_own else [f"--size={width}x{height}"]),
+        *([] if is_img2img else [f"--size={width}x{height}"]),
         f"--steps={steps}", f"--guidance={scale:g}", f"--solver={SAMPLERS[sampler]}",
         f"--seed={','.join(map(str, seeds))}",
     ]  # fmt: skip
 
 
-def _levels(draft: Draft) -> list[str]:
+def _noise_level_options(draft: Draft) -> list[str]:
     kind, levels = draft.text("discretization"), ("sigma_min", "sigma_max", "rho")
     if kind == "EDMDiscretization":
-        words = ["sample.sigmas=edm", *_words(draft, *levels)]
+        words = ["sample.sigmas=edm", *_setting_words(draft, *levels)]
     else:
         words = [f"--spacing={'leading' if kind == 'DiffusersDDPMDiscretization' else 'stability'}"]
         for flag in levels:
             if flag in draft.named:
                 draft.note(flag, "is for --discretization EDMDiscretization")
     if draft.values["thresholding"]:
-        words += _words(draft, "dynamic_thresholding_ratio", "sample_max_value")
+        words += _setting_words(draft, "dynamic_thresholding_ratio", "sample_max_value")
     return words
 
 
-def _framing(draft: Draft) -> list[str]:
-    """Sizes and scores that the model is told, where they are not those of what is drawn."""
+def _conditioning_options(draft: Draft) -> list[str]:
+    """Settings for sizes and scores that are passed to the model, if they differ from those of the image."""
     words = []
     for name, flags in (("original_size", _NUMBERS[:2]), ("target_size", _NUMBERS[2:4])):
         pair = [draft.values[flag] for flag in flags]
         if None not in pair:
             words.append(f"sample.micro_conditioning.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
-            draft.refuse(flags[pair.index(None)], "is missing beside its other side", code="E1017")
+            draft.refuse(flags[pair.index(None)], "is missing; the other side is given", code="E1017")
     corner = [draft.values[flag] for flag in _NUMBERS[4:]]
     if corner != [None, None]:
         words.append(f"sample.micro_conditioning.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
     scores = ("aesthetic_score", "negative_aesthetic_score")
-    return words + _words(draft, *(flag for flag in scores if flag in draft.named))
+    return words + _setting_words(draft, *(flag for flag in scores if flag in draft.named))
 
 
-def _picture(draft: Draft) -> list[str]:
+def _image_options(draft: Draft) -> list[str]:
     if draft.text("task") == "img2img":
         if not draft.text("img"):
-            draft.refuse("img", "is missing; img2img begins with a picture", code="E1017")
-        return _words(draft, "img", "strength")
+            draft.refuse("img", "is missing; img2img starts from an image", code="E1017")
+        return _setting_words(draft, "img", "strength")
     for flag in ("img", "strength"):
         if flag in draft.named:
             draft.note(flag, "is for --task img2img")
     return []
 
 
-def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
-    """read: what the YAML says."""
+def _compute_options(draft: Draft, read: Mapping[str, str]) -> list[str]:
+    """read: settings from the YAML."""
     words = ["model.family=sdxl", *(f"{path}={read[path]}" for path in ("model.prediction",) if path in read)]
     if draft.text("ms_amp_level") != "O0":
         words += ["run.precision=fp16", "run.frozen_dtype=same", f"run.vae_dtype={read.get('run.vae_dtype', 'fp32')}"]

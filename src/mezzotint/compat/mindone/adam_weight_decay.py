@@ -1,4 +1,5 @@
-"""The step of `adam-weight-decay`: MindSpore's, p ← p − lr (m / (√v + ε) + wd p), with m and v as they are."""
+"""The step of `adam-weight-decay`, MindSpore's rule: p ← p − lr (m / (√v + ε) + wd p), without bias correction of m and
+v."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from mezzotint.training.optimizers.shared import AdamWStep
 
 
 def step_of(settings: AdamWeightDecay, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    """The fused pass of AdamW after infinitely many steps, when the moments' bias is 0 and its correction is exactly
-    1."""
+    """The fused pass of AdamW after infinitely many steps, where the bias correction is exactly 1."""
     endless = torch.full((), math.inf, dtype=torch.float32, device=next(iter(masters.values())).device)
     return AdamWStep(masters, endless, betas=settings.betas, eps=settings.eps)

@@ -1,4 +1,4 @@
-"""The optimizer `adam-weight-decay`: MindSpore's AdamW without bias correction."""
+"""Settings of the optimizer `adam-weight-decay`: MindSpore's AdamW without bias correction."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mezzotint.settings.optimizers.base import KIND, Adam, Eps
 
 
 class AdamWeightDecay(Adam):
-    """MindSpore's AdamWeightDecay: AdamW whose moments are not corrected for having begun at zero, so that the first
-    steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
+    """MindSpore's AdamWeightDecay: AdamW without bias correction of the moments, which changes the size of the first
+    steps (at β₂ 0.98 the first is 0.7 times the rate, at 0.999 three times)."""
 
     allows_sharding: ClassVar[bool] = True
     state_words: ClassVar[str] = "two moments"

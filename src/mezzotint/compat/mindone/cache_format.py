@@ -1,4 +1,4 @@
-"""The format `mindone-cache`: latents and texts that MindONE's example for SDXL has encoded, in its three folders."""
+"""The format `mindone-cache`: the cache of latents and text embeddings of MindONE's SDXL example, in three folders."""
 
 from __future__ import annotations
 
@@ -22,57 +22,57 @@ _COLUMNS = ColumnNames(("dir",), "text", "the first line of the table reads dir,
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
-    """The arrays in the three folders and the tables beside them. Raises DatasetError E1201, and E1210 where one of the
-    three is not there."""
+    """The arrays in the three folders and the tables next to them. Raises DatasetError E1201, and E1210 if one of the
+    three is missing."""
     listing = walk(path, SUFFIXES)
-    kept = [name for name in listing.names if name.endswith(SUFFIX) or "/" not in name]
-    lost = [folder for folder in FOLDERS if not (listing.root / folder).is_dir()]
-    if lost:
+    used_names = [name for name in listing.names if name.endswith(SUFFIX) or "/" not in name]
+    missing = [folder for folder in FOLDERS if not (listing.root / folder).is_dir()]
+    if missing:
         raise DatasetError(
-            f"{listing.root}: no {', no '.join(lost)}: MindONE's cache is the folders {', '.join(FOLDERS)}, made with "
-            "--cache_latent True --cache_text_embedding True; write their folder as data.path",
+            f"{listing.root}: no {', no '.join(missing)}: MindONE's cache has the folders {', '.join(FOLDERS)}, "
+            "written with --cache_latent True --cache_text_embedding True; give their folder as data.path",
             code="E1210",
         )
-    return without(listing, set(listing.names) - set(kept))
+    return without(listing, set(listing.names) - set(used_names))
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """One sample for each row of the tables, or, where there is no table, for each file of latents.
+    """Yields one sample for each row of the tables, or, without a table, for each file of latents.
 
-    A row's `dir` names a file by its last part up to the first dot. What has no three files is left out. Captions are
-    not in the cache: what stands for one is the name and, so that a changed file is another caption, a digest.
+    A row's `dir` names a file by its last part up to the first dot. Entries without all three files are skipped.
+    Captions are not in the cache; the name and a digest of the file, which changes with the file, are used instead.
     Raises DatasetError E1211 and E1212 for a table.
     """
-    there = {name for name in source.listing.names if name.endswith(SUFFIX)}
+    existing = {name for name in source.listing.names if name.endswith(SUFFIX)}
     tables = [name for name in source.listing.names if name.endswith(".csv")]
-    names = _named(source, tables) if tables else _all(there)
+    names = _names_in_tables(source, tables) if tables else _names_of_files(existing)
     seen: dict[str, int] = {}
     for place, name in names:
-        lost = [f"{folder}/{name}{SUFFIX}" for folder in FOLDERS if f"{folder}/{name}{SUFFIX}" not in there]
-        if lost:
-            yield Skipped(source.prefix + place, f"no {', no '.join(lost)}")
+        missing = [f"{folder}/{name}{SUFFIX}" for folder in FOLDERS if f"{folder}/{name}{SUFFIX}" not in existing]
+        if missing:
+            yield Skipped(source.prefix + place, f"no {', no '.join(missing)}")
             continue
         seen[name] = seen.get(name, 0) + 1
         try:
             yield _sample(source, name, seen[name])
         except DatasetError as error:
             yield Skipped(source.prefix + place, error.message)
-    doubles = [name for name, count in seen.items() if count > 1]
-    if doubles:
-        shown = listed(sorted(doubles), 10)
-        reason = f"{len(doubles)} names stand in several rows, a sample each, of one and the same file: {shown}"
+    repeated = [name for name, count in seen.items() if count > 1]
+    if repeated:
+        shown = listed(sorted(repeated), 10)
+        reason = f"{len(repeated)} names are in several rows, each a sample of the same file: {shown}"
         yield Noted(source.prefix + FOLDERS[0], reason)
 
 
-def _named(source: Source, tables: list[str]) -> Iterator[tuple[str, str]]:
+def _names_in_tables(source: Source, tables: list[str]) -> Iterator[tuple[str, str]]:
     for table in tables:
         for row in csv_rows(source.root / table, _COLUMNS):
             last = str(row.picture or "").replace("\\", "/").rpartition("/")[2]
             yield f"{table}:{row.number}", last.partition(".")[0]
 
 
-def _all(there: set[str]) -> Iterator[tuple[str, str]]:
-    for path in sorted(there):
+def _names_of_files(existing: set[str]) -> Iterator[tuple[str, str]]:
+    for path in sorted(existing):
         folder, _, name = path.partition("/")
         if folder == FOLDERS[0] and "/" not in name:
             yield path, name.removesuffix(SUFFIX)

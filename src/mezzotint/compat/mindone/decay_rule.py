@@ -1,4 +1,5 @@
-"""What MindONE's optimizers leave out of weight decay: the rule `@mindone` of `optim.optimizer.no_decay`."""
+"""The rule `@mindone` of `optim.optimizer.no_decay`: the parameters that MindONE's optimizers exclude from weight
+decay."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from mezzotint.errors import RecipeError
 
 
 def undecayed(part: str, names: Sequence[str]) -> Iterator[str]:
-    """Of the parameters of a part, those without decay. Raises RecipeError E1078 for a part that MindONE's SDXL
+    """Yields the parameters of a part without weight decay. Raises RecipeError E1078 for a part that MindONE's SDXL
     does not have."""
     try:
         yield from sdxl_layout.undecayed(part, names)
     except KeyError as error:
         raise RecipeError(
-            f"optim.optimizer.no_decay: @mindone goes by the names of MindONE's SDXL, and {part} has none there; write "
+            f"optim.optimizer.no_decay: @mindone needs the tensor names of MindONE's SDXL, which has no {part}; write "
             "@norm-and-bias",
             code="E1078",
         ) from error

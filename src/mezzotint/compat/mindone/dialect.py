@@ -1,9 +1,9 @@
-"""The dialect `mindone-sdxl`: command lines and YAML files of MindONE's SDXL example (`train.py`, its launch scripts,
-its conversion, merging and sampling tools) into our recipe and our verbs. Where a default differs between its releases,
-that of the summer of 2024 counts.
+"""The dialect `mindone-sdxl`: translates command lines and YAML files of MindONE's SDXL example (`train.py`, its launch
+scripts, its conversion, merging and sampling tools) to recipes and commands. Where a default differs between releases,
+that of the summer of 2024 is used.
 
-Not copied, each with a note: runs that go on to the end of an epoch, updates from numbers that are not finite, a last
-step that is not saved, pictures of any shape at any size.
+Not copied, each with a note: runs that continue to the end of an epoch, updates from non-finite gradients, a last step
+that is not saved, images of any aspect ratio at any size.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from mezzotint.errors import RecipeError
 
 SCRIPT = "train.py"
 SHIPPED = ASSETS / "mindone"
-"""The YAML files that its documents name, in words of our own."""
+"""Own versions of the YAML files that the documents name."""
 
 
 def compute(draft: Draft) -> None:
-    """What needs the YAML, or more than one flag; and the notes that belong to it."""
-    if not draft.fits("gradient_accumulation_steps"):
+    """Sets what depends on the YAML or on several flags, and adds notes."""
+    if not draft.check_bounds("gradient_accumulation_steps"):
         return
-    config = _config(draft)
+    config = _read_config(draft)
     if config is None:
         return
     known = {"version", "model", "optim", "data"}
     for key in sorted(config.tree.keys() - known):
-        config.refuse((key,), "unknown section", f"known are {', '.join(sorted(known))}", "E1016")
+        config.refuse((key,), "unknown section", f"known sections: {', '.join(sorted(known))}", "E1016")
     _model.model(config)
     section = _data.data(config)
     _optim.optim(config, _run.batch_size(config, section))
     _run.run(draft, section)
-    draft.lay("timestep_bias_strategy", "snr_gamma")
+    draft.apply("timestep_bias_strategy", "snr_gamma")
     timestep_bias.notes(draft)
 
 
-def _config(draft: Draft) -> Config | None:
-    """The YAML of --config: the file, or, where it is not there, the one of its name that ships."""
+def _read_config(draft: Draft) -> Config | None:
+    """The YAML of --config: the file, or, if it does not exist, the shipped file of its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
     if what := outside.said_of(path):
@@ -54,7 +54,7 @@ def _config(draft: Draft) -> Config | None:
     if not path.is_file():
         shipped = SHIPPED / f"{_stem(name)}.yaml"
         if not shipped.is_file():
-            _no_config(draft, name)
+            _refuse_config(draft, name)
             return None
         draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
         path = shipped
@@ -68,22 +68,22 @@ def _config(draft: Draft) -> Config | None:
 
 
 def _stem(name: str) -> str:
-    """The name of what ships: `_fa` may stand on either side of the card."""
-    stem = setting_files.short(name).removesuffix(".yaml").removesuffix(".yml")
+    """The name of a shipped file: `_fa` may be on either side of the card's name."""
+    stem = setting_files.file_name(name).removesuffix(".yaml").removesuffix(".yml")
     return {"sd_xl_base_finetune_fa_910b": "sd_xl_base_finetune_910b_fa"}.get(stem, stem)
 
 
-def _no_config(draft: Draft, name: str) -> None:
+def _refuse_config(draft: Draft, name: str) -> None:
     known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
-    if not draft.says("config"):
+    if not draft.is_given("config"):
         draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
         return
     kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}
     kind = next((kind for word, kind in kinds.items() if word in name), "")
     if kind:
-        draft.refuse("config", f"{name} is not here, and {kind} is not supported yet", f"these ship: {known}")
+        draft.refuse("config", f"{name} does not exist, and {kind} is not supported yet", f"these ship: {known}")
     else:
-        draft.refuse("config", f"{name} is not here", f"these ship: {known}", "E1017")
+        draft.refuse("config", f"{name} does not exist", f"these ship: {known}", "E1017")
 
 
 DIALECT = Dialect(

@@ -1,9 +1,10 @@
-"""Files of MindONE's cache for SDXL: of each picture three .npy, its latents, its text, and a vector of pooled text and
-sizes. Read without pickle and by header first; shapes and numbers are checked, the age of the files cannot be.
+"""Files of MindONE's cache for SDXL: three .npy files per image, with its latents, its text, and a vector of pooled
+text and sizes. They are read without pickle, header first; shapes and values are checked, the age of the files cannot
+be.
 
-    latent_cache/NAME.npy     one draw of the autoencoder's, not scaled, (1, C, h, w)
-    crossattn_cache/NAME.npy  states of both text encoders side by side, (1, L, D)
-    vector_cache/NAME.npy     pooled text (1280), then six numbers, each as a sinusoid of 256: (1, 2816)
+    latent_cache/NAME.npy     one sample of the latents, not scaled, (1, C, h, w)
+    crossattn_cache/NAME.npy  states of both text encoders, concatenated, (1, L, D)
+    vector_cache/NAME.npy     pooled text (1280), then six numbers, each as a sinusoidal embedding of 256: (1, 2816)
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ NUMBERS = 6
 
 _WIDTHS = (256, 128, 64, 32, 16, 8)
 _PERIOD = 10_000.0
-_NEAR = 0.05  # sinusoids of large numbers differ by hundredths where frequencies are float32
+_NEAR = 0.05  # embeddings of large numbers differ by hundredths if frequencies are float32
 
 _Floats = NDArray[np.float32]
 
 
 def files_of(latents: Path) -> tuple[Path, ...]:
-    """The three files of an entry, by that of its latents."""
+    """The three files of an entry, from the path of its latents."""
     root = latents.parent.parent
     return tuple(root / folder / latents.name for folder in FOLDERS)
 
 
 def stats_of(latents: Path) -> tuple[int, int, int]:
-    """Bytes of the three files together, the newest of their times in nanoseconds. Raises OSError."""
+    """Total bytes of the three files, their newest mtime and ctime in nanoseconds. Raises OSError."""
     stat_results = [os.stat(path) for path in files_of(latents)]
     return (
         sum(one.st_size for one in stat_results),
@@ -55,12 +56,12 @@ def stats_of(latents: Path) -> tuple[int, int, int]:
 
 
 def digest_of(latents: Path) -> bytes:
-    """SHA-256 of the three files, one after the other. Raises OSError."""
+    """SHA-256 of the digests of the three files. Raises OSError."""
     return _digest(files_of(latents))
 
 
 def text_digest_of(latents: Path) -> str:
-    """16 hexadecimal digits of what the entry's text is. Raises OSError."""
+    """16 hexadecimal digits of the digest of the entry's text files. Raises OSError."""
     return _digest(files_of(latents)[1:]).hex()[:16]
 
 
@@ -73,14 +74,14 @@ def _digest(paths: Sequence[Path]) -> bytes:
 
 
 def probe(latents: Path) -> tuple[Size, bytes]:
-    """The size in pixels of what was encoded, and the digest of its files; reads all of them. Raises DatasetError
+    """The size of the encoded image in pixels, and the digest of its files; reads all of them. Raises DatasetError
     E1370."""
     arrays = read(latents)
     height, width = (side * PIXELS for side in arrays.latents.shape[1:])
     try:
         return Size(width, height), digest_of(latents)
     except OSError as error:
-        raise _refused(latents, error.strerror or str(error)) from error
+        raise _unusable(latents, error.strerror or str(error)) from error
 
 
 def read(latents: Path) -> EncodedSample:
@@ -92,38 +93,43 @@ def read(latents: Path) -> EncodedSample:
 
 
 def sizes_of(latents: Path) -> tuple[int, ...]:
-    """The six numbers of an entry; reads its vector alone. Raises DatasetError E1370."""
+    """The six numbers of an entry; reads only its vector. Raises DatasetError E1370."""
     path = files_of(latents)[1]
     return split(_array(path, 1), path)[1]
 
 
 def split(vector: _Floats, path: Path) -> tuple[_Floats, tuple[int, ...]]:
-    """Pooled text, and the six numbers whose sinusoids stand behind it, each exactly. The width of a sinusoid is the
-    largest for which there are six. Raises DatasetError E1370."""
+    """Pooled text, and the six numbers whose embeddings follow it, recovered exactly. The width of an embedding is the
+    largest for which all six are valid. Raises DatasetError E1370."""
     for width in _WIDTHS:
         if len(vector) > NUMBERS * width:
             cut = len(vector) - NUMBERS * width
             numbers = [number_of(one) for one in vector[cut:].reshape(NUMBERS, width)]
             if None not in numbers:
                 return vector[:cut], tuple(number for number in numbers if number is not None)
-    raise _refused(path, f"its {len(vector)} numbers do not end in six sizes, each as a sinusoid; a base model's do")
+    raise _unusable(
+        path, f"its {len(vector)} numbers do not end in six sizes as sinusoidal embeddings, as those of a base model do"
+    )
 
 
 def sinusoid(number: float, width: int) -> _Floats:
-    """A number as SDXL is told it: cosines, then sines, of periods from 2π to 2π · 10000. Returns (width,)."""
+    """The sinusoidal embedding of a number in SDXL: cosines, then sines, of periods from 2π to 2π · 10000. Returns
+    (width,)."""
     angles = number * _frequencies(width)
     return np.concatenate((np.cos(angles), np.sin(angles))).astype(np.float32)
 
 
 def number_of(embedded: _Floats) -> int | None:
-    """The whole number behind a sinusoid; None when there is none."""
+    """The integer of a sinusoidal embedding; None if it is not one."""
     half = len(embedded) // 2
     cosines, sines = embedded[:half].astype(np.float64), embedded[half:].astype(np.float64)
     if np.abs(cosines**2 + sines**2 - 1).max() > _NEAR:
         return None
     angles, frequencies = np.arctan2(sines, cosines), _frequencies(len(embedded))
     estimate = (angles[-1] % (2 * np.pi)) / frequencies[-1]
-    for angle, frequency in zip(angles[-2::-1], frequencies[-2::-1], strict=True):  # from slow to fast: ever finer
+    for angle, frequency in zip(
+        angles[-2::-1], frequencies[-2::-1], strict=True
+    ):  # from slow to fast, increasingly precise
         turns = np.rint((estimate * frequency - angle) / (2 * np.pi))
         estimate = (angle + 2 * np.pi * turns) / frequency
     number = round(estimate)
@@ -136,28 +142,28 @@ def _frequencies(width: int) -> NDArray[np.float64]:
 
 
 def _array(path: Path, dims: int) -> _Floats:
-    """An array of floats without its leading axis of 1."""
+    """A float array without its leading axis of 1."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise _refused(path, "is no regular file")
-        # mapped, so that a header cannot ask for more memory than the file has bytes; objects are refused
+            raise _unusable(path, "is not a regular file")
+        # memory-mapped: a header cannot allocate more memory than the file has bytes; objects are refused
         mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
-        raise _refused(path, error.strerror or str(error)) from error
+        raise _unusable(path, error.strerror or str(error)) from error
     except (
         ValueError, EOFError, SyntaxError, OverflowError, TypeError, RecursionError, tokenize.TokenError
     ) as error:  # fmt: skip
-        raise _refused(path, f"is no array of numbers ({' '.join(str(error).split())[:100]})") from error
+        raise _unusable(path, f"is not an array of numbers ({' '.join(str(error).split())[:100]})") from error
     if mapped.dtype.kind != "f" or mapped.ndim != dims + 1 or mapped.shape[0] != 1 or not mapped.size:
         shape_text = "(1, C, h, w)" if dims == 3 else "(1, L, D)" if dims == 2 else "(1, V)"
-        raise _refused(path, f"holds {mapped.dtype} {mapped.shape}; floats {shape_text} are needed")
+        raise _unusable(path, f"has {mapped.dtype} {mapped.shape}; floats {shape_text} are needed")
     array = np.asarray(mapped[0], dtype=np.float32)
     if not np.isfinite(array).all():
-        raise _refused(path, "holds numbers that are not finite")
+        raise _unusable(path, "has non-finite numbers")
     return array
 
 
-def _refused(path: Path, reason: str) -> DatasetError:
+def _unusable(path: Path, reason: str) -> DatasetError:
     return DatasetError(
-        f"{path}: {reason}; make the cache again, or train from the pictures (data.format=mindone)", code="E1370"
+        f"{path}: {reason}; write the cache again, or train from the images (data.format=mindone)", code="E1370"
     )

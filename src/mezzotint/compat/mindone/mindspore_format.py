@@ -1,8 +1,8 @@
-"""The weights format `mindspore`: MindSpore's checkpoints, read by their heads, tensor by tensor, and written slice by
+"""The weights format `mindspore`: MindSpore's checkpoints, read header first, tensor by tensor, and written slice by
 slice.
 
-Such a file holds numbers, names and texts, nothing that runs. A tensor above 512 MiB is in several entries of one
-name. A checksum may stand at the end.
+Such a file contains numbers, names and texts, and no code. A tensor above 512 MiB is in several entries of the same
+name. A checksum may follow at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mezzotint.weights.files.protobuf import CUT_SHORT, Damaged
 from mezzotint.weights.files.spans import StoredTensor, blocks, bytes_at
 
 SLICE = 512 << 20
-"""A tensor of more bytes is written in several entries."""
+"""Tensors of more bytes are written in several entries."""
 
 _TYPES: dict[str, tuple[str, torch.dtype]] = {
     "Float64": ("F64", torch.float64), "Float32": ("F32", torch.float32), "Float16": ("F16", torch.float16),
@@ -34,7 +34,7 @@ _TYPES: dict[str, tuple[str, torch.dtype]] = {
     "Int16": ("I16", torch.int16), "Int8": ("I8", torch.int8), "UInt64": ("U64", torch.uint64),
     "UInt32": ("U32", torch.uint32), "UInt16": ("U16", torch.uint16), "UInt8": ("U8", torch.uint8),
     "Bool": ("BOOL", torch.bool),
-    "Int4": ("I8", torch.int8),  # two numbers in a byte, kept as they are: the dimensions count bytes
+    "Int4": ("I8", torch.int8),  # two numbers per byte, not unpacked: the dimensions count bytes
 }  # fmt: skip
 _KINDS = {dtype: kind for kind, (_, dtype) in reversed(_TYPES.items())}
 _TEXT = "str"
@@ -43,68 +43,69 @@ _TEXT_LIMIT = 1 << 20  # bytes
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a file, from its heads alone.
+    """The tensors of a file, from the headers of its entries.
 
-    Raises WeightsError E1401 when there is no such file, E1420 for a damaged one, with the byte at which it is.
+    Raises WeightsError E1401 if there is no such file, E1420 for a damaged one, with the byte offset.
     """
-    with _opened(path) as file:
-        return {name: stored for name, stored in _gathered(path, file) if isinstance(stored, StoredTensor)}
+    with _open(path) as file:
+        return {name: stored for name, stored in _read_entries(path, file) if isinstance(stored, StoredTensor)}
 
 
 def read_metadata(path: Path) -> dict[str, str]:
     """The texts of a file, such as notes of a trainer. Raises as `read_header`."""
-    with _opened(path) as file:
-        entries_by_name = dict(_gathered(path, file))
+    with _open(path) as file:
+        entries_by_name = dict(_read_entries(path, file))
         return {
-            name: _decoded(path, file, stored) for name, stored in entries_by_name.items() if isinstance(stored, Value)
+            name: _read_text(path, file, stored)
+            for name, stored in entries_by_name.items()
+            if isinstance(stored, Value)
         }
 
 
 def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of a file, in the types they have there; those named, all by default. Each owns its memory.
+    """Yields the named tensors of a file, all by default, in their stored dtypes. Each owns its memory.
 
-    Where the file ends with a checksum, the whole file is held against it first, once in a process.
-    Raises as `read_header`.
+    If the file ends with a checksum, the whole file is verified first, once per process. Raises as `read_header`.
     """
-    with _opened(path) as file:
-        entries_by_name = dict(_gathered(path, file))
+    with _open(path) as file:
+        entries_by_name = dict(_read_entries(path, file))
         facts = os.fstat(file.fileno())
-        _require_sum(path.resolve(), (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino))
+        _require_checksum(path.resolve(), (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino))
         for name, stored in entries_by_name.items():
             if isinstance(stored, StoredTensor) and (names is None or name in names):
                 yield name, _tensor(path, file, name, stored)
 
 
 def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
-    """Writes a file so that a power cut leaves the old one or the new one, never a part. Only one tensor is looked at
-    at a time, so that pairs may be made as they are written.
+    """Writes a file atomically: after a power failure, the old or the new file exists, never a part. Tensors are
+    written one at a time, so that pairs may be generated lazily.
 
-    Raises WeightsError E1420 for a name that comes twice or a type that the format does not have, StorageError E17xx
-    when the disk refuses.
+    Raises WeightsError E1420 for a duplicate name or a dtype that the format does not have, StorageError E17xx for
+    errors of the disk.
     """
     names = set()
     durable.sweep(path.parent, path.name)
     with durable.replacing(path) as aside, aside.open("wb") as file:
         for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
             if name in names or not name:
-                raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
+                raise WeightsError(f"{path}: {name!r} is a duplicate or empty name", code="E1420")
             names.add(name)
-            file.writelines(_encoded(path, name, tensor))
+            file.writelines(_encode_entries(path, name, tensor))
 
 
-def _opened(path: Path) -> BinaryIO:
+def _open(path: Path) -> BinaryIO:
     try:
         return outside.open_plain(path)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
 
 
-def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTensor | Value]]:
-    """Tensors with their slices put together, and texts as they lie there, by name."""
+def _read_entries(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTensor | Value]]:
+    """Yields tensors with their slices joined, and entries of texts, by name."""
     handle, size = file.fileno(), os.fstat(file.fileno()).st_size
     seen: set[str] = set()
     slices: list[Value] = []
-    lacking = 0  # bytes of the tensor whose slices are being gathered
+    lacking = 0  # missing bytes of the tensor whose slices are being collected
     try:
         for count, value in enumerate(wire.values(handle, size)):
             if slices and (value.name != slices[0].name or lacking <= 0):
@@ -112,8 +113,8 @@ def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTensor | 
                 slices = []
             if not slices:
                 if value.name in seen:
-                    raise Damaged(f"{value.name!r} comes twice", value.at)
-                lacking = 0 if value.kind == _TEXT else _expected(value)
+                    raise Damaged(f"{value.name!r} is in the file twice", value.at)
+                lacking = 0 if value.kind == _TEXT else _expected_bytes(value)
                 seen.add(value.name)
             if count == _ENTRY_LIMIT:
                 raise Damaged("it has too many entries", value.at)
@@ -125,11 +126,11 @@ def _gathered(path: Path, file: BinaryIO) -> Iterator[tuple[str, StoredTensor | 
         _refuse(path, error.reason, error.offset)
 
 
-def _expected(value: Value) -> int:
-    """Bytes of a tensor, by its dimensions and type; without dimensions, or with a single 0, it may be one number."""
+def _expected_bytes(value: Value) -> int:
+    """Bytes of a tensor from its dimensions and type; without dimensions, or with a single 0, it may be one number."""
     if value.kind not in _TYPES:
         known = ", ".join(_TYPES)
-        raise Damaged(f"{value.name!r} is of type {value.kind!r}; known are {known}", value.at)
+        raise Damaged(f"{value.name!r} is of type {value.kind!r}; known types: {known}", value.at)
     number = _TYPES[value.kind][1].itemsize
     return number if value.dims == (0,) and value.size else math.prod(value.dims) * number
 
@@ -138,10 +139,10 @@ def _join_slices(slices: list[Value]) -> StoredTensor | Value:
     first = slices[0]
     if first.kind == _TEXT:
         return first
-    expected, held = _expected(first), sum(v.size for v in slices)
+    expected, held = _expected_bytes(first), sum(v.size for v in slices)
     other = next((v for v in slices if (v.dims, v.kind) != (first.dims, first.kind)), None)
     if other is not None:
-        raise Damaged(f"{first.name!r} goes on in another shape or type", other.at)
+        raise Damaged(f"{first.name!r} continues in another shape or type", other.at)
     if held != expected:
         raise Damaged(f"{first.name!r} has {held:,} bytes, its shape {list(first.dims)} needs {expected:,}", first.at)
     shape = () if first.dims == (0,) and held else first.dims
@@ -149,14 +150,14 @@ def _join_slices(slices: list[Value]) -> StoredTensor | Value:
     return StoredTensor(dtype, shape, tuple((v.start, v.size) for v in slices), torch_dtype)
 
 
-def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
+def _read_text(path: Path, file: BinaryIO, value: Value) -> str:
     file.seek(value.start)
     try:
         if value.size > _TEXT_LIMIT:
             raise ValueError
         return file.read(value.size).decode("utf-32-le")
     except ValueError:
-        _refuse(path, f"{value.name!r} is marked as text and is none", value.at)
+        _refuse(path, f"{value.name!r} is marked as text but is not text", value.at)
 
 
 def _tensor(path: Path, file: BinaryIO, name: str, stored: StoredTensor) -> Tensor:
@@ -170,9 +171,9 @@ def _tensor(path: Path, file: BinaryIO, name: str, stored: StoredTensor) -> Tens
 
 
 @lru_cache(maxsize=64)
-def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
-    """`identity` is part of the cache's key: a changed file is looked at again."""
-    with _opened(path) as file:
+def _require_checksum(path: Path, identity: tuple[int, int, int, int]) -> None:
+    """Verifies a checksum. `identity` is part of the cache's key: a changed file is verified again."""
+    with _open(path) as file:
         handle, size = file.fileno(), identity[0]
         begin = wire.trailer(handle, size)
         if begin is None or max((value.end for value in wire.values(handle, size)), default=0) > begin:
@@ -186,7 +187,7 @@ def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
         _refuse(path, reason, begin)
 
 
-def _encoded(path: Path, name: str, tensor: Tensor) -> Iterator[bytes | memoryview]:
+def _encode_entries(path: Path, name: str, tensor: Tensor) -> Iterator[bytes | memoryview]:
     if tensor.dtype not in _KINDS:
         raise WeightsError(f"{path}: {name} is {tensor.dtype}, which MindSpore's format does not have", code="E1420")
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
@@ -197,6 +198,4 @@ def _encoded(path: Path, name: str, tensor: Tensor) -> Iterator[bytes | memoryvi
 
 
 def _refuse(path: Path, reason: str, offset: int) -> NoReturn:
-    raise WeightsError(
-        f"{path}: a MindSpore checkpoint that cannot be read: at byte {offset:,}, {reason}", code="E1420"
-    )
+    raise WeightsError(f"{path}: the MindSpore checkpoint cannot be read: at byte {offset:,}, {reason}", code="E1420")

@@ -10,5 +10,5 @@ _ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
 SPEC = WeightsFormatSpec(
     suffix=".ckpt",
     recognises=wire.begins,
-    unreadable=((_ENCRYPTED, "it is a MindSpore checkpoint that was encrypted; save it again without a key"),),
+    unreadable=((_ENCRYPTED, "it is an encrypted MindSpore checkpoint; save it again without a key"),),
 )

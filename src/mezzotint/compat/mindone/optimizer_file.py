@@ -1,7 +1,7 @@
-"""The optimizer's moments in MindONE's file, read and written.
+"""Reads and writes the optimizer's moments in MindONE's file.
 
-`optimizer.ckpt` is a MindSpore checkpoint whose names begin with `ldm_with_loss_grad.optimizer.`: `adam_m.NAME` and
-`adam_v.NAME` are the moments of a tensor, `NAME` the tensor itself, `global_step` the updates made, and
+`optimizer.ckpt` is a MindSpore checkpoint whose names start with `ldm_with_loss_grad.optimizer.`: `adam_m.NAME` and
+`adam_v.NAME` are the moments of a tensor, `NAME` the tensor itself, `global_step` the number of updates, and
 `learning_rate.learning_rate` the rates of the whole run.
 """
 
@@ -32,16 +32,16 @@ def is_readable(path: Path) -> bool:
 
 
 def check(update: Update, family: ModelFamily) -> None:
-    """Raises RecipeError E1076 for an optimizer without moments, or a network that has no names there."""
+    """Raises RecipeError E1076 for an optimizer without moments, or a network that MindONE does not have."""
     _moments(update)
     next(_entries(update, family))
 
 
 def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
-    """Takes the moments of a file into the optimizer. Returns what could be restored and what could not, in sentences.
+    """Loads the moments of a file into the optimizer. Returns sentences about what was restored and what was not.
 
-    Raises RecipeError E1076 for an optimizer without such moments, or a file without any of this model; WeightsError
-    for one that cannot be read.
+    Raises RecipeError E1076 for an optimizer without such moments, or a file without moments of this model;
+    WeightsError for an unreadable file.
     """
     mine = _moments(update)
     there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore_format.read_header(path)}
@@ -64,8 +64,8 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
                     restored.add(f"{start}{ours}")
         if not restored:
             raise RecipeError(
-                f"run.start.optimizer: {path} holds no moments of what is trained here; it is of another model, or no "
-                f"optimizer's file of MindONE's, whose names begin with {PREFIX}adam_m.",
+                f"run.start.optimizer: {path} has no moments of the trained parameters; it belongs to another "
+                f"model, or is not an optimizer file of MindONE, whose names start with {PREFIX}adam_m.",
                 code="E1076",
             )
         counts = mindspore_format.read(path, [there["global_step"]]) if "global_step" in there else ()
@@ -75,21 +75,21 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     after = f" after {updates[0]:,} updates" if updates else ", without their count"
     sentences = [f"run.start.optimizer: {len(restored):,} moments from {path}{after}"]
     absent = sorted({name.partition("/")[2] for name in mine.keys() - restored})
-    strange = [name for name in there if name.startswith(tuple(_MOMENTS)) and there[name] not in places]
+    untrained = [name for name in there if name.startswith(tuple(_MOMENTS)) and there[name] not in places]
     for names, words in (
-        (absent, "begin at zero, for the file has none of them"),
-        (misshapen, "begin at zero, for they have another shape"),
-        (strange, "of the file are of nothing that is trained here"),
+        (absent, "start at zero, because the file does not have them"),
+        (misshapen, "start at zero, because they have another shape"),
+        (untrained, "of the file belong to parameters that are not trained"),
     ):
         if names:
             sentences.append(f"  {len(names):,} {words}: {listed(names, 5)}")
-    return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"]
+    return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they start again"]
 
 
 def write(folder: Path, update: Update, family: ModelFamily, rates: Sequence[float] | None) -> None:
-    """Writes the file into a folder, tensor by tensor; joined tensors of which a part is trained are left out. rates:
-    that of every step of the run; None where it is constant. Raises RecipeError E1076 for an optimizer without moments,
-    StorageError when the disk refuses."""
+    """Writes the file into a folder, tensor by tensor; fused tensors that are only partly trained are left out. rates:
+    the rate of every step of the run; None if it is constant. Raises RecipeError E1076 for an optimizer without
+    moments, StorageError for errors of the disk."""
     mine, masters = _moments(update), update.masters
 
     def pairs() -> Iterator[tuple[str, Tensor]]:
@@ -112,8 +112,8 @@ def _moments(update: Update) -> Mapping[str, Tensor]:
     moments = {n: t for n, t in update.tensors().items() if n.startswith(tuple(_MOMENTS.values()))}
     if not moments:
         raise RecipeError(
-            "run.start.optimizer and run.export.optimizer_file are about the two moments of Adam, which this "
-            "optimizer has not; write optim.optimizer.kind=adam-weight-decay or adamw, or leave them out",
+            "run.start.optimizer and run.export.optimizer_file need the two moments of Adam, which this "
+            "optimizer does not have; write optim.optimizer.kind=adam-weight-decay or adamw, or leave them out",
             code="E1076",
         )
     return moments
@@ -127,8 +127,8 @@ def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]
             entries = list(sdxl_layout.entries(part, names, refiner=refiner))
         except KeyError as error:
             raise RecipeError(
-                "run.start.optimizer and run.export.optimizer_file go by the names of MindONE's SDXL, and "
-                f"{part} has none there; leave them out",
+                "run.start.optimizer and run.export.optimizer_file need the tensor names of MindONE's SDXL, "
+                f"which has no {part}; leave them out",
                 code="E1076",
             ) from error
         yield from (

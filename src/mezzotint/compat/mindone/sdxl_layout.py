@@ -1,8 +1,8 @@
-"""Checkpoints of SDXL and its refiner as MindONE's example names them (`….ckpt`, MindSpore's format).
+"""Checkpoints of SDXL and its refiner with the tensor names of MindONE's example (`….ckpt`, MindSpore's format).
 
-The names are Stability's but for their last word: what MindSpore calls `gamma` and `beta` is the scale and the shift of
-a norm, and `embedding_table` an embedding's weight. Shapes are the same. Which tensors weight decay takes follows there
-from these names: `decays`.
+The names are Stability's except for their last part: `gamma` and `beta` are the weight and the bias of a norm, and
+`embedding_table` is an embedding's weight. Shapes are the same. In MindONE these names decide which tensors have weight
+decay: `decays`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _IS_NORM = re.compile(rf"(?:.+\.)?(?:{_NORM})|model\.diffusion_model\.(?:(?:.+\.
 _IS_EMBEDDING = re.compile(r"(?:.+\.)?(?:token_embedding|position_embedding)")
 _TO_MINDSPORE = {"weight": "gamma", "bias": "beta"}
 _TO_STABILITY = {"gamma": "weight", "beta": "bias"}
-_LOGIT_SCALE = 4.6052  # ln 100, where OpenCLIP's training holds it
+_LOGIT_SCALE = 4.6052  # ln 100, the limit in OpenCLIP's training
 
 
 def mindspore_name(name: str) -> str:
-    """The name of a tensor there, from Stability's."""
+    """The name of a tensor in MindSpore, from Stability's."""
     stem, _, word = name.rpartition(".")
     if word in _TO_MINDSPORE and _IS_NORM.fullmatch(stem):
         return f"{stem}.{_TO_MINDSPORE[word]}"
@@ -33,7 +33,7 @@ def mindspore_name(name: str) -> str:
 
 
 def stability_name(name: str) -> str:
-    """Stability's name, from the one there."""
+    """Stability's name of a tensor, from MindSpore's."""
     stem, _, word = name.rpartition(".")
     if word in _TO_STABILITY and _IS_NORM.fullmatch(stem):
         return f"{stem}.{_TO_STABILITY[word]}"
@@ -41,26 +41,26 @@ def stability_name(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The name as it is written, from one that MindONE's program has left behind: with the level `_backbone` of mixed
-    precision, or with the stages of its several graphs."""
+    """A name without what MindONE's program may add: the level `_backbone` of mixed precision, or the stages of its
+    several graphs."""
     return re.sub(r"^stage[12]\.", "model.", name.replace("._backbone", ""))
 
 
 def decays(name: str) -> bool:
     """Whether MindONE's optimizers apply weight decay to a tensor of Stability's name.
 
-    They look for `norm` and `bias` in MindSpore's name, in which shifts are `beta`: norms that lie in numbered slots
-    (`in_layers.0`, `out_layers.0`, `out.0`) and OpenCLIP's `ln_1` decay, scale and shift, and others do not.
+    They search for `norm` and `bias` in MindSpore's name, in which the bias of a norm is `beta`: norms in numbered
+    slots (`in_layers.0`, `out_layers.0`, `out.0`) and OpenCLIP's `ln_1` decay, other norms do not.
     """
     lower = mindspore_name(name).lower()
     return "norm" not in lower and "bias" not in lower
 
 
 def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterator[Entry]:
-    """The tensors there of a part of ours, from the names of its parameters, as the network has them. Raises KeyError
-    for a part or for names that such a model has not."""
+    """Yields the entries of a part, from the names of its parameters in the network. Raises KeyError for a part or
+    names that such a model does not have."""
     component, known, level = _COMPONENTS[part]
-    # a network may lack the level that its file's names begin with
+    # names of the network may lack the first level of the names in the file
     written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
     if known not in written:
         raise KeyError(known)
@@ -70,7 +70,8 @@ def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterat
 
 
 def undecayed(part: str, names: Sequence[str]) -> Iterator[str]:
-    """Of the parameters of a part of ours, those that MindONE's optimizers spare. Raises KeyError as `entries`."""
+    """Yields the parameters of a part that MindONE's optimizers exclude from weight decay. Raises KeyError as
+    `entries`."""
     for entry in entries(part, names):
         if not decays(stability_name(entry.foreign)):
             yield from entry.ours
@@ -82,16 +83,16 @@ _COMPONENTS = {
     "text_encoder": ("text_encoder", "text_model.embeddings.token_embedding.weight", "text_model."),
     "text_encoder_2": ("text_encoder_2", "text_model.embeddings.token_embedding.weight", "text_model."),
 }
-"""Of a part that may be trained: its component, a tensor that every such network has, and the level of its names."""
+"""For each trainable part: its component, a tensor that every such network has, and the first level of its names."""
 
 
 LAYOUT = shared.layout(
     "mindone-sdxl",
     mindspore_name,
     plain_name,
-    extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's own trainer
+    extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's trainer
     logit_scale=_LOGIT_SCALE,
     suffix=SPEC.suffix,
     sign=r"\.(?:gamma|beta|embedding_table)$",
 )
-"""Checkpoints of the base model, 2514 tensors; its variant is the refiner's, 1858 tensors."""
+"""Checkpoints of the base model, 2514 tensors; the variant is the refiner's, 1858 tensors."""

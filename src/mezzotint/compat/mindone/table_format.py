@@ -1,4 +1,4 @@
-"""The format `mindone`: tables of MindONE's example for SDXL, .csv files with the columns `dir` and `text`."""
+"""The format `mindone`: tables of MindONE's SDXL example, .csv files with the columns `dir` and `text`."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _PICTURES = RowKind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_dou
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
-    """The pictures below a folder and the tables that lie directly in it. Raises DatasetError E1201 for a folder that
-    cannot be read, E1210 without a table."""
+    """The images below a folder and the tables directly in it. Raises DatasetError E1201 for a folder that cannot be
+    read, E1210 without a table."""
     listing = walk(path, SUFFIXES)
     tables = [name for name in listing.names if is_table(name)]
     direct = [name for name in tables if "/" not in name]
     if not direct:
-        deeper = f"{', '.join(tables[:5])} lies deeper: name that folder in data.path" if tables else "put one there"
+        deeper = f"{', '.join(tables[:5])} is deeper: give that folder as data.path" if tables else "put one there"
         raise DatasetError(
             f"{listing.root}: no .csv file with the columns dir and text directly in it; {deeper}, or set "
-            "data.format=image-folder for captions beside the pictures",
+            "data.format=image-folder for captions next to the images",
             code="E1210",
         )
     return without(listing, set(tables) - set(direct))
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """One sample for each row of each table, tables in the order of their names; as `metadata` reads them, but that a
-    row is a sample however often it stands there, and an empty caption is an empty caption.
+    """Yields one sample for each row of each table, tables in the order of their names; as the format `metadata`,
+    except that repeated rows are separate samples, and an empty caption stays empty.
 
-    `dir` is a path below the folder of the table. Raises DatasetError E1211, E1212, E1213.
+    `dir` is a path relative to the folder of the table. Raises DatasetError E1211, E1212, E1213.
     """
     return samples(source, _PICTURES)
 

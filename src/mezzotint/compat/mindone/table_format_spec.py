@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `mindone`."""
+"""Facts of the format `mindone` for recipes."""
 
 from __future__ import annotations
 

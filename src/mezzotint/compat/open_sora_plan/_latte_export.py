@@ -1,14 +1,14 @@
-"""A LatteT2V as it is written: as Open-Sora-Plan releases it, and beside that so that diffusers opens it.
+"""Writes a LatteT2V in Open-Sora-Plan's released format, and in diffusers' format next to it.
 
     FOLDER/config.json, diffusion_pytorch_model.safetensors   LatteT2V, the released names
     FOLDER/transformer/                                       the same weights for LatteTransformer3DModel
-    FOLDER/vae/                                               the autoencoder, as it was
+    FOLDER/vae/                                               the autoencoder, unchanged
     FOLDER/scheduler/                                         the noise schedule, for diffusers' schedulers
-    FOLDER/text_encoder/, tokenizer/                          where they lay in the model's own folder
-    FOLDER/model_index.json                                   what lies where
+    FOLDER/text_encoder/, tokenizer/                          if they are in the model's own folder
+    FOLDER/model_index.json                                   the classes of the components
 
-`transformer/` is a second name of one file, which takes no room. It is left out where diffusers' class would compute
-something else: with rotary positions, shrunk keys, scaled positions in time, or a plane that is not square.
+`transformer/` has a hard link to the same file, which takes no space. It is left out if diffusers' class would compute
+something else: with rotary positions, compressed keys, scaled temporal positions, or a sample size that is not square.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def write(
     zero_terminal: bool,
     prediction: str,
 ) -> None:
-    """Writes `target`, which must not exist, aside; syncs and renames it. weights: trained tensors by
-    `part/parameter`."""
+    """Writes a temporary folder, syncs it, and renames it to `target`, which must not exist. weights: trained tensors
+    by `part/parameter`."""
     fault_injection.reach("export.begin")
     scheduler = scheduler_file.corrected(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
     with model_folder.new_folder(target) as folder:
         classes = {"scheduler": ["diffusers", scheduler["_class_name"]]}
         classes |= _write_denoiser(folder, files, whole_state(files, parts, weights, "denoiser"), dtype)
         model_folder.write_json(folder / "scheduler" / "scheduler_config.json", scheduler)
-        classes |= _write_besides(folder, files, parts, dtype)
+        classes |= _write_other_parts(folder, files, parts, dtype)
         index = {"_class_name": _PIPELINE} | {name: classes[name] for name in sorted(classes)}
         model_folder.write_json(folder / "model_index.json", index)
     fault_injection.reach("export.renamed")
@@ -61,15 +61,15 @@ def write(
 def _write_denoiser(
     folder: Path, files: Files, tensors: Mapping[str, Tensor], dtype: components.DTypeName
 ) -> dict[str, list[str]]:
-    """Returns what model_index.json says of it."""
-    config = _released(files.part("denoiser").config, files.config)
+    """Returns its entry in model_index.json."""
+    config = _released_config(files.part("denoiser").config, files.config)
     components.write("latte", tensors, config, folder, dtype)
     if not diffusers_computes(files.config):
         return {}
     theirs = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
     theirs |= {"_class_name": "LatteTransformer3DModel", "sample_size": files.config.sample_size[0]}
     model_folder.write_json(folder / "transformer" / "config.json", theirs)
-    _second_name(folder / WEIGHTS, folder / "transformer" / WEIGHTS)
+    _link_or_copy(folder / WEIGHTS, folder / "transformer" / WEIGHTS)
     return {"transformer": ["diffusers", "LatteTransformer3DModel"]}
 
 
@@ -79,8 +79,8 @@ def diffusers_computes(config: LatteConfig) -> bool:
     return plain and config.sample_size[0] == config.sample_size[1]
 
 
-def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
-    """The configuration as released, made true where the recipe says otherwise."""
+def _released_config(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
+    """The released configuration, with the changes of the recipe."""
     released = {k: v for k, v in config.items() if k not in ("_name_or_path", "_class_name")}
     for name in LatteConfig.__slots__:
         value = getattr(used, name)
@@ -89,14 +89,14 @@ def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
     return {"_class_name": "LatteT2V", **released}
 
 
-def _write_besides(
+def _write_other_parts(
     folder: Path, files: Files, parts: Mapping[str, nn.Module], dtype: components.DTypeName
 ) -> dict[str, list[str]]:
-    """Autoencoder, text encoder and tokenizer, those that belong to the model. Returns what model_index.json says of
-    them."""
+    """Writes autoencoder, text encoder and tokenizer, if they belong to the model. Returns their entries in
+    model_index.json."""
 
     def write_part(part: str, network: str) -> None:
-        if files.is_drawn(part):
+        if files.is_random(part):
             tensors = whole_state(files, parts, {}, part)
             components.write(network, tensors, files.part(part).config, folder / part, dtype)
         else:
@@ -118,8 +118,8 @@ def _write_besides(
     return classes
 
 
-def _second_name(file: Path, name: Path) -> None:
-    """Another name for a file; a copy where the file system knows no such thing."""
+def _link_or_copy(file: Path, name: Path) -> None:
+    """Creates a hard link; a copy if the file system does not support it."""
     try:
         os.link(file, name)
     except OSError:

@@ -1,10 +1,10 @@
-"""Where a LatteT2V comes from: its own files, those of its autoencoder and those of T5, which mostly lie apart.
+"""The files of a LatteT2V: its own, those of its autoencoder and those of T5, which are usually in separate folders.
 
-    ROOT/config.json, ROOT/*.safetensors       as Open-Sora-Plan releases it (65x512x512/); `vae` in it or beside it
+    ROOT/config.json, ROOT/*.safetensors       as released by Open-Sora-Plan (65x512x512/); `vae` in it or next to it
     ROOT/transformer/…, ROOT/vae/…, …          in diffusers' layout
     FILE                                       .safetensors, a torch file, a checkpoint of the MindSpore port
 
-Everything is opened by headers; nothing is fetched and nothing runs.
+Files are opened by their headers; nothing is downloaded or executed.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles
 
 PIXELS, FRAMES = 8, 4
-"""Of a clip for each latent, in height and width, and through time."""
+"""Pixels and frames of a clip per latent."""
 
 CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
-"""Configurations that ship, by frames of a clip."""
+"""Shipped configurations, by frames of a clip."""
 
 _SCHEDULE_KEYS = (
     "beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr",
@@ -47,13 +47,13 @@ _SCHEDULER: Mapping[str, Any] = {
     "clip_sample": False, "num_train_timesteps": 1000, "prediction_type": "epsilon", "set_alpha_to_one": True,
     "steps_offset": 0, "timestep_spacing": "leading",
 }  # fmt: skip
-"""Of released folders, which have none: the schedule that Open-Sora-Plan trains on."""
+"""The schedule of Open-Sora-Plan's training; released folders have no file of it."""
 
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A part of the model on disk. config: as written. where: its configuration's file. weights: opens them, by
-    headers; None where there are none."""
+    """A part of the model on disk. config: as written. where: its configuration's file. weights: opens them by their
+    headers; None if there are none."""
 
     config: dict[str, Any]
     where: Path
@@ -61,16 +61,16 @@ class StoredPart:
 
     @cached_property
     def stored(self) -> Stored:
-        """The weights, of a part that has some."""
+        """The weights, of a part that has weights."""
         assert self.weights is not None
         return self.weights()
 
 
 @dataclass(frozen=True)
 class Files(ModelFiles):
-    """A model's parts on disk, `there` those that lie somewhere. root: the folder that `model.path` names or lies in.
-    own_text: whether the text encoder lies in the model's own folder. hollow: all weights are random, whatever lies
-    there: of a model that is only described."""
+    """A model's parts on disk. there: the parts that exist. root: the folder of `model.path`, or the folder that
+    contains it. own_text: whether the text encoder is in the model's own folder. hollow: all weights are random, for a
+    model that is only described."""
 
     spec = SPEC
     settings: ModelSettings
@@ -88,16 +88,16 @@ class Files(ModelFiles):
         path = settings.path
         if not path.exists():
             raise WeightsError(
-                f"model.path: {path} is not there; write the path of a LatteT2V's folder or file, or one of "
-                f"{', '.join(CONFIGS)}, configurations that ship without weights",
+                f"model.path: {path} does not exist; give the folder or file of a LatteT2V, or one of "
+                f"{', '.join(CONFIGS)}, shipped configurations without weights",
                 code="E1401",
             )
         root = path if path.is_dir() else path.parent
-        there = {"denoiser": _denoiser(settings.described_by, settings.config)}
-        vae = _vae(settings.vae, root)
+        there = {"denoiser": _find_denoiser(settings.described_by, settings.config)}
+        vae = _find_vae(settings.vae, root)
         if vae is not None:
             there["vae"] = vae
-        text, tokenizer, own = _text(settings.own(LatteSettings).text_encoder, root)
+        text, tokenizer, own = _find_text_encoder(settings.own(LatteSettings).text_encoder, root)
         if text is not None:
             there["text_encoder"] = text
         scheduler = root / "scheduler" / "scheduler_config.json"
@@ -108,38 +108,38 @@ class Files(ModelFiles):
 
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:
-        """See ModelFiles. Without a text encoder where none is to be found: embeddings may come from files."""
+        """See ModelFiles. Without a text encoder if there is none: embeddings may come from files."""
         return replace(cls.of(settings), hollow=True)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """See ModelFiles: whether a part is somewhere is asked when it is loaded."""
+        """See ModelFiles: a missing part is reported when it is loaded."""
         return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.there or not self.hollow)
 
     @cached_property
     def own(self) -> LatteSettings:
-        """The settings of this family alone."""
+        """The settings of this family."""
         return self.settings.own(LatteSettings)
 
     def part(self, name: str) -> StoredPart:
-        """A part. Raises WeightsError E1461 or E1462 when it is nowhere."""
+        """A part. Raises WeightsError E1461 or E1462 if it does not exist."""
         if name in self.there:
             return self.there[name]
         if name == "vae":
             raise WeightsError(
-                f"{self.root}: there is no autoencoder in it or beside it (vae/config.json); write model.vae=FOLDER, "
+                f"{self.root}: there is no autoencoder in it or next to it (vae/config.json); set model.vae=FOLDER, "
                 "the folder `vae` of Open-Sora-Plan v1.1.0",
                 code="E1461",
             )
         raise WeightsError(
-            f"{self.root}: no text encoder lies with it; write model.latte.text_encoder=FOLDER, that of T5 v1.1 XXL "
+            f"{self.root}: there is no text encoder in it; set model.latte.text_encoder=FOLDER, that of T5 v1.1 XXL "
             "(`hf download DeepFloyd/t5-v1_1-xxl` prints it)",
             code="E1462",
         )
 
     @cached_property
     def config(self) -> LatteConfig:
-        """Of the denoiser, with what the recipe changes. Raises WeightsError E1409."""
+        """The denoiser's configuration, with the changes of the recipe. Raises WeightsError E1409."""
         denoiser, own = self.part("denoiser"), self.own
         changes: dict[str, Any] = {}
         if own.rope is not None:
@@ -162,41 +162,43 @@ class Files(ModelFiles):
     def network(self, name: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part, build = self.part(name), self._build(name)
-        if self.is_drawn(name):
+        if self.is_random(name):
             return low_bit.converted(state.drawn(build, self.seed, name), form)
         if part.weights is None:
             raise self._without_weights(part.where.parent)
         module = state.on_meta(build)
-        state.load_into(module, part.stored if name == "text_encoder" else self.renamed(name, module), form)
+        state.load_into(module, part.stored if name == "text_encoder" else self.with_our_names(name, module), form)
         return module
 
-    def renamed(self, name: str, module: nn.Module) -> layout.Renamed:
+    def with_our_names(self, name: str, module: nn.Module) -> layout.RenamedTensors:
         """The stored weights of the denoiser or the autoencoder under our names."""
         shapes = {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
         stored = self.part(name).stored
         if name == "vae":
-            return layout.of_autoencoder(stored, shapes)
-        begun = self.own.compress_kv is not None
-        return layout.of_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if begun else None)
+            return layout.open_autoencoder(stored, shapes)
+        may_be_absent = self.own.compress_kv is not None
+        return layout.open_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if may_be_absent else None)
 
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         stored: dict[str, Stored | None] = {}
         for name in (part for part in self.there if part in parts):
-            if self.is_drawn(name):
+            if self.is_random(name):
                 stored[name] = None
             else:
-                stored[name] = self.there[name].stored if name == "text_encoder" else self.renamed(name, parts[name])
+                stored[name] = (
+                    self.there[name].stored if name == "text_encoder" else self.with_our_names(name, parts[name])
+                )
         return stored
 
-    def is_drawn(self, name: str) -> bool:
-        """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
-        the denoiser's."""
+    def is_random(self, name: str) -> bool:
+        """Whether a part's weights are random: with `model.weights=random`, those of the denoiser and of all parts
+        without weights."""
         is_random = self.settings.weights == "random" and (name == "denoiser" or self.part(name).weights is None)
         return self.hollow or is_random
 
     def fingerprint(self, part: str) -> str:
-        """See ModelFiles. Of the denoiser with what the recipe changes in its configuration."""
+        """See ModelFiles. That of the denoiser includes the recipe's changes of its configuration."""
         if part == "schedule":
             values = {key: self.scheduler.get(key) for key in _SCHEDULE_KEYS}
             return fingerprint.of_values({**values, "prediction": self.prediction})
@@ -209,7 +211,7 @@ class Files(ModelFiles):
         config: Mapping[str, Any] = self.there[part].config
         if part == "denoiser":
             config = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
-        if self.is_drawn(part):
+        if self.is_random(part):
             return self._fingerprint(part, config)
         stored = self.there[part].stored
         weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
@@ -237,19 +239,19 @@ class Files(ModelFiles):
         return t5.tokenizer_in(self.tokenizer_folder, int(self.part("text_encoder").config["vocab_size"]))
 
     def notes(self, parts: Mapping[str, nn.Module]) -> Iterator[str]:
-        """What was met in the files of these parts that the reader should know."""
+        """Yields notes about the files of these parts."""
         for name, module in parts.items():
-            if name == "text_encoder" or self.is_drawn(name):
+            if name == "text_encoder" or self.is_random(name):
                 continue
-            stored = self.renamed(name, module)
-            left, begun = stored.dropped(), stored.begun()
+            stored = self.with_our_names(name, module)
+            left, absent = stored.dropped(), stored.initialised()
             if left is not None:
-                yield f"{name}: {left} of {stored.place.name} is left out, which no network has"
-            if begun is not None:
-                yield f"{name}: {begun} is not in {stored.place.name} and begins anew"
+                yield f"{name}: {left} of {stored.place.name} is ignored, because no network has it"
+            if absent is not None:
+                yield f"{name}: {absent} is not in {stored.place.name} and is initialised"
 
     def require_match(self) -> None:
-        """The parts must fit each other, by their configurations. Raises WeightsError E1409."""
+        """Raises WeightsError E1409 if the configurations of the parts do not match."""
         pairs: list[tuple[str, Any, Any]] = []
         if "vae" in self.there:
             vae = CausalVAEConfig.read(self.there["vae"].config, str(self.there["vae"].where))
@@ -269,10 +271,10 @@ class Files(ModelFiles):
         return lambda: CausalVAE(CausalVAEConfig.read(part.config, str(part.where)))
 
 
-def _denoiser(path: Path, config: Path | None) -> StoredPart:
+def _find_denoiser(path: Path, config: Path | None) -> StoredPart:
     kinds.refuse_adapter(path)
     if path.is_file():
-        return _of_file(path, config)
+        return _read_single_file(path, config)
     for folder in (path, path / "transformer"):
         if (folder / "config.json").is_file():
             description = read_json(folder / "config.json")
@@ -281,7 +283,7 @@ def _denoiser(path: Path, config: Path | None) -> StoredPart:
     inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in CLASSES)
     if inner:
         raise WeightsError(
-            f"{path}: holds several models, {', '.join(inner)}; write the one that is trained, such as "
+            f"{path}: contains several models, {', '.join(inner)}; give the one to train, such as "
             f"model.path={path / inner[0]}",
             code="E1406",
         )
@@ -292,14 +294,14 @@ def _denoiser(path: Path, config: Path | None) -> StoredPart:
     )
 
 
-def _of_file(path: Path, config: Path | None) -> StoredPart:
+def _read_single_file(path: Path, config: Path | None) -> StoredPart:
     suffixes = weights_formats.readable_suffixes()
     if path.suffix not in suffixes:
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(suffixes)}; check the path", code="E1406")
     where = next((p for p in _configs_for(path, config) if p.is_file()), None)
     if where is None:
         raise WeightsError(
-            f"{path}: tells nothing of the clips it was trained on, and no config.json lies beside it; write "
+            f"{path}: does not contain the length of its clips, and there is no config.json next to it; set "
             f"model.config={CONFIGS[0]}, {CONFIGS[1]} or {CONFIGS[2]} (frames of a clip), or a folder with config.json",
             code="E1460",
         )
@@ -319,7 +321,9 @@ def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
 def _require_latte(config: Mapping[str, Any], folder: Path) -> None:
     name = config.get("_class_name", CLASSES[0])
     if name not in CLASSES:
-        raise WeightsError(f"{folder}: holds {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406")
+        raise WeightsError(
+            f"{folder}: contains {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406"
+        )
 
 
 def _class_of(config: Path) -> str:
@@ -334,10 +338,12 @@ def _weights_in(folder: Path) -> Callable[[], Stored] | None:
     return None if weights is None else lambda: InFile(weights.path)
 
 
-def _vae(named: Path | None, root: Path) -> StoredPart | None:
-    """The autoencoder: as named, or in the folder `vae` of the model or beside it."""
+def _find_vae(named: Path | None, root: Path) -> StoredPart | None:
+    """The autoencoder: as given, or in the folder `vae` of the model or next to it."""
     if named is not None and not named.exists():
-        raise WeightsError(f"model.vae: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401")
+        raise WeightsError(
+            f"model.vae: {named} does not exist (searched in {Path.cwd()}); check the path", code="E1401"
+        )
     places = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
     folder = next((place for place in places if (place / "config.json").is_file()), None)
     if folder is None:
@@ -349,18 +355,18 @@ def _vae(named: Path | None, root: Path) -> StoredPart | None:
     config = read_json(folder / "config.json")
     if config.get("_class_name", "CausalVAEModel") != "CausalVAEModel":
         raise WeightsError(
-            f"{folder}: holds {config['_class_name']}; family latte needs the CausalVAEModel of Open-Sora-Plan v1.1.0",
+            f"{folder}: contains {config['_class_name']}; family latte needs CausalVAEModel of Open-Sora-Plan v1.1.0",
             code="E1406",
         )
     CausalVAEConfig.read(config, str(folder / "config.json"))
     return StoredPart(config, folder / "config.json", _weights_in(folder))
 
 
-def _text(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | None, bool]:
-    """The text encoder, its tokenizer's folder, and whether both are the model's own."""
+def _find_text_encoder(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | None, bool]:
+    """The text encoder, its tokenizer's folder, and whether both are in the model's own folder."""
     if named is not None and not named.exists():
         raise WeightsError(
-            f"model.latte.text_encoder: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401"
+            f"model.latte.text_encoder: {named} does not exist (searched in {Path.cwd()}); check the path", code="E1401"
         )
     base = named if named is not None else root
     inner = base / "text_encoder"

@@ -1,9 +1,10 @@
-"""The format `clip-list`: Open-Sora-Plan's data sets, a list of folders, and for each an annotation in JSON.
+"""The format `clip-list` of Open-Sora-Plan's data sets: a list of folders, each with an annotation in JSON.
 
-A list has a line for each data set: `media folder,annotation`, or, with text embeddings made beforehand
-(`data.clip_list.text_embeddings`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An
-annotation is a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only the start
-counts)."""
+A list has a line for each data set: `media folder,annotation`, or, with precomputed text embeddings
+(`data.clip_list.text_embeddings`), `media folder,folder of embeddings,annotation`, without quotes; empty lines are
+ignored. An annotation is a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only
+the start is used).
+"""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class ListedSet:
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
-    """One entry of an annotation. path: below the media folder, with slashes. start: its first frame, or None.
-    resolution: what it says of its own size. others: all keys but `path` and `cap`, in its order, as text."""
+    """One entry of an annotation. path: relative to the media folder, with slashes. start: its first frame, or None.
+    resolution: its size, if given. others: all keys except `path` and `cap`, in order, as text."""
 
     number: int
     path: str
@@ -62,18 +63,18 @@ class Annotated:
     others: tuple[tuple[str, str], ...] = ()
 
     def media_in(self, folder: Path) -> Path:
-        """Its file, or the larger one beside it."""
+        """Its file, or the larger one next to it."""
         path = folder / self.path
         larger = path.with_name(path.name.replace(".mp4", _LARGER))
         return larger if self.path.endswith(".mp4") and os.path.isfile(larger) else path
 
     def mask_in(self, folder: Path) -> Path | None:
-        """The file of its mask, as its key `mask` says. Raises Unusable for one that leads out of the media folder."""
+        """The file of its mask, from its key `mask`. Raises Unusable for a path outside of the media folder."""
         written = dict(self.others).get("mask", "").replace("\\", "/").removeprefix("./")
         if not written:
             return None
         if _OUTSIDE.match(written) or ".." in written.split("/") or "\0" in written:
-            raise Unusable(f"its mask {written[:100]!a} is none below the media folder")
+            raise Unusable(f"its mask {written[:100]!a} must be inside the media folder")
         return folder / written
 
     def texts_in(self, folder: Path | None) -> Path | None:
@@ -85,11 +86,11 @@ class Annotated:
 
 
 def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> tuple[ListedSet, ...]:
-    """The data sets of a list file. has_texts: lines have three paths (`text_embed_cache`) and not two. may_lack_texts:
-    a folder of embeddings that is not there is taken to belong beside the list.
+    """The data sets of a list file. has_texts: lines have three paths (`text_embed_cache`) instead of two.
+    may_lack_texts: a missing folder of embeddings is resolved relative to the list.
 
-    What a line names is looked up beside the list, then in the current folder. Raises DatasetError E1231 with every
-    line that is malformed or names nothing, and for a list that is empty or no text.
+    Paths are relative to the list, or else to the current folder. Raises DatasetError E1231 with every line that is
+    malformed or names a missing file, and for a list that is empty or not text.
     """
     text = _text(path, MAX_LIST_BYTES, "E1231", "a list of clips")
     lines_read, faults = [], []
@@ -98,7 +99,7 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
             continue
         parts = [part.strip() for part in written.split(",")]
         fault = _count_fault(parts, has_texts)
-        places = [] if fault else [_place_of(path.parent, part) for part in parts]
+        places = [] if fault else [_resolve_path(path.parent, part) for part in parts]
         if may_lack_texts and has_texts and places and places[1] is None:
             places[1] = path.parent.resolve() / Path(parts[1]).expanduser()
         missing = [part for part, place in zip(parts, places, strict=False) if place is None]
@@ -117,21 +118,23 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
 
 
 def read_annotation(path: Path, *, has_texts: bool = False) -> tuple[Annotated, ...]:
-    """The entries of an annotation file, in order. has_texts: each names a file of an embedding. Raises DatasetError
-    E1232 with every entry that is malformed: no object, no `path` or `cap`, a path that leads out of its folder or a
-    name of its embedding that does, another `frame_idx` than `start:end`."""
+    """The entries of an annotation file, in order. has_texts: each has a file with an embedding. Raises DatasetError
+    E1232 with every malformed entry: not an object, no `path` or `cap`, a path or a name of its embedding outside of
+    its folder, a `frame_idx` that is not `start:end`."""
     try:
         values = outside.parse_json(_text(path, MAX_ANNOTATION_BYTES, "E1232", "an annotation"))
     except ValueError as error:
-        raise DatasetError(f"{path}: is no JSON: {error}", code="E1232") from error
+        raise DatasetError(f"{path}: is not JSON: {error}", code="E1232") from error
     if not isinstance(values, list):
-        raise DatasetError(f"{path}: holds {kind_of(values)} and no list of objects with path and cap", code="E1232")
+        raise DatasetError(
+            f"{path}: contains {kind_of(values)} instead of a list of objects with path and cap", code="E1232"
+        )
     entries, faults = [], []
     for number, value in enumerate(values, start=1):
         try:
             entries.append(_entry(number, value))
             if has_texts and ".." in text_files.name_of(entries[-1].path, entries[-1].others).split("/"):
-                raise ValueError("the name of its embedding, made of its other keys, leads out of their folder")
+                raise ValueError("the name of its embedding, built from its other keys, leads out of their folder")
         except ValueError as error:
             faults.append(f"entry {number}: {error}")
     if faults:
@@ -140,7 +143,7 @@ def read_annotation(path: Path, *, has_texts: bool = False) -> tuple[Annotated, 
 
 
 def _entry(number: int, value: Any) -> Annotated:
-    """Raises ValueError with what is wrong."""
+    """Raises ValueError with the reason if it is malformed."""
     if not isinstance(value, dict):
         raise ValueError(f"{kind_of(value)} where an object with path and cap is needed")
     for key in ("path", "cap"):
@@ -150,19 +153,19 @@ def _entry(number: int, value: Any) -> Annotated:
             raise ValueError(f"its {key!r} is {kind_of(value[key])}, not a text")
     written = value["path"].replace("\\", "/").removeprefix("./")
     if not written or _OUTSIDE.match(written) or ".." in written.split("/") or "\0" in written:
-        raise ValueError(f"its path {value['path'][:100]!a} is none below the media folder")
+        raise ValueError(f"its path {value['path'][:100]!a} must be inside the media folder")
     start = None
     if "frame_idx" in value:
         match = _START.fullmatch(value["frame_idx"]) if isinstance(value["frame_idx"], str) else None
         if match is None:
-            raise ValueError(f"its frame_idx is {value['frame_idx']!a}; write 'start:end' in whole numbers")
+            raise ValueError(f"its frame_idx is {value['frame_idx']!a}; write 'start:end' in integers")
         start = int(match[1])
     others = tuple((key, str(other)) for key, other in value.items() if key not in ("path", "cap"))
     return Annotated(number, written, value["cap"], start, _resolution(value.get("resolution")), others)
 
 
 def _resolution(value: Any) -> Size | None:
-    """`{"height": 720, "width": 1280}`; what is written in another way is no help and no fault."""
+    """The size of `{"height": 720, "width": 1280}`; anything else is ignored."""
     if not isinstance(value, Mapping):
         return None
     width, height = value.get("width"), value.get("height")
@@ -186,7 +189,7 @@ def _form(has_texts: bool) -> str:
     return "media folder,folder of embeddings,annotation.json" if has_texts else "media folder,annotation.json"
 
 
-def _place_of(beside: Path, written: str) -> Path | None:
+def _resolve_path(beside: Path, written: str) -> Path | None:
     for place in (beside / Path(written).expanduser(), Path(written).expanduser()):
         try:
             return place.resolve(strict=True)
@@ -208,8 +211,8 @@ def _text(path: Path, most: int, code: str, what: str) -> str:
 
 
 def named_files(path: Path, *, has_texts: bool = False, masks: bool = False) -> Iterator[Path]:
-    """Everything that a list leads to: annotations, clips, pictures, embeddings, and masks where they are asked for,
-    there or not. Raises DatasetError E1231 and E1232."""
+    """Yields all files that a list names, existing or not: annotations, clips, images, embeddings, and on request
+    masks. Raises DatasetError E1231 and E1232."""
     for line in read_list(path, has_texts=has_texts):
         yield line.annotation
         for entry in read_annotation(line.annotation, has_texts=has_texts):
@@ -217,14 +220,14 @@ def named_files(path: Path, *, has_texts: bool = False, masks: bool = False) -> 
             texts = entry.texts_in(line.texts)
             if texts is not None:
                 yield texts
-            with suppress(Unusable):  # told where samples are read
+            with suppress(Unusable):  # reported where samples are read
                 if masks and (mask := entry.mask_in(line.media)) is not None:
                     yield mask
 
 
 def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
-    """Of every entry of a list with embeddings whose clip or picture is there: the file of its embedding, there or not,
-    and its caption as it is written. Raises DatasetError E1231 and E1232."""
+    """Yields, for every entry whose clip or image exists, the file of its embedding, existing or not, and its caption
+    as written. Raises DatasetError E1231 and E1232."""
     for line in read_list(path, has_texts=True, may_lack_texts=True):
         for entry in read_annotation(line.annotation, has_texts=True):
             texts = entry.texts_in(line.texts)
@@ -242,21 +245,21 @@ def samples(
     repeats: float = 1.0,
     masks: bool = False,
 ) -> Iterator[Item]:
-    """The samples of a list file, in the order of its lines and their entries, or why there is none.
+    """Yields the samples of a list file, in the order of its lines and their entries, or the reasons why they are
+    skipped.
 
-    A key is the path in the annotation; of several lines, behind the line's place in the list, from 0 (`1/a.mp4`);
-    where an entry begins at a frame, `@start` behind it; where an earlier entry has the same key, `#2`, `#3`, …
-    An entry that repeats key and caption of an earlier one is left out. Where it begins, its embedding and, where masks
-    are asked for, its mask are the sample's overrides `start`, `embedding` and `mask`. Raises
-    DatasetError E1231 and E1232.
+    A key is the path in the annotation; with several lines, preceded by the index of the line, from 0 (`1/a.mp4`);
+    followed by `@start` if the entry has a first frame, and by `#2`, `#3`, … if an earlier entry has the same key. An
+    entry with the key and caption of an earlier one is skipped. The first frame, the embedding and, on request, the
+    mask are the sample's overrides `start`, `embedding` and `mask`. Raises DatasetError E1231 and E1232.
     """
     lines, is_skipped = read_list(path, has_texts=own.text_embeddings), own.missing == "skip"
     for place, line in enumerate(lines):
         before = f"{prefix}{place}/" if len(lines) > 1 else prefix
-        yield from _of_line(line, clips, before, repeats, masks=masks, skips_missing=is_skipped)
+        yield from _samples_of_line(line, clips, before, repeats, masks=masks, skips_missing=is_skipped)
 
 
-def _of_line(
+def _samples_of_line(
     line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, *, masks: bool, skips_missing: bool
 ) -> Iterator[Item]:
     seen: dict[str, dict[str, int]] = {}
@@ -269,7 +272,7 @@ def _of_line(
         media, texts = entry.media_in(line.media), entry.texts_in(line.texts)
         absent = next((place for place in (media, texts) if place is not None and not os.path.isfile(place)), None)
         if absent is not None and (skips_missing or absent == texts):
-            yield Skipped(where, f"{absent} is not there", is_wanted=skips_missing)
+            yield Skipped(where, f"{absent} does not exist", is_wanted=skips_missing)
             continue
         key = where if entry.start is None else f"{where}@{entry.start}"
         before = seen.setdefault(key, {})
@@ -282,7 +285,7 @@ def _of_line(
         try:
             mask = entry.mask_in(line.media) if masks else None
             if mask is not None and not mask.is_file():
-                raise Unusable(f"its mask {mask} is not there")
+                raise Unusable(f"its mask {mask} does not exist")
         except Unusable as error:
             yield Skipped(key, str(error))
             continue
@@ -296,9 +299,9 @@ def _overrides(entry: Annotated, texts: Path | None, mask: Path | None) -> tuple
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
-    """The list itself, first, and all that its entries name and is there, in their order. Names are relative to the
-    list's folder where they lie below it, absolute elsewhere. Raises DatasetError E1231 and E1232 for a list or an
-    annotation that cannot be read as one."""
+    """The list itself, and then the existing files that its entries name, in order. Names are relative to the list's
+    folder if they are inside it, otherwise absolute. Raises DatasetError E1231 and E1232 for a malformed list or
+    annotation."""
     real = path.expanduser().resolve()
     has_texts = settings.own(ClipListSettings).text_embeddings
     places = (real, *named_files(real, has_texts=has_texts, masks=settings.mask.source == "files"))
@@ -308,7 +311,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
 
 
 def read_samples(source: Source) -> Iterator[Item]:
-    """The samples of `samples`. Raises DatasetError E1231, E1232; E1290 where clips cannot be read."""
+    """As `samples`. Raises DatasetError E1231, E1232; E1290 if clips cannot be decoded."""
     if any(clip_files.is_clip(name) for name in source.listing.names):
         clip_files.decoder()
     path = source.root / source.listing.names[0]
@@ -319,7 +322,7 @@ def read_samples(source: Source) -> Iterator[Item]:
 
 FORMAT = Format(
     read_samples=read_samples,
-    suffixes=clip_files.SUFFIXES | decoding.SUFFIXES,  # pictures for single frames
+    suffixes=clip_files.SUFFIXES | decoding.SUFFIXES,  # images are single frames
     list_files=list_files,
     read_embedding=text_files.read,
 )

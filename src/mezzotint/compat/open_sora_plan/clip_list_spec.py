@@ -1,4 +1,4 @@
-"""What the recipe knows of the format `clip-list`, and its settings."""
+"""Facts of the format `clip-list` for recipes, and its settings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class ClipListSettings(Section):
-    """With `data.format=clip-list`: files that a list names and that are not there, and text embeddings in files."""
+    """With `data.format=clip-list`: missing files of a list, and text embeddings in files."""
 
     missing: Annotated[Literal["skip", "count"], ALLOW] = "skip"
-    """What a list names and is not there, a clip, a picture or an embedding: `skip` leaves its entry out, and says how
-    many; `count` counts it among the files that cannot be used, of which `data.max_skipped` lets pass a few."""
+    """A missing clip, image or embedding of a list: `skip` leaves its entry out, and reports how many; `count` counts
+    it among the unusable files, which `data.max_skipped` limits."""
 
     text_embeddings: Annotated[bool, ALLOW] = False
-    """Each line of a list has three paths, the second the folder of text embeddings that Open-Sora-Plan made (.npz).
-    With `data.cache.text` they are taken over instead of being made; that they belong to the model's text encoder
+    """Each line of a list has three paths, the second of them the folder of Open-Sora-Plan's text embeddings (.npz).
+    With `data.cache.text` they are used instead of being computed; whether they belong to the model's text encoder
     cannot be checked."""
 
 
@@ -35,19 +35,19 @@ def _contradictions(data: DataSettings) -> Iterator[str]:
         return
     if not data.cache.text:
         yield (
-            "data.clip_list.text_embeddings takes embeddings over into the text cache; set data.cache.text=true, or "
-            "leave it out and let the captions be encoded"
+            "data.clip_list.text_embeddings uses embeddings for the text cache; set data.cache.text=true, or "
+            "leave it out to encode the captions"
         )
     same = ("prefix", "trigger", "template")
     changed = data.drawn_captions() + [f"data.captions.{name}" for name in same if getattr(data.captions, name)]
     if changed:
         yield (
-            f"{changed[0]} has no effect on embeddings of files (data.clip_list.text_embeddings); leave out one of them"
+            f"{changed[0]} has no effect on embeddings in files (data.clip_list.text_embeddings); leave out one of them"
         )
 
 
 SPEC = FormatSpec(
     settings=ClipListSettings, contradictions=_contradictions, has_clips=True, reads_texts=reads_texts,
-    own_masks="the key 'mask' of an annotation, a file below the media folder", stills_format="clip-list",
+    own_masks="the key 'mask' of an annotation, a file inside the media folder", stills_format="clip-list",
     fixed=(NO_TABLES, NO_CAPTION_SOURCE),
 )  # fmt: skip

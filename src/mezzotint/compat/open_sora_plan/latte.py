@@ -1,7 +1,7 @@
-"""LatteT2V of Open-Sora-Plan v1.1: clips, stills, or both joined, told by T5's captions.
+"""LatteT2V of Open-Sora-Plan v1.1: clips, images, or images joined to clips, with captions encoded by T5.
 
-A clip of n frames has (n − 1)/4 + 1 latent frames; a still is a clip of one, and its tensors have no axis of frames.
-Stills that are joined to clips lie behind the clip's frames in one tensor, each with a caption of its own.
+A clip of n frames has (n − 1)/4 + 1 latent frames; an image is a clip of one frame, and its tensors have no frame axis.
+Images that are joined to a clip follow the clip's frames in one tensor, each with its own caption.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Family(ModelFamily):
         self._parts = dict(parts)
         self._tokenizer: Any = None
         if "vae" in parts:
-            _prepare(cast(CausalVAE, parts["vae"]), files.own)
+            _configure_vae(cast(CausalVAE, parts["vae"]), files.own)
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:
-        """See ModelFamily: stills (B, 3, H, W) → (B, 8, h, w); clips (B, 3, F, H, W) → (B, 8, f, h, w), one after the
-        other. Runs in the type and on the device of the autoencoder's parameters."""
+        """See ModelFamily: images (B, 3, H, W) → (B, 8, h, w); clips (B, 3, F, H, W) → (B, 8, f, h, w), one after the
+        other. Runs in the dtype and on the device of the autoencoder's parameters."""
         vae = self._part("vae")
         clips = pixels if pixels.ndim == 5 else pixels[:, :, None]
         count, _, frames, height, width = clips.shape
@@ -78,20 +78,20 @@ class Family(ModelFamily):
         return pixels if latents.ndim == 5 else pixels[:, :, 0]
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        """See ModelFamily: (B, L, D) with a mask (B, L) int64. Never under autocast: T5's numbers are too large for
+        """See ModelFamily: (B, L, D) with a mask (B, L) int64. Never under autocast: T5's activations overflow
         float16."""
         encoder = self._part("text_encoder")
         device = encoder.shared.weight.device
         if not captions:
             empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
             return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
-        tokens, counting = tokenize_padded(self._words(), captions, length=self._length)
+        tokens, counting = tokenize_padded(self._get_tokenizer(), captions, length=self._length)
         ids, mask = sent(tokens, device), sent(counting, device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
-        """See ModelFamily. Nothing is told where the text encoder and its tokenizer are nowhere."""
+        """See ModelFamily. Zeros without a text encoder and tokenizer."""
         if not captions or self._open_tokenizer is None:
             return tuple(0 for _ in captions)
         return tuple(max(0, count - self._length) for count in self.token_counts(captions)[0])
@@ -100,19 +100,19 @@ class Family(ModelFamily):
         """See ModelFamily."""
         if self._open_tokenizer is None:
             return (), 0
-        return tuple(map(len, tokenize(self._words(), captions, verbose=False).input_ids)), self._length
+        return tuple(map(len, tokenize(self._get_tokenizer(), captions, verbose=False).input_ids)), self._length
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …);
-        noise only, (B, 4, …), with `model.latte.variance=none`.
+        """See ModelFamily: noise, followed in the channels by the interpolation of its variance between two bounds, (B,
+        8, …); only noise, (B, 4, …), with `model.latte.variance=none`.
 
-        Stills are told by `condition.stills`, one text for each in the order of samples; `condition.masks["latents"]`,
-        (B, F + I, h, w), is 1 where latents count. A picture (B, 4, h, w) is a clip of one frame, or a still of no clip
-        (`model.latte.pictures`).
+        Joined images have their texts in `condition.stills`, in the order of samples; `condition.masks["latents"]`, (B,
+        F + I, h, w), is 1 for latents that count. An image (B, 4, h, w) is a clip of one frame, or a single image
+        without temporal layers (`model.latte.pictures`).
         """
         network = self._part("denoiser")
         x, text = noised.model_input, condition.text
-        states, mask, count = text.states[:, None], _rows(text.mask), 0
+        states, mask, count = text.states[:, None], _add_row_axis(text.mask), 0
         if condition.stills is not None:
             more = condition.stills
             count = len(more.states) // len(x)
@@ -146,15 +146,15 @@ class Family(ModelFamily):
         schedule: Schedule,
         trained_form: Parameterization,
     ) -> None:
-        """See ModelFamily: see `_latte_export.py` for what lies where.
+        """See ModelFamily, and `_latte_export.py` for the files.
 
-        Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
+        Raises WeightsError E1410 if the folder exists, E1403 if a weight is not finite, StorageError E1701.
         """
         assert isinstance(files, Files)
         zero, prediction = schedule.zero_terminal, trained_form.prediction
         _latte_export.write(folder, files, self._parts, weights, dtype, zero_terminal=zero, prediction=prediction)
 
-    def _words(self) -> Any:
+    def _get_tokenizer(self) -> Any:
         if self._tokenizer is None:
             assert self._open_tokenizer is not None
             self._tokenizer = self._open_tokenizer()
@@ -165,14 +165,14 @@ def _learns_variance(config: LatteConfig, variance: str | None) -> bool:
     has_channels = config.out_channels == 2 * config.in_channels
     if variance == "learned-range" and not has_channels:
         raise RecipeError(
-            f"model.latte.variance is learned-range, and this model's denoiser has {config.out_channels} channels, "
-            "none for a variance; write model.latte.variance=none, or leave it out",
+            f"model.latte.variance is learned-range, but this model's denoiser has {config.out_channels} channels, "
+            "without any for a variance; set model.latte.variance=none, or leave it out",
             code="E1465",
         )
     return has_channels and variance != "none"
 
 
-def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:
+def _configure_vae(vae: CausalVAE, settings: LatteSettings) -> None:
     tiling = settings.tiling
     if tiling.enabled:
         vae.tiling = Tiling(
@@ -185,6 +185,6 @@ def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:
     vae.keep_norms_in_float32(settings.vae_norms == "fp32")
 
 
-def _rows(mask: Tensor | None) -> Tensor | None:
+def _add_row_axis(mask: Tensor | None) -> Tensor | None:
     """(B, L) → (B, 1, L)."""
     return None if mask is None else mask[:, None]

@@ -1,5 +1,5 @@
-"""Text embeddings in files that lists of clips name (`data.clip_list.text_embeddings`): `mezzotint cache` writes those
-that are missing, and a run that finds none is refused with the line that writes them."""
+"""Files of text embeddings that lists of clips name (`data.clip_list.text_embeddings`): `mezzotint cache` writes
+missing ones; a run without any of them is refused with the command that writes them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mezzotint.tasks import assemble
 from mezzotint.weights.model_files import ModelFiles
 
 ENCODER = "DeepFloyd/t5-v1_1-xxl"
-_AT_ONCE = 16
+_BATCH_SIZE = 16
 
 
 def require(recipe: Recipe, words: Sequence[str]) -> None:
-    """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
-    embeddings and not one of them is there; DatasetError E1231 and E1232."""
+    """Raises CacheError E1310 if the lists name embeddings and none of them exists; DatasetError E1231 and E1232.
+    words: arguments of the command, for the printed command."""
     places = list(_places(recipe))
     if not places or any(os.path.isfile(place) for place in places):
         return
@@ -37,29 +37,29 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
         at = words.index("--") if "--" in words else len(words)
         words.insert(at, f"model.latte.text_encoder={ENCODER}")
     raise CacheError(
-        f"{places[0]}: is not there, nor any other of {counted(len(places), 'embedding')} that the lists name; this "
-        f"makes them: {shlex.join(['mezzotint', 'cache', *words])}",
+        f"{places[0]}: does not exist, nor any other of {counted(len(places), 'embedding')} that the lists name; "
+        f"write them with: {shlex.join(['mezzotint', 'cache', *words])}",
         code="E1310",
     )
 
 
 @torch.no_grad()
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
-    """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
-    process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
+    """Writes the missing embeddings that the lists name, if the recipe has a text encoder; each process writes its
+    share. Returns the total number. Raises WeightsError, StorageError, DatasetError."""
     if _encoder(recipe) is None:
         return 0
     absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
-    runtime.barrier()  # before anybody writes, so that all have seen the same
+    runtime.barrier()  # all processes must see the same missing files before any of them writes
     if not absent:
         return 0
-    say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {_encoder(recipe)}")
+    say(f"cache: {counted(len(absent), 'embedding')} to write to files, with {_encoder(recipe)}")
     load = assemble.encoders(recipe, files, runtime.device)
     mine = absent[runtime.rank :: runtime.world_size]
     clean = cleaner() if recipe.data.captions.clean else str
     family = load("text") if mine else None
-    for first in range(0, len(mine), _AT_ONCE):
-        chunk = mine[first : first + _AT_ONCE]
+    for first in range(0, len(mine), _BATCH_SIZE):
+        chunk = mine[first : first + _BATCH_SIZE]
         assert family is not None
         embedding = family.encode_text([clean(caption) for _, caption in chunk])
         assert embedding.mask is not None
@@ -71,7 +71,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
 
 
 def _places(recipe: Recipe) -> dict[Path, str]:
-    """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
+    """Captions by the file of their embedding, for every entry whose clip or image exists."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
     stills_are_listed = stills_settings(recipe.data).format == recipe.data.format
@@ -85,5 +85,5 @@ def _places(recipe: Recipe) -> dict[Path, str]:
 
 
 def _encoder(recipe: Recipe) -> Path | None:
-    """The folder of the text encoder that the recipe names."""
+    """The folder of the recipe's text encoder."""
     return recipe.model.own(LatteSettings).text_encoder

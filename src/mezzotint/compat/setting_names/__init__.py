@@ -1,4 +1,4 @@
-"""What other trainers call settings, for `mezzotint explain` and for hints: kohya's scripts, diffusers' examples,
+"""Names of settings in other trainers, for `mezzotint explain` and for hints: kohya's scripts, diffusers' examples,
 OneTrainer, SimpleTuner, EveryDream2.
 
 From outside: nothing; the registry reads `ENTRY_POINTS`.

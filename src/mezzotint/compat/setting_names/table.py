@@ -1,4 +1,4 @@
-"""Names and values that other trainers give to settings of ours; see `settings/reading/foreign_names.py`."""
+"""Names and values of settings in other trainers; see `settings/reading/foreign_names.py`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mezzotint.settings.reading.foreign_names import Foreign
 
 KOHYA, DIFFUSERS, ONE, SIMPLE, EVERY = "kohya", "diffusers", "OneTrainer", "SimpleTuner", "EveryDream2"
 _ORIGINS = {"K": KOHYA, "D": DIFFUSERS, "O": ONE, "S": SIMPLE, "E": EVERY}
-_TORCHS = "torch's own attention is the default, and spares as much memory"
+_TORCHS = "torch's own attention is the default, and saves as much memory"
 
 _BY_SETTING = {
     "model.path": ("KDS pretrained_model_name_or_path", "O base_model_name", "E resume_ckpt",
-        "K v2: SD 2.x is recognised by its files, nothing has to be written"),
+        "K v2: SD 2.x is recognised by its files; nothing needs to be set"),
     "model.family": ("S model_family",),
     "model.vae": ("DS pretrained_vae_model_name_or_path",),
     "model.prediction": ("K v_parameterization: v_parameterization is prediction=v",
@@ -30,20 +30,20 @@ _BY_SETTING = {
         "K network_args: algo is kind; conv_dim is targets=all with rank_pattern",
         "DS use_dora: use_dora is kind=dora", "S lora_type: standard is kind=lora, lycoris is loha or lokr",
         "O peft_type"),
-    "model.adapter.rank": ("K network_dim: network_dim is 4 there when nothing is written", "D rank",
+    "model.adapter.rank": ("K network_dim: the default of network_dim is 4 there", "D rank",
         "OS lora_rank", "K conv_dim: conv_dim is targets=all, with rank_pattern where it differs"),
-    "model.adapter.alpha": ("K network_alpha: 1 there when nothing is written, here the rank",
-        "KDOS lora_alpha: here it is the rank when nothing is written",
+    "model.adapter.alpha": ("K network_alpha: the default is 1 there, here the rank",
+        "KDOS lora_alpha: the default here is the rank",
         "K conv_alpha: convolutions of another alpha are in alpha_pattern"),
     "model.adapter.decompose_both": ("K decompose_both: in network_args there", "O lokr_decompose_both"),
-    "model.adapter.dropout": ("K network_dropout: there it is behind the first factor, here before it",
+    "model.adapter.dropout": ("K network_dropout: there it is applied after the first factor, here before it",
         "DOS lora_dropout"),
-    "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always those of the file",
+    "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always taken from the file",
         "S init_lora"),
     "model.adapter.max_norm": ("K scale_weight_norms",),
     "model.adapter.init": ("S lora_init_type", "D init_lora_weights"),
     "model.adapter.targets": ("DS lora_layers", "D lora_target_modules"),
-    "": ("K adaptive_noise_scale: the strength of offset noise does not follow the picture's mean",),
+    "": ("K adaptive_noise_scale: the strength of offset noise does not depend on the image's mean",),
     "data.path": ("KD train_data_dir", "DS instance_data_dir", "E data_root",
         "D dataset_name: with data.format=metadata"),
     "data.repeats": ("K num_repeats dataset_repeats",),
@@ -57,13 +57,13 @@ _BY_SETTING = {
     "data.mask.mean": ("O normalize_masked_area_loss: data.mask.mean=mask, the default here",),
     "data.prior.num_class_images": ("D num_class_images",),
     "data.captions.trigger": ("D instance_prompt: with data.captions.template='{trigger}'", "K class_tokens"),
-    "data.batch_size": ("KDS train_batch_size: there it is of each device, here of all devices together",
+    "data.batch_size": ("KDS train_batch_size: there per device, here the total of all devices",
         "OE batch_size"),
     "data.resolution": ("KDOSE resolution",),
-    "data.buckets.shape": ("K enable_bucket: buckets are on by default, shape=square takes one size for all",
-        "O aspect_ratio_bucketing: buckets are on by default, shape=square takes one size for all"),
+    "data.buckets.shape": ("K enable_bucket: buckets are on by default, shape=square uses one size for all",
+        "O aspect_ratio_bucketing: buckets are on by default, shape=square uses one size for all"),
     "data.buckets.step": ("K bucket_reso_steps", "S aspect_bucket_alignment"),
-    "data.small_images": ("K bucket_no_upscale: small=skip leaves small pictures out",),
+    "data.small_images": ("K bucket_no_upscale: small=skip leaves small images out",),
     "data.crop": ("K random_crop: random_crop is crop=random", "D center_crop: center_crop is crop=center"),
     "data.flip": ("K flip_aug: flip_aug is flip=0.5", "D random_flip: random_flip is flip=0.5", "E flip_p"),
     "data.captions.source": ("K caption_extension: both .txt and .caption are read",),
@@ -71,7 +71,7 @@ _BY_SETTING = {
     "data.captions.keep_tags": ("K keep_tokens: keep_tokens=N is keep_tags=N−1",),
     "data.captions.dropout": ("K caption_dropout_rate", "S caption_dropout_probability", "D proportion_empty_prompts",
         "E cond_dropout"),
-    "data.cache.latents": ("K cache_latents", "K cache_latents_to_disk: a cache always lies on the disk",
+    "data.cache.latents": ("K cache_latents", "K cache_latents_to_disk: a cache is always on the disk",
         "O latent_caching"),
     "data.cache.text": ("K cache_text_encoder_outputs",),
     "data.workers": ("K max_data_loader_n_workers", "D dataloader_num_workers", "O dataloader_threads"),
@@ -81,7 +81,7 @@ _BY_SETTING = {
     "objective.min_snr_gamma": ("KE min_snr_gamma", "DS snr_gamma"),
     "objective.noise_offset": ("KD noise_offset", "O offset_noise_weight", "E zero_frequency_noise_ratio"),
     "objective.input_perturbation": ("K ip_noise_gamma", "O perturbation_noise_weight", "DS input_perturbation"),
-    "objective.pyramid_discount": ("K multires_noise_iterations: there are as many levels as the picture has",
+    "objective.pyramid_discount": ("K multires_noise_iterations: there are as many levels as the image size allows",
         "K multires_noise_discount"),
     "objective.zero_terminal_snr": ("K zero_terminal_snr", "S rescale_betas_zero_snr",
         "O rescale_noise_scheduler_to_zero_terminal_snr", "E enable_zero_terminal_snr"),
@@ -112,19 +112,19 @@ _BY_SETTING = {
     "run.name": ("K output_name", "E project_name"),
     "run.precision": ("KDS mixed_precision: no is fp32", "O train_dtype",
         "E disable_amp: disable_amp is precision=fp32"),
-    "run.weight_dtype": ("K full_bf16: alone, with run.precision=bf16",),
+    "run.weight_dtype": ("K full_bf16: pure, with run.precision=bf16",),
     "run.gradient_checkpointing.enabled": ("KDOSE gradient_checkpointing",),
     "run.tf32": ("D allow_tf32",),
     "run.export.every": ("KE save_every_n_epochs: write run.export.every='1 epoch'",
         "K save_every_n_steps: write run.export.every='500 steps'"),
     "run.save.every": ("DS checkpointing_steps",),
     "run.save.keep": ("DS checkpoints_total_limit",),
-    "run.resume": ("DS resume_from_checkpoint: a run goes on from its newest checkpoint by itself",),
+    "run.resume": ("DS resume_from_checkpoint: a run resumes from its newest checkpoint by itself",),
     "run.export.dtype": ("K save_precision: float is fp32", "O output_dtype"),
     "run.export.single_file": ("K save_model_as: a folder is always written, single_file adds one .safetensors",),
     "run.preview.every": ("K sample_every_n_steps: write run.preview.every='500 steps'",
         "K sample_every_n_epochs: write run.preview.every='1 epoch'",
-        "S validation_steps: the loss of pictures held out is run.validation", "E sample_steps"),
+        "S validation_steps: the loss of held-out images is run.validation", "E sample_steps"),
     "run.wandb.mode": ("K log_with: TensorBoard is on by default", "DS report_to: TensorBoard is on by default"),
     "sample.prompt_file": ("KE sample_prompts",),
     "sample.prompts": ("DS validation_prompt", "D validation_prompts"),
@@ -133,7 +133,7 @@ _BY_SETTING = {
     "sample.steps": ("S validation_num_inference_steps",),
     "sample.negative_prompt": ("S validation_negative_prompt",),
 }  # fmt: skip
-"""By our setting, "" for none: who calls it so, by first letters, the names, and after a colon a note."""
+"""By Mezzotint's setting, "" for none: first letters of the trainers, the names there, and after a colon a note."""
 
 
 def _foreign(path: str, entry: str) -> dict[str, Foreign]:
@@ -173,11 +173,11 @@ VALUES: Mapping[str, Mapping[str, str]] = {
     "model.prediction": {"v-prediction": "v", "v-pred": "v", "eps": "epsilon", "noise": "epsilon"},
     "model.attention": {"sdpa": "auto", "sdp": "auto", "flash-attention": "flash", "flash-attn": "flash"},
 }  # fmt: skip
-"""By setting, then by the foreign word in small letters with hyphens."""
+"""By setting, then by the foreign value in lower case with hyphens."""
 
 UNREAD = {
-    spelled: f"{name}'s lines are not read yet; nearest is --as diffusers-sd, and `mezzotint explain NAME` prints what "
-    f"a setting of {name} is called here"
+    spelled: f"commands of {name} are not supported yet; the nearest is --as diffusers-sd. `mezzotint explain NAME` "
+    f"prints Mezzotint's name of a setting of {name}"
     for name, spellings in {
         KOHYA: ("kohya", "kohyass", "sdscripts"),
         ONE: ("onetrainer",),
@@ -185,4 +185,4 @@ UNREAD = {
     }.items()
     for spelled in spellings
 }
-"""Of trainers whose lines are not read, a sentence, by the letters of their names."""
+"""Messages about trainers whose commands are not supported, by their names in lower-case letters."""

@@ -153,7 +153,7 @@ def test_the_line_trains_in_two_processes(launcher: str) -> None:
     said = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), **more)
     assert json.loads(Path("out/environment.json").read_text())["processes"] == 2
     assert load_file("out/pytorch_lora_weights.safetensors")
-    assert ("bf16, as the launcher hands over" in said) == (launcher == "accelerate")
+    assert ("bf16, as the launcher sets" in said) == (launcher == "accelerate")
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
     assert train("python", "train_text_to_image.py", *flags(), "--report_to=all") == 0
     said = capsys.readouterr().out
     out = here / "sd-pokemon-model"
-    for words in ("--report_to: of all trackers", "is dropped: this is the one process", f"copied to    {out}\n"):
+    for words in ("--report_to: of all trackers", "is dropped: it starts one process", f"copied to    {out}\n"):
         assert words in said
     pipeline = StableDiffusionPipeline.from_pretrained(out, local_files_only=True, safety_checker=None)
     average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
@@ -135,7 +135,7 @@ def launched(here: Path, processes: int, **more: Any) -> None:
         timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "fp16, as the launcher hands over" in done.stdout
+    assert "fp16, as the launcher sets" in done.stdout
 
 
 def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:

@@ -132,4 +132,4 @@ def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     said = run_two(line, here / "out.txt", **more)
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     assert (here / "out" / "model_index.json").is_file()
-    assert ("bf16, as the launcher hands over" in said) == (launcher == "accelerate")
+    assert ("bf16, as the launcher sets" in said) == (launcher == "accelerate")

@@ -57,15 +57,15 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     mindspore_format.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
     part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
     log = (part.job.start.folder.path / "run.log").read_text()
-    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
-    assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
+    assert "1 start at zero, because the file does not have them: denoiser/conv_norm_out.weight" in log
+    assert "1 of the file belong to parameters that are not trained: adam_v.lora" in log
     assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
 
 
 def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
     empty = tmp_path / "other.ckpt"
     mindspore_format.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
-    with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
+    with pytest.raises(RecipeError, match=r"has no moments of the trained parameters"):
         prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
     with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
         prepare(run__export__optimizer_file="mindone", optim__optimizer__kind="adacoor")

@@ -123,7 +123,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     again = feed(path, **usual)
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.expected_shape = (20, 6)
-    with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
+    with pytest.raises(CacheError, match="has 19 tokens, but the model needs 20"):
         fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
     assert "set data.cache.text=true" in refusal("data.clip_list.text_embeddings=true")
     with pytest.raises(DatasetError, match=r"set data\.clip_list\.text_embeddings=true"):

@@ -103,13 +103,13 @@ def test_chunks_of_time_are_encoded_alone_and_share_a_frame(frames: int, network
     network.tiling = Tiling(side=32, frames=9)
     pixels = clip(frames, 24, 24)  # 24 of 32: the second tile begins at 24, so there is none
     chunks = [pixels[:, :, start : start + 9] for start in range(0, max(frames - 1, 1), 8)]
-    encoded = [network._encoded(chunk) for chunk in chunks]
+    encoded = [network._encode_whole(chunk) for chunk in chunks]
     joined = torch.cat([encoded[0], *(part[:, :, 1:] for part in encoded[1:])], dim=2)
     assert torch.equal(network.encode(pixels), joined)
     assert joined.shape[2] == network.latent_frames(frames)
     latents = posterior(joined)[0]
     chunks = [latents[:, :, start : start + 3] for start in range(0, max(latents.shape[2] - 1, 1), 2)]
-    parts = [network._decoded(chunk) for chunk in chunks]
+    parts = [network._decode_whole(chunk) for chunk in chunks]
     whole = torch.cat([parts[0], *(part[:, :, 1:] for part in parts[1:])], dim=2)
     assert torch.equal(network.decode(latents), whole)
     assert whole.shape[2] == 4 * (latents.shape[2] - 1) + 1
@@ -132,7 +132,7 @@ def test_tiles_are_blended_row_by_row_with_what_was_blended_before(network: Caus
     tiling = Tiling(side=64, frames=9, overlap=0.25)  # 8 latents, of which 2 are blended: a tile each 48 pixels
     pixels = clip(5, 80, 120)
     tiles = {
-        (i, j): network._encoded(pixels[..., 48 * i : 48 * i + 64, 48 * j : 48 * j + 64])
+        (i, j): network._encode_whole(pixels[..., 48 * i : 48 * i + 64, 48 * j : 48 * j + 64])
         for i in range(2)
         for j in range(3)
     }

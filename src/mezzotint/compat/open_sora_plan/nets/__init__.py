@@ -1,4 +1,4 @@
-"""Networks that diffusers and transformers do not have. One file, one network.
+"""Networks that diffusers and transformers do not have, one per file.
 
 From outside: every file without an underscore.
 """

@@ -1,7 +1,6 @@
-"""The layers of the causal video autoencoder. Nothing looks ahead in time: before the first frame stands the first
-frame again.
+"""The layers of the causal video autoencoder. Nothing depends on later frames: the first frame is repeated as padding.
 
-Clips are (B, C, F, H, W). Layers that look at one frame alone take frames as a batch, (B·F, C, H, W).
+Clips are (B, C, F, H, W). Layers that process single frames take frames as a batch, (B·F, C, H, W).
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ Triple = tuple[int, int, int]
 
 
 class CausalConv3d(nn.Module):
-    """A convolution over a clip: padded by zeros at the sides, by the first frame at the front, by nothing at the
-    end."""
+    """A convolution over a clip: padded by zeros in space, by the first frame before the clip, and not after it."""
 
     def __init__(self, inputs: int, outputs: int, size: Triple | int, *, padding: int = 0) -> None:
         super().__init__()
@@ -31,15 +29,15 @@ class CausalConv3d(nn.Module):
 
 
 class Norm(nn.GroupNorm):
-    """Normalisation of 32 groups; over a clip the statistics are those of all its frames. in_float32: computed so,
-    whatever the type of its input."""
+    """Group norm with 32 groups; the statistics of a clip are those of all its frames. in_float32: compute in float32,
+    whatever the dtype of the input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(32, channels, eps=1e-6)
         self.in_float32 = False
 
     def forward(self, x: Tensor) -> Tensor:
-        # torch's own function, since functional's refuses the single value that a small piece may come down to
+        # torch.group_norm, since functional.group_norm refuses the single value that a small tile may have
         if not self.in_float32:
             return torch.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
         wide = torch.group_norm(x.float(), self.num_groups, self.weight.float(), self.bias.float(), self.eps)
@@ -47,7 +45,7 @@ class Norm(nn.GroupNorm):
 
 
 class ResnetBlock(nn.Module):
-    """Two convolutions with norms before them, and a way around. flat: over frames, otherwise over a clip."""
+    """Two convolutions, each after a norm, with a residual connection. flat: over frames, otherwise over a clip."""
 
     def __init__(self, inputs: int, outputs: int, *, flat: bool) -> None:
         super().__init__()
@@ -65,7 +63,7 @@ class ResnetBlock(nn.Module):
 
 
 class FrameAttention(nn.Module):
-    """Attention of one head among the places of each frame."""
+    """Single-head attention among the positions of each frame."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -85,7 +83,7 @@ class FrameAttention(nn.Module):
 
 
 class Downsample(nn.Module):
-    """Half the height and width of frames."""
+    """Halves the height and width of frames."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -96,7 +94,7 @@ class Downsample(nn.Module):
 
 
 class SpatialUpsample2x(nn.Module):
-    """Twice the height and width of a clip."""
+    """Doubles the height and width of a clip."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -107,7 +105,7 @@ class SpatialUpsample2x(nn.Module):
 
 
 class _Mixed(nn.Module):
-    """Two ways in one: α · plain + (1 − α) · learnt, with α = sigmoid(mix_factor)."""
+    """A mix of two branches: α · plain + (1 − α) · learnt, with α = sigmoid(mix_factor)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,13 +125,13 @@ class TimeDownsample(_Mixed):
 
     def forward(self, x: Tensor) -> Tensor:
         x = preceded(x, 2)
-        # not torch's pooling, which knows no bfloat16 on the CPU
+        # not torch's pooling, which does not support bfloat16 on the CPU
         mean = (x[:, :, 0:-2:2] + x[:, :, 1:-1:2] + x[:, :, 2::2]) / 3
         return self.mixed(mean, self.conv(x))
 
 
 class TimeUpsample(_Mixed):
-    """F → 2F − 1 frames: the first stays, those after it are doubled; mixed with a convolution of that."""
+    """F → 2F − 1 frames: the first is kept, the others are doubled; mixed with a convolution of the result."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -147,7 +145,7 @@ class TimeUpsample(_Mixed):
 
 
 def preceded(x: Tensor, count: int) -> Tensor:
-    """A clip with its first frame `count` times more in front."""
+    """A clip preceded by `count` copies of its first frame."""
     return torch.cat([x[:, :, :1].expand(-1, -1, count, -1, -1), x], dim=2) if count else x
 
 
@@ -163,7 +161,7 @@ def as_clip(x: Tensor, batch: int) -> Tensor:
 
 
 def activated(x: Tensor) -> Tensor:
-    """SiLU, in the place of its input where no gradient needs that."""
+    """SiLU, in place if no gradient needs the input."""
     return functional.silu(x, inplace=not torch.is_grad_enabled())
 
 

@@ -1,8 +1,8 @@
-"""A long or large clip in pieces: chunks of time one after the other, and within a chunk overlapping tiles whose
-edges are blended.
+"""Tiling of a long or large clip: temporal chunks one after the other, and within a chunk overlapping spatial tiles
+whose edges are blended.
 
-The pieces are those of Open-Sora-Plan v1.1. Norms and attention see one piece only, so that the result differs from
-that of the whole; it is bounded memory that is bought.
+Chunks and tiles are those of Open-Sora-Plan v1.1. Norms and attention see only one tile, so that the result differs
+from that of the whole clip; the memory is bounded.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ class Tiling:
     """side: of a tile, in pixels. frames: of a chunk; neighbours share one. overlap: of tiles, as a share of the side.
 
     pixels, per_latent: pixels and frames per latent, of the autoencoder. Raises RecipeError E1003 for an overlap that
-    does not lie between 0 and 1, or that is no whole number of latents: the tiles of pixels and of latents would drift
-    apart.
+    is not between 0 and 1, or not an integer number of latents: the tiles of pixels and of latents would not match.
     """
 
     side: int = 256
@@ -40,7 +39,7 @@ class Tiling:
         cells = self.side // self.pixels
         if not 0 < self.overlap < 1 or not (self.overlap * cells).is_integer():
             raise RecipeError(
-                f"the overlap of tiles must lie between 0 and 1 and be a whole number of {cells} latents, got "
+                f"the overlap of tiles must be between 0 and 1 and an integer number of {cells} latents, got "
                 f"{self.overlap}; write {min(max(round(self.overlap * cells), 1), cells - 1) / cells}",
                 code="E1003",
             )
@@ -56,22 +55,22 @@ class Tiling:
         return (self.frames - 1) // self.per_latent + 1
 
     def exceeded_by(self, clip: Tensor, *, latents: bool = False) -> bool:
-        """Whether a clip (B, C, F, H, W) of pixels, or one of latents, is larger than a piece in any direction."""
+        """Whether a clip (B, C, F, H, W) of pixels, or of latents, is larger than a tile in any direction."""
         frames, side = (self.latent_frames, self.cells) if latents else (self.frames, self.side)
         return clip.shape[2] > frames or max(clip.shape[3:]) > side
 
     def encode(self, clip: Tensor, coder: Coder) -> Tensor:
-        """Moments of a clip, by `coder` of each piece."""
+        """Moments of a clip, with `coder` applied to each tile."""
         return _through_time(clip, self.frames, lambda part: self._over_plane(part, coder, self.side, self.cells))
 
     def decode(self, latents: Tensor, coder: Coder) -> Tensor:
-        """Pixels of latents, by `coder` of each piece."""
+        """Pixels of latents, with `coder` applied to each tile."""
         return _through_time(
             latents, self.latent_frames, lambda part: self._over_plane(part, coder, self.cells, self.side)
         )
 
     def _over_plane(self, part: Tensor, coder: Coder, side: int, coded_side: int) -> Tensor:
-        """side: of a tile that goes in. coded_side: of the one that comes out."""
+        """side: of an input tile. coded_side: of an output tile."""
         stride, blend = round(side * (1 - self.overlap)), round(coded_side * self.overlap)
         kept = coded_side - blend
         rows: list[Tensor] = []
@@ -91,7 +90,8 @@ class Tiling:
 
 
 def _through_time(x: Tensor, frames: int, each: Coder) -> Tensor:
-    """Chunks of `frames`, the last one shorter; of all but the first the first frame is dropped."""
+    """Applies `each` to chunks of `frames`, of which the last may be shorter; drops the first frame of all but the
+    first."""
     pieces = []
     for start in range(0, max(x.shape[2] - 1, 1), frames - 1):
         done = each(x[:, :, start : start + frames])
@@ -100,8 +100,8 @@ def _through_time(x: Tensor, frames: int, each: Coder) -> Tensor:
 
 
 def _blend(before: Tensor, tile: Tensor, extent: int, *, dim: int) -> None:
-    """Goes over from the end of one tile to the start of the next, in place: what was blended once is blended again
-    with the tile after it."""
+    """Blends the end of one tile into the start of the next, in place: a blended tile is blended again with the tile
+    after it."""
     extent = min(extent, before.shape[dim], tile.shape[dim])
     share = torch.arange(extent, device=tile.device, dtype=tile.dtype) / extent
     share = share.view(-1, *[1] * (tile.ndim - 1 - dim))

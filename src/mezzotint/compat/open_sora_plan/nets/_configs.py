@@ -1,4 +1,4 @@
-"""Configurations of networks: what their config.json says, checked against what the network can be."""
+"""Configurations of networks, read from their config.json and checked against the supported values."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _OTHERWISE: Mapping[str, Any] = {"double_z": True, "dropout": 0.0, "in_channels"
 
 @dataclass(frozen=True, slots=True)
 class CausalVAEConfig:
-    """A causal video autoencoder of the layers of Open-Sora-Plan v1.1. The defaults are CausalVAEModel_4x8x8 as it was
-    released.
+    """A causal video autoencoder with the layers of Open-Sora-Plan v1.1. The defaults are those of the released
+    CausalVAEModel_4x8x8.
 
-    hidden_size, hidden_size_mult: channels, and their factor in each level, the finest first. num_res_blocks: of a
-    level of the encoder; the decoder has one more. z_channels: of the encoder's output, embed_dim: of the latents.
-    flat: which levels of the encoder look at one frame alone. shrinks, shrinks_time: which halve the picture, the
-    frames; grows, grows_time: which levels of the decoder double them.
+    hidden_size, hidden_size_mult: channels, and their factor in each level, from the finest. num_res_blocks: per level
+    of the encoder; the decoder has one more. z_channels: of the encoder's output, embed_dim: of the latents. flat:
+    which levels of the encoder process single frames. shrinks, shrinks_time: which levels halve the image, the number
+    of frames; grows, grows_time: which levels of the decoder double them.
     """
 
     hidden_size: int = 128
@@ -52,18 +52,18 @@ class CausalVAEConfig:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str = "config.json") -> CausalVAEConfig:
-        """From a config.json of CausalVAEModel; keys of its training (loss, rates) are ignored.
+        """Reads a config.json of CausalVAEModel; keys of its training (loss, rates) are ignored.
 
-        where: the file, for messages. Raises WeightsError E1409 for a key that is missing (its class would take the
-        layers of v1.0 there) or asks for other layers than those of v1.1.
+        where: the file, for messages. Raises WeightsError E1409 for a missing key (the default would be the layers of
+        v1.0) or other layers than those of v1.1.
         """
         needed = (*_VAE_COUNTS, "hidden_size_mult", *_VAE_FIXED, *_BY_LEVEL)
         lacking = [name for name in needed if config.get(name) is None]
         if lacking:
-            reason = f"lacks {', '.join(lacking[:4])}; take the config.json that came with the weights of v1.1"
+            reason = f"lacks {', '.join(lacking[:4])}; use the config.json that came with the weights of v1.1"
             raise _unusable(where, reason)
         if config.get("attn_resolutions"):
-            raise _unusable(where, f"attn_resolutions is {config['attn_resolutions']!r}; v1.1 has [] there")
+            raise _unusable(where, f"attn_resolutions is {config['attn_resolutions']!r}; v1.1 has []")
         for name, only in {**_VAE_FIXED, **_OTHERWISE}.items():
             if config.get(name, only) != only:
                 raise _of_another_version(where, name, config[name], repr(only))
@@ -72,7 +72,9 @@ class CausalVAEConfig:
         ]:
             _require_count(name, value, where)
         if config["hidden_size"] % 32:
-            raise _unusable(where, f"hidden_size must divide by 32, its norms' groups; got {config['hidden_size']}")
+            raise _unusable(
+                where, f"hidden_size must be divisible by 32, the groups of its norms; got {config['hidden_size']}"
+            )
         level = _levels(config, where)
         return cls(
             **{name: config[name] for name in _VAE_COUNTS},
@@ -86,7 +88,7 @@ class CausalVAEConfig:
 
     def __post_init__(self) -> None:
         if sum(self.shrinks) != sum(self.grows) or sum(self.shrinks_time) != sum(self.grows_time):
-            raise _unusable("CausalVAE", "the decoder does not grow by what the encoder shrinks")
+            raise _unusable("CausalVAE", "the upsampling of the decoder does not match the downsampling of the encoder")
 
     @property
     def pixels(self) -> int:
@@ -103,7 +105,7 @@ def _levels(config: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     count = len(config["hidden_size_mult"])
     for name, known in _BY_LEVEL.items():
         if len(config[name]) != count:
-            raise _unusable(where, f"{name} has {len(config[name])} entries, and hidden_size_mult {count}")
+            raise _unusable(where, f"{name} has {len(config[name])} entries, but hidden_size_mult has {count}")
         for layer in config[name]:
             if layer not in known:
                 raise _of_another_version(where, name, layer, " or ".join(map(repr, known)))
@@ -113,7 +115,7 @@ def _levels(config: Mapping[str, Any], where: str) -> dict[str, list[str]]:
 def _of_another_version(where: str, name: str, met: object, known: str) -> WeightsError:
     return _unusable(
         where,
-        f"{name} has {met!r}, and the autoencoder of v1.1 has {known}; this looks like another version's (v1.0?): take "
+        f"{name} has {met!r}, but the autoencoder of v1.1 has {known}; this may be another version (v1.0?): use "
         "the folder `vae` of Open-Sora-Plan v1.1.0",
     )
 
@@ -132,13 +134,13 @@ _LATTE_COUNTS = (*(name for name in _LATTE_NEEDED if name != "sample_size"), "co
 
 @dataclass(frozen=True, slots=True)
 class LatteConfig:
-    """A LatteT2V. The defaults are the released LatteT2V-XL/122 for 17 frames of 512 × 512 pixels.
+    """A LatteT2V. The defaults are those of the released LatteT2V-XL/122 for 17 frames of 512 × 512 pixels.
 
-    sample_size: rows and columns of the latents that the 2D position table was made for. video_length: latent frames
-    that the temporal scale was made for: 5, 17, 56 for clips of 17, 65, 221 frames. interpolation_scale_1d: that
-    scale, derived from video_length where it is None. compress_kv_factor: by how much the later half of the layers
-    shrinks keys and values in each direction, 1 for not at all. use_rope: rotary positions besides the added ones.
-    model_max_length: text tokens; the network takes any number.
+    sample_size: rows and columns of the latents of the 2D position table. video_length: latent frames of the temporal
+    scale: 5, 17, 56 for clips of 17, 65, 221 frames. interpolation_scale_1d: that scale, derived from video_length if
+    it is None. compress_kv_factor: factor by which the later half of the layers compresses keys and values in each
+    direction, 1 for no compression. use_rope: rotary positions in addition to the tables. model_max_length: text
+    tokens; the network accepts any number.
     """
 
     num_layers: int = 28
@@ -159,25 +161,25 @@ class LatteConfig:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str = "config.json") -> LatteConfig:
-        """From a config.json of LatteT2V, or of diffusers' LatteTransformer3DModel; keys that say nothing of the
+        """Reads a config.json of LatteT2V, or of diffusers' LatteTransformer3DModel; keys that do not describe the
         network are ignored.
 
-        where: the file, for messages. Raises WeightsError E1409 for a key that is missing, of the wrong kind, or asks
-        for a network that is no LatteT2V.
+        where: the file, for messages. Raises WeightsError E1409 for a key that is missing, has the wrong type, or
+        describes a network that is not a LatteT2V.
         """
         lacking = [name for name in _LATTE_NEEDED if config.get(name) is None]
         if lacking:
-            raise _unusable(where, f"lacks {', '.join(lacking)}; take the config.json that came with the weights")
+            raise _unusable(where, f"lacks {', '.join(lacking)}; use the config.json that came with the weights")
         for name, only in _LATTE_FIXED.items():
             if config.get(name, only) != only:
-                raise _unusable(where, f"{name} is {config[name]!r}, and a LatteT2V has {only!r}; set it so")
+                raise _unusable(where, f"{name} is {config[name]!r}, but a LatteT2V has {only!r}; set it so")
         side = config["sample_size"]
         values = {name: config[name] for name in cls.__slots__ if name in config} | {
             "sample_size": (side, side) if not isinstance(side, (list, tuple)) else tuple(side)
         }
         if config.get("compress_kv_factor") is None:
             values.pop("compress_kv_factor", None)
-        _refuse_strange(values, where)
+        _check_values(values, where)
         settings = cls(**values)
         if config.get("cross_attention_dim") not in (None, settings.width):
             reason = f"cross_attention_dim is {config['cross_attention_dim']!r}; it must be {settings.width}"
@@ -188,13 +190,13 @@ class LatteConfig:
         if self.use_rope and self.compress_kv_factor != 1:
             raise _unusable(
                 "LatteT2V",
-                "use_rope with a compress_kv_factor above 1: shrunk keys have no positions to turn by; choose one",
+                "use_rope with a compress_kv_factor above 1: compressed keys have no rotary positions; choose one",
             )
         if self.width % 4 or (self.use_rope and self.attention_head_dim % 4):
             raise _unusable(
                 "LatteT2V",
-                f"{self.num_attention_heads} heads of {self.attention_head_dim} cannot be parted into sines and "
-                "cosines of two directions; heads × size (with use_rope the size itself) must divide by 4",
+                f"{self.num_attention_heads} heads of {self.attention_head_dim} cannot be split into sines and "
+                "cosines of two directions; heads × size (with use_rope the size itself) must be divisible by 4",
             )
 
     @property
@@ -204,32 +206,32 @@ class LatteConfig:
 
     @property
     def base_cells(self) -> int:
-        """Patches along a side that the 2D position table is stretched to; both directions take the height's."""
+        """Patches along a side that the 2D position table is scaled to; both directions use that of the height."""
         return self.sample_size[0] // self.patch_size
 
     @property
     def plane_scale(self) -> int:
-        """What 2D positions are divided by: 1 at 512 pixels, 2 at 1024."""
+        """The divisor of 2D positions: 1 at 512 pixels, 2 at 1024."""
         return max(self.sample_size[0] // 64, 1)
 
     @property
     def time_scale(self) -> float:
-        """What temporal positions are divided by: 1 for 17 and 65 frames, 3 for 221, 8 for 513."""
+        """The divisor of temporal positions: 1 for 17 and 65 frames, 3 for 221, 8 for 513."""
         if self.interpolation_scale_1d is not None:
             return self.interpolation_scale_1d
         return max((self.video_length - self.video_length % 2) // 16, 1)
 
     def compresses(self, layer: int) -> bool:
-        """Whether a layer shrinks its keys and values: the later half, with a factor above 1."""
+        """Whether a layer compresses its keys and values: the later half, with a factor above 1."""
         return self.compress_kv_factor > 1 and layer >= self.num_layers // 2
 
 
-def _refuse_strange(values: Mapping[str, Any], where: str) -> None:
+def _check_values(values: Mapping[str, Any], where: str) -> None:
     for name in _LATTE_COUNTS:
         _require_count(name, values.get(name, 1), where)
     sides = values["sample_size"]
     if len(sides) != 2 or not all(isinstance(s, int) and s >= values["patch_size"] for s in sides):
-        raise _unusable(where, f"sample_size must be one or two whole numbers of latents, got {sides!r}")
+        raise _unusable(where, f"sample_size must be one or two integers, in latents, got {sides!r}")
     for name in ("attention_bias", "use_rope"):
         if not isinstance(values.get(name, False), bool):
             raise _unusable(where, f"{name} must be true or false, got {values[name]!r}")
@@ -240,11 +242,11 @@ def _refuse_strange(values: Mapping[str, Any], where: str) -> None:
 
 
 def _require_count(name: str, value: object, where: str) -> None:
-    """Raises WeightsError E1409 for anything but a whole number above 0."""
+    """Raises WeightsError E1409 for anything but an integer above 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _unusable(where, f"{name} must be a whole number above 0, got {value!r}")
+        raise _unusable(where, f"{name} must be an integer above 0, got {value!r}")
 
 
 def _unusable(where: str, reason: str) -> WeightsError:
-    """A configuration that makes no network."""
+    """The error of an invalid configuration."""
     return WeightsError(f"{where}: {reason}", code="E1409")

@@ -1,8 +1,8 @@
-"""The blocks of LatteT2V: attention within a frame, attention through time, each with its feed-forward layers.
+"""The blocks of LatteT2V: spatial attention within a frame and temporal attention, each with feed-forward layers.
 
-Tokens are (B, N, T, W) throughout: N frames, the clip's F first and then stills that are joined to it; T patches of a
-frame; W channels. Modulation is (B, 6, W), one for a sample, so that nothing is repeated for frames or patches. The
-caption's keys and values are worked out once for a caption, however many frames look at it.
+Tokens are (B, N, T, W) throughout: N frames, first the F of the clip and then images that are joined to it; T patches
+per frame; W channels. Modulation is (B, 6, W), one per sample, and is broadcast over frames and patches. Keys and
+values of a caption are computed once, however many frames attend to it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mezzotint.compat.open_sora_plan.nets._latte_positions import Rotation, rota
 
 
 class Attention(nn.Module):
-    """Attention of several heads with a projection behind it. bias: whether the three before it have one."""
+    """Multi-head attention with an output projection. bias: whether the three input projections have a bias."""
 
     def __init__(self, width: int, heads: int, *, bias: bool) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, context: Tensor, bias: Tensor | None = None, rotation: Rotation | None = None
     ) -> Tensor:
-        """x: (n, Q, W) asks, context: (n, K, W) answers. bias: (n, 1, 1, K), added to the scores. rotation: of Q and
-        K alike, which must then be the same tokens. Returns (n, Q, W)."""
+        """x: queries (n, Q, W), context: keys and values (n, K, W). bias: (n, 1, 1, K), added to the scores. rotation:
+        of queries and keys, which must then be the same tokens. Returns (n, Q, W)."""
         attended = self._attend(self.to_q(x), self.to_k(context), self.to_v(context), bias, rotation)
         return cast(Tensor, self.to_out[0](attended))
 
     def over_captions(self, x: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
-        """Tokens ask captions. x: (B, N, T, W). text: (B, R, L, W), bias: (B, R, 1, L): row 0 is the clip's, for all
-        its frames, rows 1 … R − 1 belong to the last R − 1 frames, the stills. Returns (B, N, T, W)."""
+        """Cross-attention to captions. x: (B, N, T, W). text: (B, R, L, W), bias: (B, R, 1, L): row 0 is for all frames
+        of the clip, rows 1 … R − 1 are for the last R − 1 frames, the joined images. Returns (B, N, T, W)."""
         stills = text.shape[1] - 1
         frames = x.shape[1] - stills
         query, key, value = self.to_q(x), self.to_k(text), self.to_v(text)
@@ -62,22 +62,22 @@ class Attention(nn.Module):
 
 
 class ShrinkingAttention(Attention):
-    """Attention whose keys and values may come from fewer tokens: with a factor above 1, from a grid of frames' patches
-    that is smaller by it both ways, or from fewer frames."""
+    """Attention with compressed keys and values: with a factor above 1, from a grid of patches that is smaller by the
+    factor in both directions, or from fewer frames."""
 
     def __init__(self, width: int, heads: int, *, bias: bool, factor: int, conv: type[nn.Conv1d | nn.Conv2d]) -> None:
         super().__init__(width, heads, bias=bias)
         if factor > 1:
             self.sr = conv(width, width, factor, stride=factor, groups=width)
-            nn.init.constant_(self.sr.weight, 1 / self.sr.weight[0].numel())  # begins as the mean of what it sees
+            nn.init.constant_(self.sr.weight, 1 / self.sr.weight[0].numel())  # initialised as the mean of its inputs
             assert self.sr.bias is not None
             nn.init.zeros_(self.sr.bias)
             self.norm = nn.LayerNorm(width)
         self.factor = factor
 
     def shrunk(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Within frames of a grid (n, T, W) → (n, T/factor², W). Through time (n, F, W) → (n, F/factor, W); before an
-        odd number of frames the first stands factor − 1 times more."""
+        """Within frames of a grid (n, T, W) → (n, T/factor², W). Through time (n, F, W) → (n, F/factor, W); an odd
+        number of frames is padded with factor − 1 copies of the first one."""
         if self.factor == 1:
             return x
         if grid is None and x.shape[1] % 2:
@@ -98,11 +98,11 @@ class _Widened(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Four times as wide in between."""
+    """Two linear layers with four times the width in between."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # the place in the middle is a dropout's in the released names
+        # the layer in the middle is a dropout in the released names
         self.net = nn.Sequential(_Widened(width, 4 * width), nn.Identity(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class FeedForward(nn.Module):
 
 
 class _Modulated(nn.Module):
-    """What both kinds of block share: the table of shift, scale and gate, and layer norms without weights."""
+    """Shared by both kinds of block: the table of shift, scale and gate, and layer norms without weights."""
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class _Modulated(nn.Module):
 
 
 class SpatialBlock(_Modulated):
-    """Attention within each frame, then to the captions (neither normed nor gated), then feed-forward."""
+    """Attention within each frame, then to the captions (without norm and gate), then feed-forward."""
 
     def __init__(self, width: int, heads: int, *, bias: bool, eps: float, factor: int) -> None:
         super().__init__(width, eps)
@@ -158,7 +158,7 @@ class SpatialBlock(_Modulated):
 
 
 class TemporalBlock(_Modulated):
-    """Attention of each place through time, then feed-forward; stills pass as they are."""
+    """Attention through time at each position, then feed-forward; joined images are unchanged."""
 
     def __init__(self, width: int, heads: int, *, bias: bool, eps: float, factor: int) -> None:
         super().__init__(width, eps)

@@ -1,7 +1,7 @@
 """The causal video autoencoder of Open-Sora-Plan v1.1 (CausalVAEModel_4x8x8): n frames become (n − 1)/4 + 1 latent
 frames of an eighth of the height and width.
 
-A still is a clip of one frame. Names of its tensors are those of the released weights.
+An image is a clip of one frame. Tensor names are those of the released weights.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """Its levels are counted from the finest, and run from the last to the first."""
+    """Its levels are numbered from the finest, and run from the last to the first."""
 
     def __init__(self, config: CausalVAEConfig) -> None:
         super().__init__()
@@ -116,7 +116,8 @@ class _Decoder(nn.Module):
 
 
 class CausalVAE(nn.Module):
-    """Clips to latents and back. tiling: how clips that are larger than a piece are parted; None takes them whole."""
+    """Clips to latents and back. tiling: how clips that are larger than a tile are split; None processes them as a
+    whole."""
 
     def __init__(self, config: CausalVAEConfig) -> None:
         super().__init__()
@@ -128,36 +129,37 @@ class CausalVAE(nn.Module):
         self.post_quant_conv = layers.CausalConv3d(config.embed_dim, config.z_channels, 1)
 
     def latent_frames(self, frames: int) -> int:
-        """(n − 1)/4 + 1, rounded down: 1 → 1, 17 → 5, 65 → 17. Decoded again they are 4k + 1 frames."""
+        """(n − 1)/4 + 1, rounded down: 1 → 1, 17 → 5, 65 → 17. Decoding returns 4k + 1 frames."""
         return (frames - 1) // self.config.frames + 1
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, F, H, W) in [−1, 1], H and W multiples of 8 → moments (B, 8, f, h, w): mean, then the
         logarithm of the variance, unscaled and unclamped; see `posterior`."""
         if self.tiling is not None and self.tiling.exceeded_by(pixels):
-            return self.tiling.encode(pixels, self._encoded)
-        return self._encoded(pixels)
+            return self.tiling.encode(pixels, self._encode_whole)
+        return self._encode_whole(pixels)
 
     def decode(self, latents: Tensor) -> Tensor:
         """Unscaled latents (B, 4, f, h, w) → pixels (B, 3, 4(f − 1) + 1, 8h, 8w), about [−1, 1], not clamped."""
         if self.tiling is not None and self.tiling.exceeded_by(latents, latents=True):
-            return self.tiling.decode(latents, self._decoded)
-        return self._decoded(latents)
+            return self.tiling.decode(latents, self._decode_whole)
+        return self._decode_whole(latents)
 
     def keep_norms_in_float32(self, kept: bool = True) -> None:
-        """Whether group norms are computed in float32 where the rest is in half precision."""
+        """Sets whether group norms are computed in float32 if the rest is in half precision."""
         for module in self.modules():
             if isinstance(module, layers.Norm):
                 module.in_float32 = kept
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode_whole(self, pixels: Tensor) -> Tensor:
         return cast(Tensor, self.quant_conv(self.encoder(pixels)))
 
-    def _decoded(self, latents: Tensor) -> Tensor:
+    def _decode_whole(self, latents: Tensor) -> Tensor:
         return cast(Tensor, self.decoder(self.post_quant_conv(latents)))
 
 
 def posterior(moments: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and logarithm of the variance, clamped to −30 … 20, of what `encode` gave; float32, (B, 4, f, h, w) each."""
+    """Mean and logarithm of the variance, clamped to −30 … 20, from the moments of `encode`; float32, (B, 4, f, h, w)
+    each."""
     mean, log_variance = moments.float().chunk(2, dim=1)
     return mean, torch.clamp(log_variance, -30.0, 20.0)

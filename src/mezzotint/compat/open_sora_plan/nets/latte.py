@@ -1,8 +1,8 @@
-"""LatteT2V, the denoiser of Open-Sora-Plan v1.1: a transformer over clips, stills, or both joined.
+"""LatteT2V, the denoiser of Open-Sora-Plan v1.1: a transformer for clips, images, or images joined to clips.
 
-Latte (Ma et al. 2024, arXiv:2401.03048) alternates blocks that look around within a frame and blocks that look through
-time at one place. LatteT2V adds captions to the former, and stills that join a clip in one batch. Names of its tensors
-are those of the released weights.
+Latte (Ma et al. 2024, arXiv:2401.03048) alternates spatial blocks, with attention within a frame, and temporal blocks,
+with attention through time at each position. LatteT2V adds captions to the former, and images that are joined to a clip
+in one batch. Tensor names are those of the released weights.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mezzotint.compat.open_sora_plan.nets._latte_positions import Rotation
 
 __all__ = ["Latte", "LatteConfig"]
 
-_MASKED = -10000.0  # finite, so that a row with nothing to look at stays a number
-_UNUSED_TOKENS = 120  # of a table for dropped captions, which every released file holds and nothing reads
+_MASKED = -10000.0  # finite, so that a fully masked row does not become NaN
+_UNUSED_TOKENS = 120  # of a table for dropped captions, which every released file has and nothing uses
 _SINUSOIDS = 256
 
 
@@ -54,7 +54,7 @@ class _TimestepEmbedding(nn.Module):
 
 
 class _Timestep(nn.Module):
-    """A timestep to what modulates the blocks."""
+    """The modulation of the blocks by a timestep."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class _Timestep(nn.Module):
 
 
 class _CaptionProjection(nn.Module):
-    """States of the text encoder to the width of the tokens."""
+    """Projects states of the text encoder to the width of the tokens."""
 
     y_embedding: Tensor
 
@@ -88,9 +88,9 @@ class _CaptionProjection(nn.Module):
 class Latte(nn.Module):
     """A LatteT2V.
 
-    Its position tables are worked out from the sizes at hand, so that clips of any length and size can be given; those
-    of the configuration are the ones it was trained at. The temporal table is added always, also where stills are
-    joined (Open-Sora-Plan leaves it out there when it trains without recompute).
+    Position tables are computed from the sizes of the input, so that clips may have any length and size; the
+    configuration has the sizes of its training. The temporal table is always added, also with joined images
+    (Open-Sora-Plan leaves it out in this case if it trains without recompute).
     """
 
     def __init__(self, config: LatteConfig) -> None:
@@ -115,7 +115,8 @@ class Latte(nn.Module):
         )
 
     def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
-        """A spatial and a temporal block, from the input to the output: units to shard, recompute and compile."""
+        """Pairs of a spatial and a temporal block, from the input to the output: units to shard, recompute and
+        compile."""
         return list(zip(self.transformer_blocks, self.temporal_transformer_blocks, strict=True))
 
     def forward(
@@ -129,14 +130,14 @@ class Latte(nn.Module):
         use_image_num: int = 0,
         temporal: bool = True,
     ) -> Tensor:
-        """What the noise is in noisy latents, and how its variance lies between two bounds.
+        """Predicts the noise in noisy latents, and the interpolation of its variance between two bounds.
 
-        latents: (B, C, F + I, h, w), a clip of F latent frames and then I = use_image_num stills; h and w divide by the
-        patch size. timestep: (B,), 0 … 999, one for a clip and its stills. text: (B, L, D) or (B, 1 + I, L, D), the
-        clip's caption first. text_mask: (B, L) or (B, 1 + I, L), latent_mask: (B, F + I, h, w); 1 where something
-        counts, None where all does. temporal: False passes by all that looks through time: every frame is a picture of
-        its own. Returns (B, out_channels, F + I, h, w); with eight channels the first half is ε, the second the
-        position v of the variance, see `diffusion/learned_variance.py`.
+        latents: (B, C, F + I, h, w), a clip of F latent frames and then I = use_image_num images; h and w are divisible
+        by the patch size. timestep: (B,), 0 … 999, one for a clip and its images. text: (B, L, D) or (B, 1 + I, L, D),
+        the clip's caption first. text_mask: (B, L) or (B, 1 + I, L), latent_mask: (B, F + I, h, w); 1 for positions
+        that count, None if all do. temporal: False skips the temporal blocks: every frame is a separate image. Returns
+        (B, out_channels, F + I, h, w); with eight channels the first half is ε, the second the interpolation v of the
+        variance, see `diffusion/learned_variance.py`.
         """
         batch, _, count, height, width = latents.shape
         cell, frames = self.config.patch_size, count - use_image_num
@@ -150,16 +151,16 @@ class Latte(nn.Module):
         text, text_bias = self.caption_projection(text), _caption_bias(text_mask, x.dtype)
         biases = self._patch_biases(latent_mask, x.dtype)
         in_plane, in_time = self._rotations(grid, frames, x.device)
-        for layer, (spatial, moving) in enumerate(self.pairs()):
-            bias = biases[int(self.config.compresses(layer))]  # torch 2.10 compiles no index that is a truth value
+        for layer, (spatial, temporal_block) in enumerate(self.pairs()):
+            bias = biases[int(self.config.compresses(layer))]  # torch 2.10 does not compile a boolean index
             x = spatial(x, modulation, text, text_bias, bias, in_plane, grid)
             if temporal:
                 x = x + self._time_table(x, frames) if layer == 0 else x
-                x = moving(x, modulation, in_time, frames)
+                x = temporal_block(x, modulation, in_time, frames)
         return self._latents(x, embedded, grid)
 
     def _time_table(self, x: Tensor, frames: int) -> Tensor:
-        """(N, 1, W), nothing for stills."""
+        """(N, 1, W), zero for joined images."""
         table = positions.time(frames, x.shape[3], scale=self.config.time_scale, device=x.device)
         return functional.pad(table, (0, 0, 0, x.shape[1] - frames))[:, None].to(x.dtype)
 
@@ -175,8 +176,8 @@ class Latte(nn.Module):
         )
 
     def _patch_biases(self, mask: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-        """(B, N, h, w) → biases (B·N, 1, 1, K) of a layer's own patches, and of those of a layer that shrinks them. A
-        patch counts when anything in it does."""
+        """(B, N, h, w) → biases (B·N, 1, 1, K) of patches, and of patches in a layer that compresses them. A patch
+        counts if any of its latents does."""
         if mask is None:
             return None, None
         patches = functional.max_pool2d(mask.flatten(0, 1).float(), self.config.patch_size)
