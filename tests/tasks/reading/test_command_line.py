@@ -43,7 +43,7 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["verify", "runs/none"], "runs/none; name the folder of a run"),
         (["report", "runs/none"], "there is no folder runs/none; name a run or a data set"),
         (["report", "runs"], "runs contains runs and is not a run; name one of them, such as runs/first"),
-        (["sample", "mezzotint-mni", "--prompt=a"], "among what ships); did you mean mezzotint-mini?"),
+        (["sample", "mezzotint-mni", "--prompt=a"], "in what ships); did you mean mezzotint-mini?"),
         (["sample", "a red star"], "a prompt is written mezzotint sample MODEL --prompt='a red star'\n"),
         (["doctor", "nope"], "there is no folder nope, and there is no recipe nope; `mezzotint ls` lists"),
         (["sample", "runs/frist", "--prompt=a"], "in what ships); did you mean runs/first?"),
