@@ -414,7 +414,7 @@ def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load
                 remembered = json.loads(json.dumps(callback.state()))
                 callback = page.Spikes(path, 3.0)
                 callback.load(remembered)
-            assert callback.follows
+            assert callback.receives_delayed_reports
             callback.on_step(report(step, loss), Progress(step=step + 1, last_step=6))
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 

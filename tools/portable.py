@@ -22,7 +22,7 @@ QUICK = ("tests/parity", "tests/diffusion", "tests/families", "tests/compat")
 """Where settings have made a difference so far: what `--quick` runs."""
 SLOW = (
     "tests/adapters", "tests/compat", "tests/diffusion", "tests/families", "tests/parity", "tests/sampling",
-    "tests/training", "tests/weights/test_layers_in_turn.py", "tests/runtimes/shared/test_offload.py",
+    "tests/training", "tests/weights/test_layer_streaming.py", "tests/runtimes/shared/test_offload.py",
 )  # fmt: skip
 """Whose slow tests compare with numbers of other programs, or of other ways to one result. They run where all run."""
 SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")

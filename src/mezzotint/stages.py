@@ -141,7 +141,7 @@ class Batch:
     moments: Tensor | None = None
     latents: Tensor | None = None
     text: TextEmbedding | None = None
-    stills: Batch | None = None
+    joined_images: Batch | None = None
     is_filler: bool = False
     dropped: Tensor | None = None
     is_class: Tensor | None = None
@@ -212,7 +212,7 @@ class Condition:
     for SDXL sizes in pixels, as the network embeds them. masks: by name, defined by the family."""
 
     text: TextEmbedding
-    stills: TextEmbedding | None = None
+    joined_images: TextEmbedding | None = None
     vector: Tensor | None = None
     masks: dict[str, Tensor] = field(default_factory=dict)
 

@@ -24,7 +24,7 @@ def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> No
     torch.testing.assert_close(
         shown, form.model_input(x_0 + sigma.view(-1, 1, 1, 1) * eps, sigma), rtol=1e-4, atol=1e-4
     )
-    assert torch.equal(time, 0.25 * sigma.log() if form.tells_sigma else T)
+    assert torch.equal(time, 0.25 * sigma.log() if form.takes_log_sigma else T)
     velocity = form.as_velocity(form.target(x_0, eps, sigma), x_t, T, SCHEDULE)
     torch.testing.assert_close(velocity, prediction.velocity(x_0, eps, alpha_bar), rtol=1e-3, atol=1e-3)
     assert form.solved == "v"
@@ -36,7 +36,7 @@ def test_others_are_shown_and_understood_as_they_are() -> None:
     assert shown is x
     assert time is T
     assert form.as_velocity(x, x, T, SCHEDULE) is x
-    assert (form.solved, Parameterization("v", time_input="log-sigma").tells_sigma) == ("epsilon", True)
+    assert (form.solved, Parameterization("v", time_input="log-sigma").takes_log_sigma) == ("epsilon", True)
 
 
 def test_levels_between_timesteps_are_in_proportion() -> None:

@@ -195,16 +195,16 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
     for batch in feed(path, **usual, clips__images_from="clips", steps=4).batches():
-        assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
-        assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
+        assert batch.joined_images.captions == tuple(one for one in batch.captions for _ in range(3))
+        assert batch.joined_images.positions.tolist() == [0, 0, 0, 1, 1, 1]
         frames_of_clips = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
-        assert torch.equal(batch.stills.pixels, frames_of_clips)
-        assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
+        assert torch.equal(batch.joined_images.pixels, frames_of_clips)
+        assert len(set(batch.joined_images.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
     images = listed("0.png", "1.png", "2.png", name="images")
     (batch,) = feed(
         path, **usual, clips__images_from="images", clips__images_path=[str(images)], clips__images_format="metadata"
     ).batches()
-    assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
+    assert {key.removesuffix(".png") for key in batch.joined_images.keys} == {"0", "1", "2"}
     assert "data.clips.images_from is none" in refusal("data.clips.images=4")
     assert "data.clips.images_from has no effect" in refusal("data.clips.images_from=clips")
     assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
@@ -216,9 +216,9 @@ def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, film
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images"}
     (of_table,) = feed(path, **usual, clips__images_path=[str(images)], clips__images_format="metadata").batches()
-    assert set(of_table.stills.captions) == {"caption of 0.png", "caption of 4.png"}
+    assert set(of_table.joined_images.captions) == {"caption of 0.png", "caption of 4.png"}
     of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
-    captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
+    captions = {caption for batch in of_folder.batches() for caption in batch.joined_images.captions}
     assert captions == {f"picture {number}" for number in range(5)}
     with refused("E1291", r"2 images, but data\.clips\.images=3"):
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
@@ -233,8 +233,8 @@ def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4", "wide.mp4")
     groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}
     for batch in feed(path, **usual, clips__images_order="groups", steps=3).batches():
-        assert batch.stills.keys == tuple(one for key in batch.keys for one in groups[key])
-    drawn = [batch.stills.keys for batch in feed(path, **usual, steps=20).batches()]
+        assert batch.joined_images.keys == tuple(one for key in batch.keys for one in groups[key])
+    drawn = [batch.joined_images.keys for batch in feed(path, **usual, steps=20).batches()]
     assert {key for keys in drawn for key in keys} == {f"{number}.png" for number in range(5)}
     assert len({keys[:2] for keys in drawn}) > 5
 

@@ -52,7 +52,7 @@ def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> N
 def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def lies(device: str, **settings: Any) -> bool:
         network = torch.nn.Conv2d(4, 8, 3)
-        base.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
+        base.set_memory_format([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
         return network.weight.is_contiguous(memory_format=torch.channels_last)
 
     assert lies("cuda", precision="bf16", compile=True)

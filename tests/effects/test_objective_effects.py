@@ -130,14 +130,14 @@ def test_timesteps_are_drawn_evenly_from_the_range(prepare: Prepare) -> None:
 # breaks if the perturbation entered the target, or had another size
 @pytest.mark.effect("objective.input_perturbation")
 def test_input_perturbation_is_seen_and_not_asked_for() -> None:
-    plain, perturbed = (
+    plain, perturb_text = (
         Objective(ObjectiveSettings(input_perturbation=p), STABLE_DIFFUSION, "epsilon") for p in (0.0, 0.1)
     )
     one, other = (
         objective.noise_at(torch.zeros(400, 4, 2, 2), draws_of(400), torch.full((400,), 700))
-        for objective in (plain, perturbed)
+        for objective in (plain, perturb_text)
     )
-    assert torch.equal(plain.target(one), perturbed.target(other))
+    assert torch.equal(plain.target(one), perturb_text.target(other))
     extra = (other.x_t - one.x_t) / (1 - STABLE_DIFFUSION.alpha_bar[700]).sqrt()
     assert float(extra.std()) == pytest.approx(0.1, rel=0.03)
     assert abs(float((extra * one.noise).mean())) < 0.1 * 3 / 6400**0.5

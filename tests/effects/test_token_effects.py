@@ -13,7 +13,7 @@ from contradictions import contradiction
 from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError
-from mezzotint.families.shared import new_words
+from mezzotint.families.shared import learned_tokens
 from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.reading.read import read_text
 
@@ -96,5 +96,5 @@ def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
     recipe = read_text(text).recipe
     flux: Any = SimpleNamespace(spec=family_spec("flux"))
     with pytest.raises(RecipeError, match="does not support learned tokens, only sd and sdxl do") as caught:
-        new_words.add_to(flux, recipe.model)
+        learned_tokens.add_to(flux, recipe.model)
     assert caught.value.code == "E1473"

@@ -34,7 +34,7 @@ from mezzotint.weights.model_files import ModelFiles
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "tests" / "parity" / "data" / "flow"
-STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
+STRAIGHT = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 
 BUFFERS = {"pos_embed.pos_embed"}
 """Tensors of files that are no parameters."""

@@ -46,8 +46,8 @@ def test_pixels_are_encoded_and_drawn_as_their_moments_are() -> None:
 
 
 def test_stills_of_a_clip_lie_behind_its_frames() -> None:
-    clips, stills = latents_at(1, 2)[:, :, None].repeat(1, 1, 3, 1, 1), latents_at(2, 4)
-    joined = drawn(replace(batch_of(clips, None), stills=batch_of(stills, None)))
+    clips, joined_images = latents_at(1, 2)[:, :, None].repeat(1, 1, 3, 1, 1), latents_at(2, 4)
+    joined = drawn(replace(batch_of(clips, None), joined_images=batch_of(joined_images, None)))
     assert joined.shape == (2, 4, 5, 8, 8)
     assert torch.equal(joined[:, :, :3], clips)
-    assert torch.equal(joined[1, :, 4], stills[3])
+    assert torch.equal(joined[1, :, 4], joined_images[3])

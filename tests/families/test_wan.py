@@ -204,7 +204,7 @@ def test_what_diffusers_keeps_in_float32_stays_so(tmp_path: Path) -> None:
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16"}))
     family = Family.load(Files.of(ModelSettings(family="wan", path=RECORDS)), [HIGH], {HIGH: precision.form_of(HIGH)})
     net = family.parts()[HIGH]
-    cast(net, precision.of_frozen(HIGH), but=precision.islands(net))
+    cast(net, precision.of_frozen(HIGH), but=precision.fp32_tensors(net))
     expected = types(theirs)
     assert types(net) == expected
     assert {torch.float32, torch.bfloat16} == set(expected.values())
@@ -222,7 +222,7 @@ def test_what_diffusers_keeps_in_float32_stays_so(tmp_path: Path) -> None:
     embedder.linear_2.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
     with precision.autocast(torch.device("cpu")):
         ours()
-        precision.shelter(net)
+        precision.keep_modules_in_fp32(net)
         ours()
     assert seen == [torch.bfloat16, torch.float32]
 
@@ -231,6 +231,6 @@ def test_without_islands_all_is_held_alike() -> None:
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16", "keep_in_fp32": False}))
     assert precision.form_of(HIGH) == WeightForm(torch.bfloat16)
     net = Files.of(ModelSettings(family="wan", path=RECORDS)).network(HIGH, precision.form_of(HIGH))
-    cast(net, torch.bfloat16, but=precision.islands(net))
+    cast(net, torch.bfloat16, but=precision.fp32_tensors(net))
     assert set(types(net).values()) == {torch.bfloat16}
-    assert replace(precision, has_islands=True).islands(net)
+    assert replace(precision, keeps_fp32=True).fp32_tensors(net)

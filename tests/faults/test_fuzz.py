@@ -32,7 +32,7 @@ from mezzotint.reports import curves
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.reference import error_codes
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 
 pytestmark = pytest.mark.exhaustive
 
@@ -94,7 +94,7 @@ READERS = {
     "sealed-state": Reader(seeds.checkpoints, ("checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), lambda folder: (seeds.seal(folder / "checkpoints" / "step-00000002"), door("checkpoint")(folder)), share=0.5),
     "clip-tokenizer": Reader(seeds.tokenizer, ("vocab.json", "merges.txt", "tokenizer_config.json"), door("clip-tokenizer"), (b"<|endoftext|>", b"auto_map"), share=0.2),
     "t5-tokenizer": Reader(_t5_json, ("spiece.model", "tokenizer_config.json"), door("t5-tokenizer"), (b"extra_ids",), share=0.2),
-    "word": Reader(_word, ("word.safetensors",), lambda folder: new_words.read(folder / "word.safetensors", ["text_encoder"])),
+    "word": Reader(_word, ("word.safetensors",), lambda folder: learned_tokens.read(folder / "word.safetensors", ["text_encoder"])),
     "run": Reader(_run, ("history.jsonl", "metrics.jsonl", "bad_steps.jsonl"), lambda folder: (door("run")(folder), curves.read_metrics(RunFolder(folder)))),
     "png": Reader(PICTURE, ("a.png",), lambda folder: decoding.probe(folder / "a.png", 10**6)),
     "jpeg": Reader(file("a.jpg", seeds.picture("JPEG")), ("a.jpg",), lambda folder: decoding.probe(folder / "a.jpg", 10**6)),

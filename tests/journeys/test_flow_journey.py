@@ -34,7 +34,7 @@ DISTILLED = {
     "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
     "wan": {"model__wan__text_tokens": 16}, "ltx": {"model__ltx__text_tokens": 16},
 }  # fmt: skip
-STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
+STRAIGHT = [spec.name for spec in specs() if spec.is_flow_matching]
 CACHED = {
     "data__cache__latents": True, "data__cache__text": True, "data__buckets__step": 16, "data__batch_size": 2,
     "data__buckets__shape": "square", "data__flip": 0, "data__crop": "center", "run__steps": 4, "run__save__every": 2,

@@ -15,7 +15,7 @@ from mezzotint.cli import main
 from mezzotint.families import sdxl
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 
 WORDS = {
     "model__train": "[tokens]", "model__tokens__words": {"<toy>": "red"}, "model__tokens__vectors": 2,
@@ -65,7 +65,7 @@ def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> 
     export = whole / "exports" / "step-00000004"
     rows = load_file(export / "learned_embeds.safetensors")["<toy>"]
     family = Family.of(ModelSettings(path=base))
-    family.add_words({}, 1, {"<toy>": {"text_encoder": rows}})
+    family.add_learned_tokens({}, 1, {"<toy>": {"text_encoder": rows}})
     texts = ["a <toy> on a table", "no toy"]
     pipe = diffusers.StableDiffusionPipeline.from_pretrained(base, safety_checker=None)
     table = pipe.text_encoder.get_input_embeddings().weight.clone()
@@ -130,7 +130,9 @@ def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
     assert world.train("second", **settings) == 0
     export = world.root / "second" / "exports" / "step-00000004"
     family = Family.of(ModelSettings(path=folder))
-    family.add_words({}, 1, {"<toy>": new_words.read(export / "embeddings" / "toy.safetensors", family.text_parts)})
+    family.add_learned_tokens(
+        {}, 1, {"<toy>": learned_tokens.read(export / "embeddings" / "toy.safetensors", family.text_parts)}
+    )
     pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
     pipe.load_textual_inversion(str(export))
     theirs = pipe.encode_prompt(["a <toy> there"], "cpu", 1, False)[0].detach()
@@ -157,8 +159,8 @@ def test_sdxl_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path
         rows = load_file(export / file)["<toy>"]
         pipe.load_textual_inversion(rows, token="<toy>", text_encoder=encoder, tokenizer=tokenizer)
     family = sdxl.Family.of(ModelSettings(path=folder, family="sdxl"))
-    read = new_words.read(export / "embeddings" / "toy.safetensors", family.text_parts)
-    family.add_words({}, 1, {"<toy>": read})
+    read = learned_tokens.read(export / "embeddings" / "toy.safetensors", family.text_parts)
+    family.add_learned_tokens({}, 1, {"<toy>": read})
     theirs = pipe.encode_prompt("a <toy> there", device="cpu", do_classifier_free_guidance=False)
     with torch.no_grad():
         ours = family.encode_text(["a <toy> there"])

@@ -41,7 +41,11 @@ def catalogue(tmp_path: Path) -> Catalogue:
 def test_pictures_beside_clips_are_a_set_of_their_own(catalogue: Catalogue, tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "pictures")
     alone = data_report.write(catalogue, tmp_path, settings).read_text("ascii").splitlines()
-    both = data_report.write(replace(catalogue, stills=catalogue), tmp_path, settings).read_text("ascii").splitlines()
+    both = (
+        data_report.write(replace(catalogue, joined_images=catalogue), tmp_path, settings)
+        .read_text("ascii")
+        .splitlines()
+    )
     assert both[: len(alone)] == alone
     beside = [json.loads(line) for line in both[len(alone) :]]
     assert both[len(alone) :] == [json.dumps(line) for line in beside]

@@ -118,7 +118,7 @@ def test_what_flow_matching_models_do_not_support_is_refused(solver: Any, settin
     assert word in caught.value.message
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in specs() if spec.is_straight])
+@pytest.mark.parametrize("name", [spec.name for spec in specs() if spec.is_flow_matching])
 def test_progress_is_reported_after_each_step(name: str) -> None:
     family = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny()
     reports: list[tuple[int, int, Tensor]] = []

@@ -31,7 +31,7 @@ class Knowing:
 
     grid = Grid(channels=4, pixels=8)
     zeros_for_empty = False
-    tells_guidance = False
+    takes_guidance = False
     no_guidance = 1.0
 
     def __init__(self, form: Form) -> None:
@@ -49,7 +49,7 @@ class Knowing:
     def predict(self, noised: Any, condition: Any) -> Tensor:
         time = noised.model_t[:1]
         self.told.append(float(time[0]))
-        sigma = (4.0 * time).exp() if self.form.tells_sigma else sigma_at(time, SCHEDULE)
+        sigma = (4.0 * time).exp() if self.form.takes_log_sigma else sigma_at(time, SCHEDULE)
         at = sigma.view(1, 1, 1, 1)
         x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
                                         1 / (1 + at**2).sqrt())  # fmt: skip
@@ -72,7 +72,7 @@ def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     plain: Any = Knowing(Form("v"))
     usual = sample_latents(plain, [request], Sampling(SCHEDULE, "v", "cpu", settings))
     torch.testing.assert_close(drawn, usual, rtol=0, atol=2e-3)
-    assert (max(family.told) < 3) is form.tells_sigma
+    assert (max(family.told) < 3) is form.takes_log_sigma
 
 
 def test_thresholding_holds_each_text_before_guidance() -> None:

@@ -34,7 +34,7 @@ def knowing(form: Parameterization) -> Any:
     """A network that knows the picture: what it says of its input and what it is told of the level."""
 
     def network(shown: Tensor, time: Tensor) -> Tensor:
-        sigma = (4 * time).exp() if form.tells_sigma else SCHEDULE.sigma[time]
+        sigma = (4 * time).exp() if form.takes_log_sigma else SCHEDULE.sigma[time]
         at = sigma.reshape(-1, 1, 1, 1)
         if not form.in_sigma:
             eps = (shown * (1 + at**2).sqrt() - PICTURE) / at

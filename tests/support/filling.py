@@ -33,7 +33,7 @@ class Encoder:
     pictures: int = 0
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
-    in_turn: None = None
+    layer_streamer: None = None
     largest: int = 0
     """Pictures or captions of a batch, at most."""
 

@@ -33,7 +33,7 @@ from mezzotint.training.update import Update
 class Reports(Callback):
     """Keeps every report."""
 
-    follows = True
+    receives_delayed_reports = True
 
     def __init__(self) -> None:
         self.seen: list[StepReport] = []

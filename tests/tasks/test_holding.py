@@ -187,12 +187,12 @@ def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -
 
     meta = torch.device("meta")
     full = forms("}\nrun: {precision: bf16, frozen_dtype: same}\n")
-    vae = WeightForm(torch.bfloat16, None, meta, has_islands=True)
+    vae = WeightForm(torch.bfloat16, None, meta, keeps_fp32=True)
     assert full == {"denoiser": WeightForm(torch.float32, None, meta), "vae": vae}
     alone = forms("}\nrun: {precision: bf16, weight_dtype: pure}\n")
     assert alone["denoiser"] == WeightForm(torch.bfloat16, None, meta)
     adapter = ", adapter: {kind: lora}}\nrun: {precision: bf16, frozen_dtype: int8}\n"
-    assert forms(adapter)["denoiser"] == WeightForm(torch.bfloat16, "int8", meta, has_islands=True)
+    assert forms(adapter)["denoiser"] == WeightForm(torch.bfloat16, "int8", meta, keeps_fp32=True)
     pissa = ", adapter: {kind: lora, init: pissa}}\nrun: {precision: bf16, frozen_dtype: same}\n"
     assert forms(pissa)["denoiser"] == WeightForm(torch.float32)
     shared = forms("}\nrun: {runtime: fsdp}\n")
@@ -219,7 +219,7 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
     resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
     here = runtime.prepare({"denoiser": opened}, trained, [(block,) for block in opened.encoder.block])
     resource.setrlimit(resource.RLIMIT_DATA, before)
-    expected = dict(tensor_files.in_turn(file, [name.removeprefix("denoiser/") for name in here], parts=True))
+    expected = dict(tensor_files.iterate(file, [name.removeprefix("denoiser/") for name in here], parts=True))
     for name, rows in here.items():
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
         assert torch.equal(rows, stored[share.start : share.stop].float()), name
@@ -256,7 +256,11 @@ RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 
 @pytest.mark.parametrize(
     "name",
-    [s.name if s.name == "flux" else pytest.param(s.name, marks=pytest.mark.slow) for s in specs() if s.is_straight],
+    [
+        s.name if s.name == "flux" else pytest.param(s.name, marks=pytest.mark.slow)
+        for s in specs()
+        if s.is_flow_matching
+    ],
 )
 def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
@@ -266,9 +270,11 @@ def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, mon
         "run: {device: cpu}\n"
     ).recipe
     read: list[Path] = []
-    in_turn, whole = tensor_files.in_turn, tensor_files.read
+    layer_streamer, whole = tensor_files.iterate, tensor_files.read
     monkeypatch.setattr(
-        tensor_files, "in_turn", lambda path, names, **named: (read.append(path), in_turn(path, names, **named))[1]
+        tensor_files,
+        "iterate",
+        lambda path, names, **named: (read.append(path), layer_streamer(path, names, **named))[1],
     )
     monkeypatch.setattr(tensor_files, "read", lambda path, *more, **named: (read.append(path), whole(path, *more))[1])
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)

@@ -205,15 +205,15 @@ def test_what_is_not_finite_does_not_move_within_the_backward_pass(where: str) -
 
 def test_rows_of_a_batch_are_cut_whole() -> None:
     """Clips with two stills each, whose text has masks."""
-    clips, stills = (
+    clips, joined_images = (
         batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
         for n in (3, 6)
     )
-    batch = replace(clips, stills=stills, dropped=torch.tensor([True, False, True]))
+    batch = replace(clips, joined_images=joined_images, dropped=torch.tensor([True, False, True]))
     part = batch.rows(1, 3)
     assert (part.size, part.keys, part.positions.tolist()) == (2, ("sample-1", "sample-2"), [1, 2])
-    assert part.stills is not None
-    assert part.stills.positions.tolist() == [2, 3, 4, 5]
+    assert part.joined_images is not None
+    assert part.joined_images.positions.tolist() == [2, 3, 4, 5]
     assert part.text is not None
     assert (part.text.states[:, 0].tolist(), part.text.pooled, part.text.lengths) == ([1, 2], None, (1, 2))
     assert part.dropped is not None
@@ -632,7 +632,7 @@ def test_the_loop_costs_little_over_a_bare_one() -> None:
 class Counter(Callback):
     """Counts the steps it is told."""
 
-    follows = True
+    receives_delayed_reports = True
     count = 0
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:

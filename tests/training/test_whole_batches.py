@@ -13,19 +13,19 @@ from mezzotint.training.whole_batches import filled, whole_size
 
 def test_the_last_sample_is_repeated_with_weight_nought() -> None:
     """Clips with two stills each, whose text has masks: the stills of the last clip are repeated together."""
-    clips, stills = (
+    clips, joined_images = (
         batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
         for n in (2, 4)
     )
-    batch = replace(clips, stills=stills, dropped=torch.tensor([True, False]))
+    batch = replace(clips, joined_images=joined_images, dropped=torch.tensor([True, False]))
     whole = filled(batch, 4)
     assert (whole.size, whole.keys[:2], whole.positions.tolist()) == (4, batch.keys, [0, 1, 1, 1])
     assert whole.weight.tolist() == [1, 1, 0, 0]
     assert whole.dropped is not None
     assert whole.dropped.tolist() == [True, False, False, False]
-    assert whole.stills is not None
-    assert whole.stills.positions.tolist() == [0, 1, 2, 3, 2, 3, 2, 3]
-    assert whole.stills.weight.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert whole.joined_images is not None
+    assert whole.joined_images.positions.tolist() == [0, 1, 2, 3, 2, 3, 2, 3]
+    assert whole.joined_images.weight.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
     assert whole.text is not None
     assert whole.text.states[:, 0].tolist() == [0, 1, 1, 1]
     assert whole.text.lengths == (0, 1, 1, 1)

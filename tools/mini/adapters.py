@@ -147,7 +147,7 @@ def loaded(export: Path) -> Family:
         names = LayerNames(Family.files.of(ModelSettings(path=shipped("mezzotint-mini"))).trainable_shapes())
         merging.merge_into(family.parts()["denoiser"], "unet", [(files.read(adapter_file(export), names), 1.0)])
     rows = tensor_files.read(export / "learned_embeds.safetensors")[WORD]
-    family.add_words({}, 1, {WORD: {"text_encoder": rows}})
+    family.add_learned_tokens({}, 1, {WORD: {"text_encoder": rows}})
     return family
 
 

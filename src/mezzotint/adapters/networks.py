@@ -286,8 +286,8 @@ def _set_form(layer: Any, form: Mapping[str, tuple[int, ...]] | None) -> None:
 
 def _alphas(shape: AdapterShape) -> dict[str, float]:
     """Alphas of single layers; without an alpha they follow the rank."""
-    follows = {path: float(rank) for path, rank in shape.ranks.items()} if shape.alpha is None else {}
-    return follows | dict(shape.alphas)
+    receives_delayed_reports = {path: float(rank) for path, rank in shape.ranks.items()} if shape.alpha is None else {}
+    return receives_delayed_reports | dict(shape.alphas)
 
 
 def _module_path(path: str, modules: set[str]) -> str:

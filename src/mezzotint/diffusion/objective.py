@@ -120,7 +120,7 @@ class Objective:
             normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
             sigma = preconditioning.log_normal(normals, mean=mean, std=std).to(x_0.device, non_blocking=True)
             nearest = preconditioning.nearest(self._sigma, sigma)
-            return self.noise_at(x_0, draws, nearest, sigma if self.parameterization.tells_sigma else None)
+            return self.noise_at(x_0, draws, nearest, sigma if self.parameterization.takes_log_sigma else None)
         if self._shares is None:
             drawn = timesteps.draw(draws.timestep, *self._range)
         else:
@@ -170,7 +170,7 @@ class Objective:
         levels = [small.view(-1, *shape) for small, shape in zip(drawn, shapes, strict=True)]
         return pyramid.normalize_deviation(pyramid.add_levels(eps, levels, discount))
 
-    def perturbed(self, states: Tensor, draws: StepDraws) -> Tensor:
+    def perturb_text(self, states: Tensor, draws: StepDraws) -> Tensor:
         """Text states with the noise of `objective.embedding_perturbation` g: normal, of standard deviation g/√D, only
         in training (validation has no address for it).
 
@@ -218,7 +218,7 @@ class Objective:
     def _has_sigma(self) -> bool:
         """Whether a level is σ, not a timestep."""
         form = self.parameterization
-        return form.in_sigma or (self.settings.noise_levels == "log-normal" and form.tells_sigma)
+        return form.in_sigma or (self.settings.noise_levels == "log-normal" and form.takes_log_sigma)
 
     def _level_weight(self, level: Tensor) -> Tensor:
         """The factor of the error at each level, (B,)."""
@@ -289,7 +289,7 @@ def _biased_shares(bias: TimestepBiasSettings, drawn: tuple[int, int], num_times
 
 
 def _check_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None:
-    if settings.zero_terminal_snr and (form.in_sigma or form.tells_sigma):
+    if settings.zero_terminal_snr and (form.in_sigma or form.takes_log_sigma):
         raise RecipeError(
             f"with objective.zero_terminal_snr σ of the last timestep is infinite, and a denoiser that predicts "
             f"{form.prediction} is parameterized by σ; write objective.zero_terminal_snr=false, or model.prediction=v",

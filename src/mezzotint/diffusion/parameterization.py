@@ -53,7 +53,7 @@ class Parameterization:
         return self.prediction in IN_SIGMA
 
     @property
-    def tells_sigma(self) -> bool:
+    def takes_log_sigma(self) -> bool:
         """Whether the time input is ¼ ln σ, not a timestep."""
         if self.time_input == "auto":
             return self.prediction in _TAKES_LOG_SIGMA
@@ -74,7 +74,7 @@ class Parameterization:
 
     def model_t(self, sigma: Tensor, timestep: Tensor) -> Tensor:
         """The network's time input, (B,): the timestep unchanged, or ¼ ln σ."""
-        return 0.25 * sigma.log() if self.tells_sigma else timestep
+        return 0.25 * sigma.log() if self.takes_log_sigma else timestep
 
     def target(self, x_0: Tensor, eps: Tensor, sigma: Tensor) -> Tensor:
         """The target of a network parameterized by σ, (x_0 − c_skip x_σ)/c_out with x_σ = x_0 + σ ε, float32; written
@@ -93,7 +93,7 @@ class Parameterization:
     def seen(self, x_t: Tensor, t: Tensor, schedule: Schedule) -> tuple[Tensor, Tensor]:
         """The network's input and time input at x_t while sampling. t: (B,), possibly between timesteps. Returns the
         input and (B,)."""
-        if not self.in_sigma and not self.tells_sigma:
+        if not self.in_sigma and not self.takes_log_sigma:
             return x_t, t
         sigma = sigma_at(t, schedule)
         model_t = self.model_t(sigma, t)

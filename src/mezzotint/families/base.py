@@ -21,7 +21,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.layers_in_turn import LayersInTurn
+from mezzotint.weights.layer_streaming import LayerStreamer
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles, Prediction, configured
 
@@ -86,14 +86,14 @@ class ModelFamily(ABC):
     """Whether `predict` gives a second half of channels that says how uncertain the step back is, which is trained."""
     zeros_for_empty: bool = False
     """Whether zeros, not an empty caption, are the unconditional embedding where there is no negative prompt."""
-    tells_guidance: bool = False
+    takes_guidance: bool = False
     """Whether the guidance scale is an input of the denoiser (guidance distillation); the negative prompt is then not
     used."""
     no_guidance: float = 1.0
     """The guidance scale that has no effect."""
     takes_first_frame: bool = False
     """Whether the denoiser supports first-frame conditioning."""
-    in_turn: LayersInTurn | None = None
+    layer_streamer: LayerStreamer | None = None
     """Streams the text encoders' layers when they are not kept in memory; otherwise None."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the model's files."""
@@ -135,7 +135,7 @@ class ModelFamily(ABC):
         return tuple(module for name, module in self.parts().items() if is_denoiser(name))
 
     @property
-    def own_size(self) -> Size | None:
+    def native_size(self) -> Size | None:
         """The native size of the denoiser's images or clips; None if its configuration has none."""
         config = getattr(self.denoisers[0], "config", None)
         side = getattr(config, "sample_size", None)
@@ -168,7 +168,9 @@ class ModelFamily(ABC):
         E1409 if that is impossible."""
         raise WeightsError("model.clip_skip does not apply to this model family; remove it", code="E1409")
 
-    def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def add_learned_tokens(
+        self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
         """Adds learned tokens (textual inversion) to the loaded text encoders; `parts()` then has their embeddings as
         "tokens". Only for families that train "tokens".
 
@@ -178,7 +180,7 @@ class ModelFamily(ABC):
         """
         raise AssertionError("this family has no learned tokens")
 
-    def rows_of_words(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def learned_embeddings(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """The embeddings (n, D) of each learned word by text encoder; empty if there are no learned tokens. weights:
         trained tensors by `part/parameter`, which replace the loaded ones."""
         return {}
@@ -298,11 +300,11 @@ def latents_of(family: ModelFamily, batch: Batch, device: torch.device, posterio
     images.
     """
     x_0 = _latents_of_batch(family, batch, device, posterior)
-    if batch.stills is None or not batch.size:
+    if batch.joined_images is None or not batch.size:
         return x_0
-    stills = _latents_of_batch(family, batch.stills, device, posterior)
-    stills = stills if stills.ndim == x_0.ndim else stills[:, :, None]
-    return torch.cat([x_0, stills.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
+    joined_images = _latents_of_batch(family, batch.joined_images, device, posterior)
+    joined_images = joined_images if joined_images.ndim == x_0.ndim else joined_images[:, :, None]
+    return torch.cat([x_0, joined_images.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
 
 
 def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:

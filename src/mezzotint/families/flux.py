@@ -114,13 +114,13 @@ class Family(FlowFamily):
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
         assert isinstance(files, Files)
-        self.tells_guidance = files.is_dev
+        self.takes_guidance = files.is_dev
         scale = files.settings.own(FluxSettings).guidance
         self._guidance = _DEFAULT_GUIDANCE if scale is None else scale
 
     def refuse_guidance(self, scale: float) -> None:
         """See ModelFamily: schnell was distilled without guidance."""
-        if not self.tells_guidance and scale not in (0.0, 1.0):
+        if not self.takes_guidance and scale not in (0.0, 1.0):
             raise RecipeError(
                 f"FLUX.1-schnell takes no guidance, got sample.guidance={scale:g}; set sample.guidance=1 and "
                 "sample.steps=4, or remove both",
@@ -138,7 +138,7 @@ class Family(FlowFamily):
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text, and for dev the guidance scale (B,)."""
-        if not self.tells_guidance:
+        if not self.takes_guidance:
             return Condition(text)
         if framing is not None and framing.guidance is not None:
             return Condition(text, vector=framing.guidance)

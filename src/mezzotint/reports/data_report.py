@@ -37,8 +37,15 @@ def write(
         if len(catalogue) < catalogues.MANY:
             _write_lines(temporary, catalogue, settings, lost_tokens or {})
             return path
-        stills = catalogue.stills.fingerprint if catalogue.stills is not None else ""
-        key = (_VERSION, catalogue.fingerprint, stills, catalogue.report, settings.model_dump_json(), lost_tokens)
+        joined_images = catalogue.joined_images.fingerprint if catalogue.joined_images is not None else ""
+        key = (
+            _VERSION,
+            catalogue.fingerprint,
+            joined_images,
+            catalogue.report,
+            settings.model_dump_json(),
+            lost_tokens,
+        )
         with open(temporary, "wb") as file:
             is_stored = catalogue.memo.copy_to(file, "report", key)
         if not is_stored:
@@ -53,9 +60,9 @@ def _write_lines(
 ) -> None:  # fmt: skip
     with open(path, "w", encoding="ascii") as file:
         file.writelines(f"{{{line}\n" for line in _lines(catalogue, settings, lost_tokens))
-        if catalogue.stills is not None:
-            stills = _lines(catalogue.stills, None, {})
-            file.writelines(f'{{"set": "stills", {line}\n' for line in stills)
+        if catalogue.joined_images is not None:
+            joined_images = _lines(catalogue.joined_images, None, {})
+            file.writelines(f'{{"set": "stills", {line}\n' for line in joined_images)
 
 
 def _findings(

@@ -255,14 +255,16 @@ def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:
     """Enables activation checkpointing for each block except the exempt ones; returns their number."""
-    chosen = not_exempt(list(blocks), settings)
+    chosen = blocks_to_recompute(list(blocks), settings)
     for block in chosen:
         for module in block:
             module.forward = _checkpointed_forward(module.forward)
     return len(chosen)
 
 
-def not_exempt(blocks: Sequence[tuple[nn.Module, ...]], settings: RecomputeSettings) -> Sequence[tuple[nn.Module, ...]]:
+def blocks_to_recompute(
+    blocks: Sequence[tuple[nn.Module, ...]], settings: RecomputeSettings
+) -> Sequence[tuple[nn.Module, ...]]:
     """All blocks except the first and last ones that `run.gradient_checkpointing` exempts."""
     return blocks[settings.skip_first : max(len(blocks) - settings.skip_last, 0)]
 
@@ -276,7 +278,7 @@ def _checkpointed_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def lay_out(networks: Iterable[nn.Module], run: RunSettings, device: torch.device) -> None:
+def set_memory_format(networks: Iterable[nn.Module], run: RunSettings, device: torch.device) -> None:
     """Converts convolution weights to the memory format of `run.kernels.channels_last`, in place; activations follow
     the weights."""
     is_faster = device.type == "cuda" and run.precision != "fp32" and run.compile and run.runtime != "fsdp"
@@ -302,7 +304,7 @@ def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSetting
     return len(modules)
 
 
-def refuse_uncompiled(error: RuntimeError) -> None:
+def raise_compile_error(error: RuntimeError) -> None:
     """Raises RecipeError E1094 for an error of torch's compiler, with its message; ignores other errors."""
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         reason = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)

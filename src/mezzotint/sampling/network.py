@@ -37,12 +37,12 @@ def build_network(
     settings, form, schedule = how.settings, how.form, how.schedule.to(how.device)
     scale = how.guidance(requests[0])
     family.refuse_guidance(scale)
-    is_guided = scale != family.no_guidance and not family.tells_guidance
+    is_guided = scale != family.no_guidance and not family.takes_guidance
     text, negative = _texts(family, requests, how.device, settings)
     first_frame = join_first_frames(requests, how.device)
     predict = partial(
         predict_for_sampling, family, requests, settings.micro_conditioning,
-        guidance=scale if family.tells_guidance else None, has_first_frame=first_frame is not None,
+        guidance=scale if family.takes_guidance else None, has_first_frame=first_frame is not None,
     )  # fmt: skip
 
     def outputs(model_input: Tensor, model_t: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class CleanLatents:
         """c_skip, c_out, c_in, and the time input: ¼ ln σ, or the index of the nearest level."""
         level, kind = torch.tensor([sigma], dtype=torch.float32), self._form.prediction
         index = preconditioning.nearest(self._table, level)
-        if not self._form.tells_sigma:
+        if not self._form.takes_log_sigma:
             level = self._table[index]
         if self._form.in_sigma:
             scaling = self._form.factors(level)

@@ -130,7 +130,7 @@ class Recipe(Section):
     def _about_flow(self) -> Iterator[str]:
         """Settings that flow-matching models do not have, and settings that only they have."""
         spec, objective, plain = family_spec(self.model.family), self.objective, ObjectiveSettings()
-        if not spec.is_straight:
+        if not spec.is_flow_matching:
             if objective.flow != FlowSettings() or objective.weighting in OF_THE_LOSS:
                 name = "flow" if objective.flow != FlowSettings() else f"weighting={objective.weighting}"
                 yield (

@@ -33,8 +33,8 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.families.shared import new_words as words_of_model
-from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks, refuse_uncompiled
+from mezzotint.families.shared import learned_tokens as words_of_model
+from mezzotint.runtimes.base import Runtime, compile_blocks, raise_compile_error, recompute_blocks, set_memory_format
 from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.settings.base import with_values
 from mezzotint.settings.families.base import family_spec
@@ -51,12 +51,12 @@ from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import mixed
-from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
+from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, set_gradient_dtype
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
-from mezzotint.weights.files import fingerprint, new_words
+from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
@@ -72,7 +72,7 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(f"{what} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
     except RuntimeError as error:
-        refuse_uncompiled(error)
+        raise_compile_error(error)
         raise
 
 
@@ -199,7 +199,9 @@ def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dic
     files_of_adapter = () if start is None else adapter_files.files_at(start)
     keys = ("adapter", "adapter 2")
     of_files = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
-    of_files |= {f"word {word}": new_words.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()}
+    of_files |= {
+        f"word {word}": learned_tokens.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()
+    }
     return {part: files.fingerprint(part) for part in sorted(frozen)} | of_files
 
 
@@ -224,8 +226,8 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     is dropped, no preview is generated."""
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
     if recipe.data.clips.images_from == "images":
-        stills = catalogues.stills_settings(recipe.data)
-        is_other |= not format_spec(stills.format).reads_texts(stills)
+        joined_images = catalogues.joined_images_settings(recipe.data)
+        is_other |= not format_spec(joined_images.format).reads_texts(joined_images)
     return format_spec(recipe.data.format).reads_texts(recipe.data) and not is_other
 
 
@@ -235,10 +237,10 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
 
     def load(what: Encodes) -> ModelFamily:
         parts = files.spec.text_parts if what == "text" else ("vae",)
-        in_turn = holding.encoders_in_turn(recipe, files, device) if what == "text" else None
-        forms = {part: replace(precision.form_of(part), device=device, in_turn=in_turn) for part in parts}
+        layer_streamer = holding.streamed_encoders(recipe, files, device) if what == "text" else None
+        forms = {part: replace(precision.form_of(part), device=device, layer_streamer=layer_streamer) for part in parts}
         family = family_class(recipe).load(files, parts, forms)
-        family.in_turn = in_turn
+        family.layer_streamer = layer_streamer
         refuse_unfit(recipe, family.grid)
         holding.freeze(family, recipe, precision, device)
         return family
@@ -334,7 +336,7 @@ def open_model(
     if offload is not None:
         offload.settle()
     if not runtime.holds_masters and precision.gradients != precision.weights:
-        sum_in(trained.values(), precision.gradients)
+        set_gradient_dtype(trained.values(), precision.gradients)
     prediction = recipe.model.prediction or family.prediction
     return TrainableModel(
         family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
@@ -390,7 +392,7 @@ def _arrange(
     holding.arrange_denoisers(family, recipe, precision)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    lay_out(family.parts().values(), recipe.run, runtime.device)
+    set_memory_format(family.parts().values(), recipe.run, runtime.device)
     compiled = compile_blocks(blocks, recipe.run)
     return (
         blocks,
@@ -407,7 +409,7 @@ def select_trained(
     raise, WeightsError E1220 and E1221 for a distilled model that the recipe does not allow to train."""
     files.require_trainable()
     words_of_model.add_to(family, recipe.model)
-    trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
+    trainable = (*files.spec.trainable, *((PART,) if files.spec.supports_learned_tokens else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:
         return trained, None
@@ -420,7 +422,7 @@ def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Pa
     """Casts frozen parts, and the model below an adapter, to their final types."""
     for name, module in family.parts().items():
         if name not in recipe.model.train or recipe.model.has_adapter:
-            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
+            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.fp32_tensors(module)])
 
 
 def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:

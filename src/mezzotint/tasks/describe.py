@@ -140,7 +140,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
 
 
 def _joined_images(recipe: Recipe, dataset: Dataset) -> str:
-    clips, images = recipe.data.clips, dataset.catalogue.stills
+    clips, images = recipe.data.clips, dataset.catalogue.joined_images
     if not clips.images:
         return ""
     if images is None:

@@ -16,7 +16,7 @@ from mezzotint.settings.counting import size
 from mezzotint.settings.recipe import Recipe
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
-from mezzotint.weights.layers_in_turn import TOGETHER, LayersInTurn
+from mezzotint.weights.layer_streaming import TOGETHER, LayerStreamer
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles
 
@@ -90,7 +90,7 @@ def freeze(
         if part in as_trained:
             cast(module, precision.weights)
         else:
-            cast(module, precision.of_frozen(part), but=precision.islands(module))
+            cast(module, precision.of_frozen(part), but=precision.fp32_tensors(module))
         module.to(device)
     arrange_denoisers(family, recipe, precision)
 
@@ -99,7 +99,7 @@ def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision)
     """Sets up the denoisers' attention, and their modules that compute in float32."""
     for denoiser in family.denoisers:
         attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
+        precision.keep_modules_in_fp32(denoiser)
 
 
 def free_device_memory(device: torch.device, cap: str | None) -> int | None:
@@ -110,7 +110,7 @@ def free_device_memory(device: torch.device, cap: str | None) -> int | None:
     return free_memory()
 
 
-def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayersInTurn | None:
+def streamed_encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayerStreamer | None:
     """Streams a model's text encoders layer by layer, if the recipe sets it or they exceed the free memory; None if
     they are loaded completely."""
     how, free = recipe.data.cache.encoders, free_device_memory(device, recipe.run.memory_limit)
@@ -119,8 +119,8 @@ def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) ->
     if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
         return None
     if free is None:
-        return LayersInTurn(_LAYERS_AT_ONCE)
-    return LayersInTurn(min(_LAYERS_AT_ONCE, free // 8), max(1, min(TOGETHER, free // 4 // _BATCH_BETWEEN_LAYERS)))
+        return LayerStreamer(_LAYERS_AT_ONCE)
+    return LayerStreamer(min(_LAYERS_AT_ONCE, free // 8), max(1, min(TOGETHER, free // 4 // _BATCH_BETWEEN_LAYERS)))
 
 
 def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
@@ -135,7 +135,7 @@ def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
 
 def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int) -> Iterator[str]:
     """Notes about host memory. on_host: bytes of it that `run.offload` takes."""
-    if recipe.data.cache.text and encoders_in_turn(recipe, files, device) is not None:
+    if recipe.data.cache.text and streamed_encoders(recipe, files, device) is not None:
         encoders = size(bytes_of_encoders(recipe, files))
         yield f"to fill the cache, text encoders of {encoders} are read layer by layer, about a gigabyte at a time"
     free = free_memory()

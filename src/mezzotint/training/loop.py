@@ -176,8 +176,8 @@ class Trainer:
             timer_is_due = PeerSignals.timer(number) in signals
             if timer_is_due:
                 self._timer_starts[number] = self.clock()
-            is_asked = callback.draws_when_asked and PeerSignals.PREVIEW in signals
-            if not callback.follows and (timer_is_due or is_asked or callback.due(self.progress)):
+            is_asked = callback.generates_on_request and PeerSignals.PREVIEW in signals
+            if not callback.receives_delayed_reports and (timer_is_due or is_asked or callback.due(self.progress)):
                 due.append(callback)
         return due
 
@@ -214,7 +214,7 @@ class Trainer:
             self.progress.applied += 1
             self._check_movement(self._rates_by_part(report))
         for callback in self.callbacks:
-            if callback.follows:
+            if callback.receives_delayed_reports:
                 self._call(callback, report)
         self._last_report = report
         return report

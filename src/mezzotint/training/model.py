@@ -16,7 +16,7 @@ from mezzotint.families.base import ModelFamily, latents_of
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.stages import Batch, Loss, TextEmbedding
-from mezzotint.training.precision.attention import Attention, attending
+from mezzotint.training.precision.attention import Attention, use_attention
 from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import ModelFiles, Prediction
@@ -58,12 +58,12 @@ class TrainableModel:
         x_0 = latents_of(self.family, batch, device, self.objective.settings.posterior)
         drawn = StepDraws.at(seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
-        of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
-        with attending(self.attention, device), self.precision.autocast(device):
+        of_stills = self._frozen_text(batch.joined_images) if batch.joined_images is not None else None
+        with use_attention(self.attention, device), self.precision.autocast(device):
             # a trained text encoder runs under autocast, too
             text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
-            text = replace(text, states=self.objective.perturbed(text.states, drawn))
-            condition = replace(self.family.condition(text, batch), stills=of_stills)
+            text = replace(text, states=self.objective.perturb_text(text.states, drawn))
+            condition = replace(self.family.condition(text, batch), joined_images=of_stills)
             noised = self.family.begun(self.objective.noise(x_0, drawn), drawn)
             predicted = self.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)

@@ -19,7 +19,7 @@ from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 from mezzotint.training import lr
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.peers import Peers
-from mezzotint.training.precision.attention import attending
+from mezzotint.training.precision.attention import use_attention
 from mezzotint.training.progress import Progress
 from mezzotint.training.requests import RunHost
 from mezzotint.training.step_report import StepReportFuture, StepSums
@@ -66,7 +66,7 @@ class TrainStep:
                         if model.update.in_backward:
                             self.host.hold_save()
                             model.update.begin_backward(loss.total, self.rates(step.step))
-                        with attending(model.attention, device):  # recomputed layers use the same kernel
+                        with use_attention(model.attention, device):  # recomputed layers use the same kernel
                             (loss.total * (model.scale.scale / step.count)).backward()
                     sums.add(batch, loss, timesteps, num_real)
                     del loss, timesteps

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from mezzotint.errors import WeightsError
 from mezzotint.settings.sections.run import LowBit
-from mezzotint.weights.layers_in_turn import LayersInTurn
+from mezzotint.weights.layer_streaming import LayerStreamer
 
 _BLOCK = 64
 """Numbers per scale in nf4, as in QLoRA."""
@@ -40,14 +40,14 @@ class WeightForm:
     dtype: torch.dtype
     low_bit: LowBit | None = None
     device: torch.device = CPU
-    in_turn: LayersInTurn | None = None
+    layer_streamer: LayerStreamer | None = None
     is_later: bool = False
     """Whether stored parameters are left empty, to be filled by rows later: `state.left_for_later`."""
-    has_islands: bool = False
+    keeps_fp32: bool = False
 
     def dtype_of(self, network: nn.Module, name: str) -> torch.dtype:
         """The dtype of one of a network's tensors."""
-        return torch.float32 if self.has_islands and is_island(network, name) else self.dtype
+        return torch.float32 if self.keeps_fp32 and is_island(network, name) else self.dtype
 
     def held(self, tensor: Tensor, network: nn.Module, name: str) -> Tensor:
         """A copy of a network's tensor in this form. It is moved in its stored dtype and cast on the device, so no
@@ -64,7 +64,7 @@ def is_island(network: nn.Module, name: str) -> bool:
     return not set(kept or ()).isdisjoint(name.split("."))
 
 
-def islands(network: nn.Module) -> list[Tensor]:
+def fp32_tensors(network: nn.Module) -> list[Tensor]:
     """All tensors of a network that stay in float32: parameters, and buffers that no file contains."""
     named = (*network.named_parameters(), *network.named_buffers())
     return [tensor for name, tensor in named if is_island(network, name)]
@@ -148,7 +148,7 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
     require_torchao()
     layers: dict[str, LowBitLinear] = {}
     for path, module in list(network.named_modules()):
-        if form.has_islands and is_island(network, path):
+        if form.keeps_fp32 and is_island(network, path):
             continue
         if type(module) is nn.Linear and (form.low_bit == "int8" or module.weight.numel() % _BLOCK == 0):
             layers[f"{path}.weight"] = LowBitLinear(module, form.low_bit)
@@ -164,7 +164,7 @@ def converted(network: nn.Module, form: WeightForm) -> nn.Module:
     matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
     for name, layer in prepare(network, form).items():
         layer.pack(matrices[name])
-    kept = {id(tensor) for tensor in islands(network)} if form.has_islands else ()
+    kept = {id(tensor) for tensor in fp32_tensors(network)} if form.keeps_fp32 else ()
     nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() and id(t) not in kept else t)
     return network
 

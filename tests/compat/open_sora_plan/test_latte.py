@@ -21,36 +21,38 @@ def test_clips_and_stills_become_moments_and_pixels_again(released: Path) -> Non
     assert moments.shape == (2, 8, 3, 4, 6)
     one = family.encode_media(clips[1:])
     torch.testing.assert_close(moments[1:], one, rtol=0, atol=1e-6)
-    stills = family.encode_media(clips[:, :, 0])
-    torch.testing.assert_close(stills, family.encode_media(clips[:, :, :1])[:, :, 0], rtol=0, atol=1e-6)
+    joined_images = family.encode_media(clips[:, :, 0])
+    torch.testing.assert_close(joined_images, family.encode_media(clips[:, :, :1])[:, :, 0], rtol=0, atol=1e-6)
     vae: Any = family.parts()["vae"]
     mean, log_variance = vae.encode(clips).chunk(2, dim=1)
     torch.testing.assert_close(moments[:, :4], mean.detach() * 0.18215, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(moments[:, 4:], (log_variance.detach() / 2).exp() * 0.18215, rtol=1e-5, atol=1e-6)
     assert family.encode_media(clips[:0]).shape == (0, 8, 3, 4, 6)
     assert family.decode_media(moments[:, :4]).shape == clips.shape
-    assert family.decode_media(stills[:, :4]).shape == (2, 3, 32, 48)
+    assert family.decode_media(joined_images[:, :4]).shape == (2, 3, 32, 48)
 
 
 def test_stills_that_are_joined_are_told_their_own_captions(released: Path) -> None:
     family = Family.of(settings(released))
     network: Any = family.parts()["denoiser"]
     text = family.encode_text(["a dog", "a red cat"])
-    stills = family.encode_text(["a ball", "a moon", "", "a star on a hill"])
+    joined_images = family.encode_text(["a ball", "a moon", "", "a star on a hill"])
     rng = torch.Generator().manual_seed(1)
     x = torch.randn(2, 4, 4, 4, 4, generator=rng)  # two latent frames and two stills
     masks = {"latents": torch.ones(2, 4, 4, 4)}
     masks["latents"][1, :, 2:] = 0
     with torch.no_grad():
-        predicted = family.predict(noised(x, 5, 700), Condition(text, stills=stills, masks=masks))
-        rows = [torch.cat([text.states[b : b + 1], stills.states[2 * b : 2 * b + 2]]) for b in range(2)]
-        marks = [torch.cat([text.mask[b : b + 1], stills.mask[2 * b : 2 * b + 2]]) for b in range(2)]  # type: ignore[index]
+        predicted = family.predict(noised(x, 5, 700), Condition(text, joined_images=joined_images, masks=masks))
+        rows = [torch.cat([text.states[b : b + 1], joined_images.states[2 * b : 2 * b + 2]]) for b in range(2)]
+        marks = [torch.cat([text.mask[b : b + 1], joined_images.mask[2 * b : 2 * b + 2]]) for b in range(2)]  # type: ignore[index]
         direct = network(
             x, torch.tensor([5, 700]), torch.stack(rows), text_mask=torch.stack(marks),
             latent_mask=masks["latents"], use_image_num=2,
         )  # fmt: skip
         assert torch.equal(predicted, direct)
-        other = family.predict(noised(x, 5, 700), Condition(text, stills=family.encode_text([""] * 4), masks=masks))
+        other = family.predict(
+            noised(x, 5, 700), Condition(text, joined_images=family.encode_text([""] * 4), masks=masks)
+        )
     assert torch.equal(other[:, :, :2], predicted[:, :, :2])
     assert not torch.equal(other[:, :, 2:], predicted[:, :, 2:])
 

@@ -35,11 +35,11 @@ def text_of(family: Family, *captions: str) -> TextEmbedding:
         return family.encode_text(captions)
 
 
-def joint(family: Family, clips: int = 2, stills: int = 2) -> Batch:
+def joint(family: Family, clips: int = 2, joined_images: int = 2) -> Batch:
     """Clips of two latent frames with stills, all encoded."""
-    words = [f"a cat and {n} dogs" for n in range(clips * stills)]
-    beside = batch_of(noise(clips * stills, 4, 4, 4, seed=1), text_of(family, *words))
-    return replace(batch_of(noise(clips, 4, 2, 4, 4), text_of(family, *["a red ball"] * clips)), stills=beside)
+    words = [f"a cat and {n} dogs" for n in range(clips * joined_images)]
+    beside = batch_of(noise(clips * joined_images, 4, 4, 4, seed=1), text_of(family, *words))
+    return replace(batch_of(noise(clips, 4, 2, 4, 4), text_of(family, *["a red ball"] * clips)), joined_images=beside)
 
 
 def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
@@ -48,23 +48,23 @@ def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
     assert result.shape == (2, 4, 4, 4, 4)
     assert batch.latents is not None
     assert torch.equal(result[:, :, :2], batch.latents)
-    assert batch.stills is not None
-    assert batch.stills.latents is not None
+    assert batch.joined_images is not None
+    assert batch.joined_images.latents is not None
     for clip in range(2):
         for still in range(2):
-            assert torch.equal(result[clip, :, 2 + still], batch.stills.latents[2 * clip + still])
+            assert torch.equal(result[clip, :, 2 + still], batch.joined_images.latents[2 * clip + still])
 
 
 def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
-    pixels, stills = noise(1, 3, 5, 32, 32).clamp(-1, 1), noise(2, 3, 32, 32, seed=2).clamp(-1, 1)
+    pixels, joined_images = noise(1, 3, 5, 32, 32).clamp(-1, 1), noise(2, 3, 32, 32, seed=2).clamp(-1, 1)
     batch = joint(family, clips=1)
-    assert batch.stills is not None
-    beside = replace(batch.stills, latents=None, pixels=stills)
-    result = latents_of(family, replace(batch, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
-    alone = latents_of(family, replace(batch, latents=None, pixels=pixels, stills=None), torch.device("cpu"))
+    assert batch.joined_images is not None
+    beside = replace(batch.joined_images, latents=None, pixels=joined_images)
+    result = latents_of(family, replace(batch, latents=None, pixels=pixels, joined_images=beside), torch.device("cpu"))
+    alone = latents_of(family, replace(batch, latents=None, pixels=pixels, joined_images=None), torch.device("cpu"))
     assert result.shape == (1, 4, 4, 4, 4)
     assert torch.equal(result[:, :, :2], alone)
-    picture = replace(beside, stills=None)
+    picture = replace(beside, joined_images=None)
     assert torch.equal(result[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
 
 
@@ -76,14 +76,14 @@ def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Fam
     x_0 = latents_of(family, batch, torch.device("cpu"))
     noised = objective.noise(x_0, StepDraws.at(5, 0, batch.positions.numpy(), "cpu"))
     assert batch.text is not None
-    assert batch.stills is not None
-    condition = replace(family.condition(batch.text, batch), stills=batch.stills.text)
+    assert batch.joined_images is not None
+    condition = replace(family.condition(batch.text, batch), joined_images=batch.joined_images.text)
     said = family.predict(noised, condition)
     squared = (said[:, :4] - noised.noise).square().flatten(1).mean(1)
     assert torch.equal(objective.loss(said[:, :4], noised, torch.ones(2)).per_sample, squared)
     assert (loss.per_sample > squared).all()  # the variational term is added
     assert torch.equal(level, noised.level)
-    lonely = replace(batch, stills=None)
+    lonely = replace(batch, joined_images=None)
     assert not torch.equal(trainer.train_step.loss(lonely, 0)[0].per_sample, loss.per_sample)
 
 

@@ -20,7 +20,7 @@ from mezzotint import draws
 from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache, as_still
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
+from mezzotint.data.catalogue.catalogue import Catalogue, joined_images_settings
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.data.loading.worker import read_frames, to_pixels
 from mezzotint.diffusion import noise
@@ -40,7 +40,7 @@ CPU = torch.device("cpu")
 class Encoder:
     """A family that encodes by a formula, frames in fours after the first, and text with a mask."""
 
-    in_turn = None
+    layer_streamer = None
 
     calls: list[Encodes] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -86,8 +86,8 @@ class World:
         latents = LatentCache(self.index, settings, identity="vae", compute="fp32", seed=3)
         text = TextCache(self.index, settings, identity="t5", compute="fp32")
         sets = [(catalogue, settings)]
-        if catalogue.stills is not None:
-            sets.append((catalogue.stills, stills_settings(settings)))
+        if catalogue.joined_images is not None:
+            sets.append((catalogue.joined_images, joined_images_settings(settings)))
         summaries = []
         for one, section in sets:
             rows = np.arange(len(one), dtype=np.int32)
@@ -143,13 +143,13 @@ def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> No
             kept[catalogue.key(row), variant] = world.encoder.encode_media(pixels[None])[0]
     for batch in batches(catalogue, settings, latents=latents, text=text):
         assert batch.moments is not None
-        assert batch.stills is not None
-        assert batch.stills.moments is not None
+        assert batch.joined_images is not None
+        assert batch.joined_images.moments is not None
         assert batch.moments.shape == (batch.size, 6, 3, 4, 4)
-        assert batch.stills.moments.shape == (2 * batch.size, 6, 4, 4)
+        assert batch.joined_images.moments.shape == (2 * batch.size, 6, 4, 4)
         for number, key in enumerate(batch.keys):
             assert any(torch.equal(batch.moments[number], kept[key, variant]) for variant in range(2))
-        for part in (batch, batch.stills):
+        for part in (batch, batch.joined_images):
             plain = world.encoder.encode_text(part.captions)
             assert part.text is not None
             assert part.text.mask is not None
@@ -173,13 +173,13 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
     for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"images": 3})):
         assert sum(one.new for one in world.filled(same)[3]) == 0
     assert len(world.encoder.calls) == calls
-    for other, stills in (
+    for other, joined_images in (
         ({"clips": {"interval": 1, "start": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
         ({"resize": "bicubic"}, 4), ({"resize": "square-then-bilinear"}, 4), ({"crop": "random"}, 4),
     ):  # fmt: skip
         _, _, _, (clips, pictures) = world.filled(world.settings(**cast("dict[str, Any]", other)))
         assert clips.new >= 1, other  # a window that happens to be the same is shared
-        assert pictures.new >= stills, other
+        assert pictures.new >= joined_images, other
     assert world.filled(world.settings(clips={"frames": 5}))[3][0].new == 0
 
 
@@ -190,20 +190,20 @@ def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bo
     assert summary.needed == 3 * 2 * (1 + 3) + 3 + 1
     if not cached:
         (batch, *_) = batches(catalogue, settings)
-        assert batch.stills is not None
-        assert batch.stills.pixels is not None
-        assert batch.stills.pixels.shape == (6, 3, 32, 32)
+        assert batch.joined_images is not None
+        assert batch.joined_images.pixels is not None
+        assert batch.joined_images.pixels.shape == (6, 3, 32, 32)
         return
     for batch in batches(catalogue, settings, latents=latents, text=text):
-        assert batch.stills is not None
-        assert batch.stills.moments is not None
+        assert batch.joined_images is not None
+        assert batch.joined_images.moments is not None
         assert batch.moments is not None
         # by this encoder's formula the first latent frame of a clip is its first frame, encoded alone
-        assert torch.equal(batch.stills.moments[::3], batch.moments[:, :, 0])
-        assert torch.equal(batch.stills.moments[2::3], batch.moments[:, :, 2])
-        assert batch.stills.text is not None
+        assert torch.equal(batch.joined_images.moments[::3], batch.moments[:, :, 0])
+        assert torch.equal(batch.joined_images.moments[2::3], batch.moments[:, :, 2])
+        assert batch.joined_images.text is not None
         assert batch.text is not None
-        assert torch.equal(batch.stills.text.states[::3], batch.text.states)
+        assert torch.equal(batch.joined_images.text.states[::3], batch.text.states)
     placed = latents.placement(catalogue, 0, 0, Size(32, 32, 9))
     assert as_still(placed).bucket == Size(32, 32)
 
@@ -215,9 +215,9 @@ def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
     (batch, *_) = batches(catalogue, settings, latents=latents, text=text)
     assert batch.latents is not None
     assert batch.latents.shape[1:] == (3, 3, 4, 4)
-    assert batch.stills is not None
-    assert batch.stills.latents is not None
-    assert batch.stills.latents.shape[1:] == (3, 4, 4)
+    assert batch.joined_images is not None
+    assert batch.joined_images.latents is not None
+    assert batch.joined_images.latents.shape[1:] == (3, 4, 4)
 
 
 def test_kept_draws_of_the_frames_of_one_clip_differ(films: Path, tmp_path: Path) -> None:

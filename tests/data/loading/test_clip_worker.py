@@ -66,9 +66,9 @@ def joined(parts: Sequence[Batch]) -> dict[str, Any]:
         for number, key in enumerate(part.keys):
             beside = slice(2 * number, 2 * number + 2)
             samples[f"{key} {int(part.positions[number])}"] = (
-                part.captions[number], part.pixels[number].tolist(), part.stills.keys[beside],
-                part.stills.captions[beside], part.stills.pixels[beside].tolist(),
-                part.stills.posterior_keys[beside].tolist(),
+                part.captions[number], part.pixels[number].tolist(), part.joined_images.keys[beside],
+                part.joined_images.captions[beside], part.joined_images.pixels[beside].tolist(),
+                part.joined_images.posterior_keys[beside].tolist(),
             )  # fmt: skip
     return samples
 
@@ -76,7 +76,7 @@ def joined(parts: Sequence[Batch]) -> dict[str, Any]:
 def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogue: Catalogue, films: Path) -> None:
     alone = batches(catalogue, settings_of(films), 0, 6)
     assert {tuple(batch.pixels.shape[2:]) for batch in alone if batch.pixels is not None} == {tuple(s) for s in SIZES}
-    assert all(batch.stills is not None and batch.stills.size == 2 * batch.size for batch in alone)
+    assert all(batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in alone)
     with_workers = batches(catalogue, settings_of(films, workers=2), 0, 6)
     later = batches(catalogue, settings_of(films), 2, 6)
     assert all(same(a, b) for a, b in zip(alone, with_workers, strict=True))
@@ -96,10 +96,10 @@ def test_two_processes_share_each_batch_and_its_stills(catalogue: Catalogue, fil
 def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catalogue, films: Path) -> None:
     seen = [batch for batch in batches(catalogue, settings_of(films), 0, 12) if batch.pixels is not None]
     of_last = [
-        (batch.pixels[n].numpy().tobytes(), batch.stills.keys[2 * n : 2 * n + 2])
+        (batch.pixels[n].numpy().tobytes(), batch.joined_images.keys[2 * n : 2 * n + 2])
         for batch in seen
         for n, key in enumerate(batch.keys)
-        if key == "4.mp4" and batch.stills is not None and batch.pixels is not None
+        if key == "4.mp4" and batch.joined_images is not None and batch.pixels is not None
     ]
     assert len({pixels for pixels, _ in of_last}) > 2
     assert len({keys for _, keys in of_last}) > 1
@@ -150,9 +150,11 @@ def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_pat
         frames = torch.from_numpy(stored).to(torch.uint8)
         squares = port_square(frames, 32) if rule == "bicubic-then-square" else to_bytes(project_square(frames, 32))
         assert torch.equal(batch.pixels[number].transpose(0, 1), to_pixels(squares.flip(-1), CPU))
-    picture = torch.from_numpy(np.array(Image.open(films / "pictures" / batch.stills.keys[0]))).permute(2, 0, 1)[None]
+    picture = torch.from_numpy(np.array(Image.open(films / "pictures" / batch.joined_images.keys[0]))).permute(2, 0, 1)[
+        None
+    ]
     squares = port_square(picture, 32) if rule == "bicubic-then-square" else to_bytes(project_square(picture, 32))
-    assert torch.equal(batch.stills.pixels[:1], to_pixels(squares.flip(-1), CPU))
+    assert torch.equal(batch.joined_images.pixels[:1], to_pixels(squares.flip(-1), CPU))
 
 
 def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -> None:

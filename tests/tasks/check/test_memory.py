@@ -34,7 +34,7 @@ from mezzotint.tasks.check.memory import Activations, MetaModel, memory_of
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
-from mezzotint.training.precision.attention import attending
+from mezzotint.training.precision.attention import use_attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import trained_parameters
@@ -108,7 +108,7 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         with torch.no_grad():
             text = family.encode_text(captions)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        with attending(settings.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
+        with use_attention(settings.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
             predicted = family.predict(noised, family.condition(text or family.encode_text(captions), None))
         loss = Objective(settings.objective, family.schedule, "epsilon").loss(predicted, noised, torch.ones(samples))
         total = loss.total

@@ -21,7 +21,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 
 
 def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_what_is_to_be_known_of_an_adapter_is_told_whatever_its_form(
         assert facts[f"adapter {name}"] == "1"
         seen.append(pixels)
     assert np.array_equal(*seen), "and a pickle draws the same"
-    new_words.write(tmp_path, {"<wug>": {"text_encoder": torch.zeros(1, 32)}}, torch.float32, {"format": "pt"})
+    learned_tokens.write(tmp_path, {"<wug>": {"text_encoder": torch.zeros(1, 32)}}, torch.float32, {"format": "pt"})
     draw(tmp_path / "out", "--prompt=a <wug>", "--prompt=a fox", f"--adapter={tmp_path / 'fox.safetensors'}")
     word = tmp_path / "embeddings" / "wug.safetensors"
     assert f"add --embedding='<wug>={word}'" in capsys.readouterr().out

@@ -33,7 +33,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_kernel_that_cannot_compute_is_named_and_other_errors_are_not_touched() -> None:
     cpu = torch.device("cpu")
-    with pytest.raises(RecipeError, match=r"model\.attention is cudnn"), attention.attending("cudnn", cpu):
+    with pytest.raises(RecipeError, match=r"model\.attention is cudnn"), attention.use_attention("cudnn", cpu):
         raise RuntimeError("No available kernel. Aborting execution.")
-    with pytest.raises(RuntimeError, match="shapes"), attention.attending("cudnn", cpu):
+    with pytest.raises(RuntimeError, match="shapes"), attention.use_attention("cudnn", cpu):
         raise RuntimeError("shapes")

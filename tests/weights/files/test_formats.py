@@ -32,8 +32,8 @@ def test_a_registered_format_is_recognised_whatever_the_suffix(file: Path) -> No
     assert formats.name_at(file) == "numbers"
     assert tensor_files.read_header(file)["a.weight"] == tensor_files.TensorInfo("F32", (2, 3))
     assert tensor_files.read_metadata(file) == {"by": "numbers"}
-    read, in_turn = tensor_files.read(file), dict(tensor_files.in_turn(file, ["b", "a.weight"]))
-    assert all(read[name].equal(tensor) and in_turn[name].equal(tensor) for name, tensor in TENSORS.items())
+    read, layer_streamer = tensor_files.read(file), dict(tensor_files.iterate(file, ["b", "a.weight"]))
+    assert all(read[name].equal(tensor) and layer_streamer[name].equal(tensor) for name, tensor in TENSORS.items())
     save_file(TENSORS, file.with_name("y.numbers"))
     assert formats.name_at(file.with_name("y.numbers")) is None
     assert formats.name_at(file.with_name("no.numbers")) is None

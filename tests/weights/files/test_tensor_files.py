@@ -200,7 +200,7 @@ def test_tensors_of_all_shards_are_read_to_one_place(tmp_path: Path) -> None:
     save_file({"b": torch.full((9,), 2.0)}, shards[1])
     index = _index(tmp_path, {"weight_map": {"a": shards[0].name, "b": shards[1].name}})
     places = set()
-    for _name, tensor in tensor_files.in_turn(index, ["a", "b"]):  # the last one is held while the next file is opened
+    for _name, tensor in tensor_files.iterate(index, ["a", "b"]):  # the last one is held while the next file is opened
         places.add(tensor.untyped_storage().data_ptr())
         assert tensor.untyped_storage().nbytes() == 9 * 4
     assert len(places) == 1
@@ -220,19 +220,19 @@ def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Pa
     kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
     header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
     tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
-    back = dict(tensor_files.in_turn(path, ["w"], parts=True))
+    back = dict(tensor_files.iterate(path, ["w"], parts=True))
     held = back["w"].untyped_storage().nbytes()
     assert held == path.stat().st_size, "a view of the whole file"
-    back |= dict(tensor_files.in_turn(path, [name for name in header if name != "w"], parts=True))
-    one_by_one = {name: tensor.clone() for name, tensor in tensor_files.in_turn(path, header)}
+    back |= dict(tensor_files.iterate(path, [name for name in header if name != "w"], parts=True))
+    one_by_one = {name: tensor.clone() for name, tensor in tensor_files.iterate(path, header)}
     for name, tensor in tensors.items():
         for mine in (back[name], one_by_one[name]):
             assert (mine.dtype, mine.shape) == (tensor.dtype, tensor.shape)
             assert torch.equal(mine.float(), tensor.float()), name
-    places = {tensor.untyped_storage().data_ptr() for _, tensor in tensor_files.in_turn(path, header)}
+    places = {tensor.untyped_storage().data_ptr() for _, tensor in tensor_files.iterate(path, header)}
     assert len(places) == 1, "memory for one tensor"
     with pytest.raises(WeightsError, match="lacks 1 tensor \\(v\\)"):
-        list(tensor_files.in_turn(path, ["v", "half"]))
+        list(tensor_files.iterate(path, ["v", "half"]))
 
 
 @pytest.mark.parametrize("parts", [False, True])
@@ -243,10 +243,10 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_a_sentence(parts: bool, tm
     if not child:
         status = 1
         try:
-            in_turn = tensor_files.in_turn(path, ["a", "b"], parts=parts)
-            next(in_turn)
+            layer_streamer = tensor_files.iterate(path, ["a", "b"], parts=parts)
+            next(layer_streamer)
             os.truncate(path, 8192)
-            for _, tensor in in_turn:
+            for _, tensor in layer_streamer:
                 tensor.sum()
         except WeightsError as error:
             status = 0 if error.code == "E1402" and "it is shorter than its header declares" in error.message else 2

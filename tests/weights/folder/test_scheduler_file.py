@@ -69,7 +69,7 @@ def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> No
 
 def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timesteps() -> None:
     for prediction, tells in (("v-edm", None), ("v", True)):
-        file = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
         assert prediction_of(file) == "v-edm"
         scheduler = EulerDiscreteScheduler.from_config(file)
         scheduler.set_timesteps(5)
@@ -77,12 +77,12 @@ def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timestep
     back = corrected(file, prediction="epsilon", zero_terminal=False)
     assert "timestep_type" not in back
     assert prediction_of(back) == "epsilon"
-    assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, tells_sigma=False)) == "v"
+    assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, takes_log_sigma=False)) == "v"
 
 
 @pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
 def test_what_diffusers_cannot_compute_it_refuses(prediction: str, tells: bool | None) -> None:
-    file = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
     assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
         scheduler = kind.from_config(file)

@@ -28,7 +28,7 @@ from mezzotint.weights.single_file import original, planned
 from mezzotint.weights.single_file.original import FilePart, TensorRows, Written
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
-STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
+STRAIGHT = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",

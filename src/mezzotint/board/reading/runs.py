@@ -242,7 +242,9 @@ def _learned_tokens(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Pa
     tokens = model.get("tokens")
     words = tokens.get("words") if isinstance(tokens, dict) else None
     names = [str(word) for word in words] if isinstance(words, dict) else []
-    stems = [re.sub(r"[^\w.-]+", "-", word).strip("-.") for word in names]  # as `new_words.plain_name`, where torch is
+    stems = [
+        re.sub(r"[^\w.-]+", "-", word).strip("-.") for word in names
+    ]  # as `learned_tokens.plain_name`, where torch is
     files = [(word, entry / "embeddings" / f"{stem}.safetensors") for word, stem in zip(names, stems, strict=True)]
     return [(word, file) for word, file in files if os.path.isfile(file)]
 

@@ -48,6 +48,6 @@ def _contradictions(data: DataSettings) -> Iterator[str]:
 
 SPEC = FormatSpec(
     settings=ClipListSettings, contradictions=_contradictions, has_clips=True, reads_texts=reads_texts,
-    own_masks="the key 'mask' of an annotation, a file inside the media folder", stills_format="clip-list",
+    own_masks="the key 'mask' of an annotation, a file inside the media folder", joined_images_format="clip-list",
     fixed=(NO_TABLES, NO_CAPTION_SOURCE),
 )  # fmt: skip

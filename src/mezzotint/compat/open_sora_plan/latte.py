@@ -113,8 +113,8 @@ class Family(ModelFamily):
         network = self._part("denoiser")
         x, text = noised.model_input, condition.text
         states, mask, count = text.states[:, None], _add_row_axis(text.mask), 0
-        if condition.stills is not None:
-            more = condition.stills
+        if condition.joined_images is not None:
+            more = condition.joined_images
             count = len(more.states) // len(x)
             states = torch.cat([states, more.states.unflatten(0, (len(x), count))], dim=1)
             if mask is not None and more.mask is not None:

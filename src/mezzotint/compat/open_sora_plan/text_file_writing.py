@@ -12,7 +12,7 @@ import torch
 
 from mezzotint.compat.open_sora_plan import clip_list, text_files
 from mezzotint.compat.open_sora_plan.latte_spec import LatteSettings
-from mezzotint.data.catalogue.catalogue import stills_settings
+from mezzotint.data.catalogue.catalogue import joined_images_settings
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError
@@ -74,7 +74,7 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file of their embedding, for every entry whose clip or image exists."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    stills_are_listed = stills_settings(recipe.data).format == recipe.data.format
+    stills_are_listed = joined_images_settings(recipe.data).format == recipe.data.format
     if clips.images_from == "images" and stills_are_listed:
         lists += clips.images_path
     captions: dict[Path, str] = {}

@@ -235,11 +235,11 @@ class LatentCache(_Entries[LatentLayout]):
             return times
         return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]
 
-    def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
+    def store(self, bucket: Size, *, is_joined_image: bool = False) -> Store | None:
         """The store of a bucket size; None before `define`. is_still: for images joined to video batches."""
         if self.layout is None:
             return None
-        has_frames = self._settings.has_clips and not is_still
+        has_frames = self._settings.has_clips and not is_joined_image
         if (bucket, has_frames) not in self._stores:
             latent = latent_size(bucket, self.layout.pixels, max(self.layout.frames, 1))
             frames = (latent.frames,) if has_frames else ()
@@ -247,10 +247,12 @@ class LatentCache(_Entries[LatentLayout]):
             self._stores[bucket, has_frames] = Store(self.folder, shape=shape, dtype=self._settings.cache.dtype)
         return self._stores[bucket, has_frames]
 
-    def read(self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
+    def read(
+        self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_joined_image: bool = False
+    ) -> Tensor:
         """Reads rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored dtype. names: of the samples. Raises
         CacheError E1303 for an entry that is missing or damaged."""
-        store = self.store(bucket, is_still=is_still)
+        store = self.store(bucket, is_joined_image=is_joined_image)
         if store is None:
             raise lost(names, self.folder)
         return _fetch(store, addresses, names, self.folder)

@@ -88,7 +88,7 @@ class Catalogue:
     _paths: Texts
     _captions: Texts
     _caption_starts: NDArray[np.int64]
-    stills: Catalogue | None = None
+    joined_images: Catalogue | None = None
     sizes: tuple[Size, ...] = ()
 
     @classmethod
@@ -114,7 +114,7 @@ class Catalogue:
         return len(self.width)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.folder, self.roots, self.fingerprint, self.stills, self.sizes))
+        return (_reopen, (self.folder, self.roots, self.fingerprint, self.joined_images, self.sizes))
 
     def key(self, row: int) -> str:
         """The key of a sample: its path relative to its folder, with slashes; with several folders prefixed by the
@@ -324,11 +324,11 @@ def _with_stills(
     """Adds the catalogue of the images joined to video batches, if the recipe has a data set of them."""
     if settings.clips.images_from != "images":
         return catalogue
-    stills = build(stills_settings(settings), folder, workers=workers, progress=progress)
+    joined_images = build(joined_images_settings(settings), folder, workers=workers, progress=progress)
     least = settings.clips.images + (1 if settings.clips.images_order == "groups" else 0)
-    if len(stills) < least:
+    if len(joined_images) < least:
         raise DatasetError(
-            f"{', '.join(map(str, stills.roots))}: {len(stills)} images, but data.clips.images="
+            f"{', '.join(map(str, joined_images.roots))}: {len(joined_images)} images, but data.clips.images="
             f"{settings.clips.images} with images_order={settings.clips.images_order} needs {least} or more; add "
             "images, or lower data.clips.images",
             code="E1291",
@@ -336,47 +336,47 @@ def _with_stills(
     table = buckets.table(settings)
     used = [table[i] for i in np.unique(catalogue.buckets_of(np.arange(len(catalogue)), settings)).tolist()]
     sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
-    fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {stills.fingerprint}".encode("ascii")).hexdigest()
-    return replace(catalogue, fingerprint=fingerprint, stills=replace(stills, sizes=sizes))
+    fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {joined_images.fingerprint}".encode("ascii")).hexdigest()
+    return replace(catalogue, fingerprint=fingerprint, joined_images=replace(joined_images, sizes=sizes))
 
 
-def stills_settings(settings: DataSettings) -> DataSettings:
+def joined_images_settings(settings: DataSettings) -> DataSettings:
     """The section for images joined to video batches: their paths and format, one frame each; the rest unchanged."""
     clips = settings.clips
-    usual = format_spec(settings.format).stills_format
+    usual = format_spec(settings.format).joined_images_format
     update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,)}
     return with_values(settings, {**update, "clips": ClipsSettings(frames=1), "prior": PriorSettings()})
 
 
 def _reopen(
-    folder: Path, roots: Sequence[Path], fingerprint: str, stills: Catalogue | None, sizes: tuple[Size, ...]
+    folder: Path, roots: Sequence[Path], fingerprint: str, joined_images: Catalogue | None, sizes: tuple[Size, ...]
 ) -> Catalogue:
-    return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, stills=stills, sizes=sizes)
+    return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, joined_images=joined_images, sizes=sizes)
 
 
 def to_address(catalogue: Catalogue) -> str:
     """The address with which another process opens the catalogue, as ASCII."""
-    stills = to_address(catalogue.stills) if catalogue.stills is not None else ""
+    joined_images = to_address(catalogue.joined_images) if catalogue.joined_images is not None else ""
     sizes = [(size.width, size.height) for size in catalogue.sizes]
     roots = list(map(os.fspath, catalogue.roots))
-    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, stills, sizes])
+    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, joined_images, sizes])
 
 
 def at_address(address: str) -> Catalogue | None:
     """Opens the data set that another process has indexed. None if its index is not on this machine, or if one of 64
     files, spread over all, differs on this machine: this process must then index it itself."""
     folder, roots, fingerprint, stills_address, sizes = json.loads(address)
-    stills = at_address(stills_address) if stills_address else None
+    joined_images = at_address(stills_address) if stills_address else None
     try:
         catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
     except (FileNotFoundError, DamagedColumns):
         return None
-    if bool(stills_address) != (stills is not None) or not all(
+    if bool(stills_address) != (joined_images is not None) or not all(
         map(catalogue.is_as_indexed, _spread(len(catalogue), 64))
     ):
         return None
     sizes = tuple(Size(width, height) for width, height in sizes)
-    return replace(catalogue, fingerprint=fingerprint, stills=stills, sizes=sizes)
+    return replace(catalogue, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes)
 
 
 def _spread(count: int, at_most: int) -> list[int]:

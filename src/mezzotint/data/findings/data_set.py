@@ -50,7 +50,7 @@ def _all(
     lost: LostWords | None,
 ) -> Iterator[Finding]:  # fmt: skip
     catalogues = [catalogue, *others]
-    for each in catalogues + [videos.stills for videos in catalogues if videos.stills is not None]:
+    for each in catalogues + [videos.joined_images for videos in catalogues if videos.joined_images is not None]:
         yield from files.of_files(each.report, each.roots)
     if format_spec(settings.format).hints_at_repeats:
         yield from files.of_repeats(catalogue.roots, settings)

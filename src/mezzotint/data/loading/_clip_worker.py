@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
-from mezzotint.data.catalogue.catalogue import stills_settings
+from mezzotint.data.catalogue.catalogue import joined_images_settings
 from mezzotint.data.loading.worker import (
     BatchRequest,
     BatchWorker,
@@ -39,7 +39,7 @@ def worker_of(catalogue: Catalogue, settings: DataSettings, **options: Any) -> B
 class StillWorker(BatchWorker):
     """Worker for images that are joined to video batches. They are processed by the same rules as frames of clips."""
 
-    is_still = True
+    is_joined_image = True
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return _read_frames(self._catalogue, visit, placed, 1, self._settings)[:, 0]
@@ -52,10 +52,10 @@ class ClipWorker(BatchWorker):
         super().__init__(catalogue, settings, **options)
         self._still_worker: StillWorker | None = None
         self._groups: tuple[range, ...] = ()
-        if catalogue.stills is not None:
-            self._still_worker = StillWorker(catalogue.stills, stills_settings(settings), **options)
+        if catalogue.joined_images is not None:
+            self._still_worker = StillWorker(catalogue.joined_images, joined_images_settings(settings), **options)
             if settings.clips.images_order == "groups":
-                self._groups = groups_of_stills(len(catalogue.stills), settings.clips.images)
+                self._groups = groups_of_stills(len(catalogue.joined_images), settings.clips.images)
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return _read_frames(self._catalogue, visit, placed, placed.bucket.frames, self._settings)
@@ -68,13 +68,13 @@ class ClipWorker(BatchWorker):
     def _pictures(self, batch: HostBatch, visits: Sequence[Visit]) -> HostBatch:
         """Images of the joined data set; each is a separate visit, addressed by the clip's visit and its index."""
         assert self._still_worker is not None
-        stills = self._catalogue.stills
-        assert stills is not None
+        joined_images = self._catalogue.joined_images
+        assert joined_images is not None
         still_visits = [
             # a visit number that no other visit has
-            Visit(row, int(stills.key_hash[row]), clip.seed, clip.epoch, clip.draw("still-visit", index) >> 1)
+            Visit(row, int(joined_images.key_hash[row]), clip.seed, clip.epoch, clip.draw("still-visit", index) >> 1)
             for clip in visits
-            for index, row in enumerate(self._still_rows(clip, len(stills)))
+            for index, row in enumerate(self._still_rows(clip, len(joined_images)))
         ]
         bucket = self._table[batch.request.bucket]
         request = self._repeat_request(batch.request, [visit.row for visit in still_visits])
@@ -113,7 +113,7 @@ class ClipWorker(BatchWorker):
             for still in range(num):
                 addresses.append(latents.address(self._catalogue, visit.row, placement, view, still=still))
         bucket = placed[0].bucket if placed else self._table[0]
-        return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
+        return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_joined_image=True)
 
     def _repeat_request(self, request: BatchRequest, rows: Sequence[int]) -> BatchRequest:
         num = self._settings.clips.images

@@ -73,7 +73,7 @@ class HostBatch:
     latents: Tensor | None = None
     is_moments: bool = False
     text: TextEmbedding | None = None
-    stills: HostBatch | None = None
+    joined_images: HostBatch | None = None
     dropped: Tensor | None = None
     is_class: Tensor | None = None
     mask: Tensor | None = None
@@ -90,7 +90,7 @@ class BatchWorker(Dataset[Any]):
     """Answers requests, in a worker or in the main process. User errors are returned, not raised: they then arrive
     unchanged in the main process."""
 
-    is_still: ClassVar[bool] = False
+    is_joined_image: ClassVar[bool] = False
     """Whether these are images joined to video batches."""
 
     def __init__(
@@ -147,7 +147,7 @@ class BatchWorker(Dataset[Any]):
             mask=self._masks(visits, placed, bucket, keys, broken) if self._settings.mask.is_on else None,
             broken=tuple(keys[i] for i in broken),
         )
-        return replace(batch, stills=self._stills(batch, visits, placed))
+        return replace(batch, joined_images=self._stills(batch, visits, placed))
 
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         return None
@@ -199,7 +199,7 @@ class BatchWorker(Dataset[Any]):
         return placement.at_visit(self._catalogue, visit, bucket, self._settings)
 
     def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, broken: list[int]) -> Tensor:
-        frames = (bucket.frames,) if self._settings.has_clips and not self.is_still else ()
+        frames = (bucket.frames,) if self._settings.has_clips and not self.is_joined_image else ()
         pixels = torch.empty((len(visits), 3, *frames, bucket.height, bucket.width), dtype=torch.uint8)
         for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
@@ -228,7 +228,7 @@ class BatchWorker(Dataset[Any]):
     @property
     def _spares(self) -> bool:
         """Whether corrupt images stay in the batch with weight 0."""
-        is_clip = self.is_still or self._settings.has_clips
+        is_clip = self.is_joined_image or self._settings.has_clips
         return self._settings.on_corrupt == "zero_weight" and self._is_training and not is_clip
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
@@ -263,7 +263,7 @@ class BatchWorker(Dataset[Any]):
             self._latents.address(self._catalogue, visit.row, place, view)
             for visit, place, view in zip(visits, placed, views, strict=True)
         ]
-        return self._latents.read(addresses, bucket, keys, is_still=self.is_still)
+        return self._latents.read(addresses, bucket, keys, is_joined_image=self.is_joined_image)
 
     def _geometry(self, rows: NDArray[np.int32], placed: Sequence[Placement]) -> Tensor:
         numbers = np.zeros((len(rows), 6), dtype=np.int64)
@@ -307,7 +307,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         latents=None if batch.is_moments else latents,
         text=text,
         is_filler=batch.request.is_filler,
-        stills=None if moved.stills is None else to_batch(moved.stills, device),
+        joined_images=None if moved.joined_images is None else to_batch(moved.joined_images, device),
         dropped=moved.dropped,
         is_class=moved.is_class,
         mask=moved.mask,

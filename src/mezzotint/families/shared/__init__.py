@@ -1,4 +1,4 @@
 """Code shared by several families.
 
-From outside: every file for families, and `new_words` for code that loads a family.
+From outside: every file for families, and `learned_tokens` for code that loads a family.
 """

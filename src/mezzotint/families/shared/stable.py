@@ -14,10 +14,10 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared import new_words
+from mezzotint.families.shared import learned_tokens
 from mezzotint.families.shared.folder_family import FolderFamily
 from mezzotint.families.shared.folder_files import FolderFiles
-from mezzotint.families.shared.new_words import NewWords
+from mezzotint.families.shared.learned_tokens import LearnedTokens
 from mezzotint.families.shared.stable_files import StableFiles, require_layers
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.components import DTypeName
@@ -37,13 +37,15 @@ class StableFamily(FolderFamily):
         self.zeros_for_empty = files.folder.index.get("force_zeros_for_empty_prompt") is True
         self._fewest_layers = files.fewest_layers
         self._clip_skip = files.settings.clip_skip
-        self._words: NewWords | None = None
+        self._words: LearnedTokens | None = None
 
     def schedule_of(self, files: FolderFiles) -> Schedule:
         """See FolderFamily."""
         return Schedule.from_config(files.scheduler)
 
-    def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def add_learned_tokens(
+        self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
         """See ModelFamily. Raises WeightsError E1470, E1472."""
         encoders = [part for part in self.text_parts if part in self._parts]
         tables = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
@@ -55,18 +57,18 @@ class StableFamily(FolderFamily):
         initial: dict[str, list[Tensor]] = {part: [] for part in encoders}
         for part, table in tables.items():
             for initial_words in words.values():
-                tokens = new_words.tokens_of(self._tokenizer(part), initial_words)
+                tokens = learned_tokens.tokens_of(self._tokenizer(part), initial_words)
                 initial[part] += [table[[tokens[number % len(tokens)] for number in range(vectors)]]]
             initial[part] += [values[part].to(table) for values in rows.values()]
-        added = NewWords(counts, {part: torch.cat(each) for part, each in initial.items()})
+        added = LearnedTokens(counts, {part: torch.cat(each) for part, each in initial.items()})
         for part in encoders:
             tokenizer = self._tokenizer(part)
-            first = new_words.add_to_tokenizer(tokenizer, added, f"the tokenizer of {part}")
-            new_words.attach_to_encoder(self._part(part), part, added, first, tokenizer.eos_token_id)
+            first = learned_tokens.add_to_tokenizer(tokenizer, added, f"the tokenizer of {part}")
+            learned_tokens.attach_to_encoder(self._part(part), part, added, first, tokenizer.eos_token_id)
         self._words = added
         self._parts = {**self._parts, "tokens": added}
 
-    def rows_of_words(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    def learned_embeddings(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         """See ModelFamily."""
         if self._words is None:
             return {}
@@ -98,7 +100,7 @@ class StableFamily(FolderFamily):
             prediction=trained_form.prediction,
             zero_terminal=schedule.zero_terminal,
             sigma_data=trained_form.sigma_data,
-            tells_sigma=trained_form.tells_sigma,
+            takes_log_sigma=trained_form.takes_log_sigma,
         )
 
     def export_parts(

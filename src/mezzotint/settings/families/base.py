@@ -60,7 +60,7 @@ class FamilySpec:
     its single-file models, in `weights/layouts`; "" if there are none. advice: the subjects of `settings/advice.py`
     whose advice applies to its models. tensor_names: a pattern for names that occur only in its single files. holds:
     whether a folder with this model_index.json and this denoiser configuration, {} if there is none, is a model of the
-    family. shipped: configurations that ship. is_straight: whether its models are flow-matching models, see
+    family. shipped: configurations that ship. is_flow_matching: whether its models are flow-matching models, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual: defaults
     of the family for settings that the recipe does not set, by section. distilled: how its distilled models are
     recognised and sampled; None if the family has none. layers: patterns of names of adapter layers in addition to
@@ -75,7 +75,7 @@ class FamilySpec:
     folders: Mapping[str, str]
     tokenizers: Mapping[str, str]
     trainable: tuple[str, ...] = ("denoiser",)
-    has_new_words: bool = False
+    supports_learned_tokens: bool = False
     latent_scale: float = 1.0
     refuses: Mapping[str, str] = field(default_factory=dict)
     settings: type[Section] | None = None
@@ -84,7 +84,7 @@ class FamilySpec:
     tensor_names: str = ""
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
-    is_straight: bool = False
+    is_flow_matching: bool = False
     is_stock: bool = False
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     distilled: Distilled | None = None

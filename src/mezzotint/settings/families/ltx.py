@@ -46,6 +46,6 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?patchify_proj\.",
     settings=LTXSettings,
     holds=_holds,
-    is_straight=True,
+    is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (3.0,)}},
 )

@@ -48,6 +48,6 @@ SPEC = FamilySpec(
     tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
     holds=_holds,
-    is_straight=True,
+    is_flow_matching=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (7.0,)}},
 )

@@ -31,7 +31,7 @@ SPEC = FamilySpec(
     },
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
-    has_new_words=True,
+    supports_learned_tokens=True,
     latent_scale=0.13025,
     layout="sdxl",
     advice=("gamma", "half-precision"),

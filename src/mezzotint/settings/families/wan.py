@@ -56,6 +56,6 @@ SPEC = FamilySpec(
     layers={
         "outer": r"condition_embedder\..*|patch_embedding",
     },
-    is_straight=True,
+    is_flow_matching=True,
     usual={"sample": {"solver": "unipc", "steps": 50, "guidance": (5.0,)}},
 )

@@ -50,7 +50,7 @@ class FormatSpec:
     takes_drawn: bool = False
     hints_at_repeats: bool = False
     has_own_paths: bool = False
-    stills_format: str = "image-folder"
+    joined_images_format: str = "image-folder"
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fixed: tuple[Fixed, ...] = ()
 

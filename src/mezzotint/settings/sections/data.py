@@ -451,7 +451,7 @@ class DataSettings(Section):
                 "data.prior.num_class_images needs the name of the class; write "
                 "data.prior.class_prompt='photo of a dog'"
             )
-        yield from self.mask.with_format(self.format, stills=self.clips.images)
+        yield from self.mask.with_format(self.format, joined_images=self.clips.images)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
             yield (
                 f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "

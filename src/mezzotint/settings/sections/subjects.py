@@ -103,7 +103,7 @@ class MaskSettings(Section):
         if self.source == "alpha" and self.path:
             yield "data.mask.path is a folder of mask files; write data.mask.source=files, or leave it out"
 
-    def with_format(self, name: str, *, stills: int) -> Iterator[str]:
+    def with_format(self, name: str, *, joined_images: int) -> Iterator[str]:
         """What does not go together with a data format, and with this many images joined to each clip."""
         spec = format_spec(name)
         if not self.is_on:
@@ -112,7 +112,7 @@ class MaskSettings(Section):
             yield f"data.mask needs decoded images, and data.format={name} has none; leave it out"
         elif spec.has_clips and self.source == "alpha":
             yield "data.mask.source=alpha is for images; clips have no alpha channel, write data.mask.source=files"
-        elif spec.has_clips and stills:
+        elif spec.has_clips and joined_images:
             yield (
                 "data.mask is for clips or for images, and data.clips.images trains both in one loss; write "
                 "data.clips.images=0, or leave out data.mask"

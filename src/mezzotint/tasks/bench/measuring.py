@@ -140,7 +140,7 @@ class Feed:
 class _Reports(Callback):
     """Collects all reports, delayed ones, so that no step waits."""
 
-    follows = True
+    receives_delayed_reports = True
     on_all_ranks = True
 
     def __init__(self) -> None:

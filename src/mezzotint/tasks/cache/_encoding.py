@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mezzotint.families.base import ModelFamily
 from mezzotint.stages import TextEmbedding
-from mezzotint.weights.layers_in_turn import LayersInTurn
+from mezzotint.weights.layer_streaming import LayerStreamer
 
 CAPTIONS = 8
 """Captions per batch. Measured on a CPU: single captions take 1.25 times as long, and more than eight cause page
@@ -67,12 +67,12 @@ class Encoding:
         items: Iterable[Item],
         *,
         at_once: int,
-        in_turn: LayersInTurn | None = None,
+        layer_streamer: LayerStreamer | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """Yields each item with its result of `encode`, in order. at_once: how many are computed concurrently at most,
         since each needs memory. in_turn: streams the encoder's layers; many items then share each loaded group."""
-        if in_turn is not None:
-            yield from self._run_streamed(encode, items, in_turn, at_once)
+        if layer_streamer is not None:
+            yield from self._run_streamed(encode, items, layer_streamer, at_once)
         elif not self._threads:
             for item in items:
                 result = encode(item)
@@ -89,7 +89,7 @@ class Encoding:
                 torch.set_num_threads(self._threads)
 
     def _run_streamed(
-        self, encode: Callable[[Item], Result], items: Iterable[Item], in_turn: LayersInTurn, at_once: int
+        self, encode: Callable[[Item], Result], items: Iterable[Item], layer_streamer: LayerStreamer, at_once: int
     ) -> Iterator[tuple[Item, Result]]:
         def encode_one(item: Item) -> Result:
             if self._threads:
@@ -98,11 +98,11 @@ class Encoding:
 
         wave: list[Item]
         try:
-            for wave in _waves(items, in_turn.together):
+            for wave in _waves(items, layer_streamer.together):
                 verifies, self._is_to_verify = self._is_to_verify, False
                 inputs: list[Item] = [*wave, wave[0]] if verifies else wave
                 passes = [partial(encode_one, item) for item in inputs]
-                results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
+                results = layer_streamer.run(passes, min(self._threads, max(at_once, 1)))
                 if verifies:
                     self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
                 yield from zip(wave, results, strict=False)

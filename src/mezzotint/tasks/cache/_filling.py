@@ -237,7 +237,9 @@ def _still_absent_pixels(
 ) -> Iterator[_Pixels]:  # fmt: skip
     """Batches of entries that no other process has added meanwhile."""
     for batch, pixels in _decode_ahead(worker, latents, needed, batches, pool):
-        entries = _still_absent(latents.store(needed.bucket, is_still=needed.is_still), needed.addresses, batch)
+        entries = _still_absent(
+            latents.store(needed.bucket, is_joined_image=needed.is_joined_image), needed.addresses, batch
+        )
         progress.add(len(batch))
         if len(entries):
             fault_injection.reach("cache.encode")
@@ -272,7 +274,7 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
         picture = _read(worker, latents, needed, entry)
     except DatasetError as error:
         is_skipped = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
-        if worker.settings.has_clips or needed.is_still or not is_skipped:
+        if worker.settings.has_clips or needed.is_joined_image or not is_skipped:
             raise
         worker.say(f"cache: {worker.catalogue.path(row)} is corrupt: it gets no entry")
         return None
@@ -288,14 +290,14 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
 
 def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
     """(3, H, W), or (3, F, H, W) for a clip."""
-    row, view, still = (int(column[entry]) for column in (needed.rows, needed.views, needed.stills))
+    row, view, still = (int(column[entry]) for column in (needed.rows, needed.views, needed.joined_images))
     placed = latents.placement(worker.catalogue, row, view, needed.clip)
-    if not (worker.settings.has_clips or needed.is_still):
+    if not (worker.settings.has_clips or needed.is_joined_image):
         return read_picture(worker.catalogue, row, placed, worker.settings)
     times = latents.times(worker.catalogue, row, needed.clip.frames, view, still)
     placed = placed if still < 0 else as_still(placed)
     frames = read_frames(worker.catalogue, row, placed, times, worker.settings).numpy()
-    return frames[:, 0] if needed.is_still else frames
+    return frames[:, 0] if needed.is_joined_image else frames
 
 
 def _moments(
@@ -306,7 +308,7 @@ def _moments(
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
-        of_draws = zip(hashes, needed.views[entries], needed.stills[entries], strict=True)
+        of_draws = zip(hashes, needed.views[entries], needed.joined_images[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
         rows = drawn_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
     return rows
@@ -317,9 +319,9 @@ def _store_latents(
     rows: Tensor,
 ) -> None:  # fmt: skip
     pixels_per_latent = needed.bucket.width // rows.shape[-1]
-    has_frames = worker.settings.has_clips or needed.is_still
+    has_frames = worker.settings.has_clips or needed.is_joined_image
     latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
-    store = latents.store(needed.bucket, is_still=needed.is_still)
+    store = latents.store(needed.bucket, is_joined_image=needed.is_joined_image)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]
     store.append(needed.addresses[entries], rows, names=names, at_once=False)
@@ -350,7 +352,7 @@ def _encode_text(
         return 0
     progress, encoded = _Progress(worker, "captions", len(absent)), 0
     family = worker.load("text")
-    if family.in_turn is not None:
+    if family.layer_streamer is not None:
         worker.say("cache: the text encoder's layers are streamed, a group at a time")
 
     def still_absent() -> Iterator[NDArray[np.int64]]:
@@ -365,7 +367,9 @@ def _encode_text(
         return encoding.text_of(family, [needed.captions[i] for i in entries])
 
     at_once = _CAPTIONS_PER_BATCH // CAPTIONS
-    with closing(encoding.run(encode, still_absent(), at_once=at_once, in_turn=family.in_turn)) as of_batches:
+    with closing(
+        encoding.run(encode, still_absent(), at_once=at_once, layer_streamer=family.layer_streamer)
+    ) as of_batches:
         for entries, embedding in of_batches:
             _store_text(text, embedding, needed, entries)
             encoded += len(entries)

@@ -23,7 +23,7 @@ from mezzotint.data.media import decoding
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
-from mezzotint.families.shared.new_words import add_to
+from mezzotint.families.shared.learned_tokens import add_to
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import pictures
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
@@ -206,7 +206,7 @@ def _generate(
 def _request(recipe: Recipe, family: ModelFamily, number: int) -> Request:
     """A request of the model's native size, or else of the training resolution."""
     side = max(1, round(recipe.data.resolution / family.grid.side)) * family.grid.side
-    native = family.own_size or Size(side, side)
+    native = family.native_size or Size(side, side)
     prompt, negative = recipe.data.prior.class_prompt, recipe.sample.negative_prompt
     return Request(prompt, Size(native.width, native.height), negative, recipe.run.seed, number)
 

@@ -24,7 +24,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows
-from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
+from mezzotint.data.catalogue.catalogue import Catalogue, joined_images_settings
 from mezzotint.data.files.memo import Memo
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
@@ -45,9 +45,9 @@ class LatentEntries:
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
     views: NDArray[np.int16]
-    stills: NDArray[np.int16]
+    joined_images: NDArray[np.int16]
     clip: Size
-    is_still: bool = False
+    is_joined_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,12 @@ def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArra
     used += [(data_set.catalogue, data_set.rows, data_set.settings) for data_set in dataset.sets.values()]
     for catalogue, rows_of_set, settings in used:
         yield catalogue, rows_of_set, settings
-        if catalogue.stills is not None:
-            yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
+        if catalogue.joined_images is not None:
+            yield (
+                catalogue.joined_images,
+                np.arange(len(catalogue.joined_images), dtype=np.int32),
+                joined_images_settings(settings),
+            )
 
 
 def latent_entries(
@@ -81,7 +85,7 @@ def latent_entries(
     """All placements of all rows, by bucket; images of equal content and placement share an entry. For clips also the
     frames that are trained as images; for images that are batched with clips, each in every clip size."""
     if catalogue.sizes:
-        return tuple(_of_bucket(catalogue, rows, latents, size, is_still=True) for size in catalogue.sizes)
+        return tuple(_of_bucket(catalogue, rows, latents, size, is_joined_image=True) for size in catalogue.sizes)
     table = buckets.table(settings)
     of_bucket = catalogue.buckets_of(rows, settings)
     groups = []
@@ -94,14 +98,16 @@ def latent_entries(
 
 
 def _of_bucket(
-    catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_still: bool = False
+    catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_joined_image: bool = False
 ) -> LatentEntries:
     of_views = [latents.addresses(catalogue, rows, bucket, view) for view in range(latents.views)]
     addresses = [address for of_row in zip(*of_views, strict=True) for address in of_row]
     first = _first_positions(addresses)
     number = np.fromiter(first.values(), np.int64, len(first))
-    views, stills = (number % latents.views).astype(np.int16), np.full(len(first), -1, np.int16)
-    return LatentEntries(bucket, _as_array(first), rows[number // latents.views], views, stills, bucket, is_still)
+    views, joined_images = (number % latents.views).astype(np.int16), np.full(len(first), -1, np.int16)
+    return LatentEntries(
+        bucket, _as_array(first), rows[number // latents.views], views, joined_images, bucket, is_joined_image
+    )
 
 
 def _first_positions(values: Sequence[bytes]) -> dict[bytes, int]:
@@ -124,9 +130,9 @@ def _frames_of_bucket(
         for still in range(num):
             owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
     places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
-    views, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
+    views, joined_images = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
     bucket = Size(clip.width, clip.height)
-    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, stills, clip, is_still=True)
+    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, joined_images, clip, is_joined_image=True)
 
 
 def text_entries(
@@ -239,7 +245,10 @@ def look_up(
     if caches.latents is not None:
         rows_of_part = rows[share(catalogue.digest[rows], *part)]
         needed = latent_entries(catalogue, rows_of_part, settings, caches.latents)
-        pairs = [(entries, caches.latents.store(entries.bucket, is_still=entries.is_still)) for entries in needed]
+        pairs = [
+            (entries, caches.latents.store(entries.bucket, is_joined_image=entries.is_joined_image))
+            for entries in needed
+        ]
         all_bytes = sum(len(entries.rows) * store.row_bytes for entries, store in pairs if store)
         pictures = tuple(Lookup.at(entries, store, checks=checks(all_bytes)) for entries, store in pairs)
     if caches.text is None:

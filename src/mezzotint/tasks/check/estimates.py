@@ -192,7 +192,7 @@ def _latents(
 ) -> Iterator[tuple[int, int | None, int]]:
     if len(rows) * latents.views <= LOOKED_UP:
         for entries in latent_entries(catalogue, rows, recipe.data, latents):
-            store = latents.store(entries.bucket, is_still=entries.is_still)
+            store = latents.store(entries.bucket, is_joined_image=entries.is_joined_image)
             present = 0 if store is None else int(store.has(entries.addresses, checks=False).sum())
             yield len(entries.addresses), present, _latent_bytes(recipe, memory, entries.bucket)
         return

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.families.base import Grid, ModelFamily
-from mezzotint.runtimes.base import Launch, Runtime, not_exempt, recompute_blocks
+from mezzotint.runtimes.base import Launch, Runtime, blocks_to_recompute, recompute_blocks
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import blocks_on_device, gradient_sums
@@ -32,7 +32,7 @@ from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_f
 from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.tasks.resolving import resolve
-from mezzotint.training.checkpoints.background_save import is_behind
+from mezzotint.training.checkpoints.background_save import is_asynchronous
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import DTYPES, Precision
@@ -159,7 +159,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         update=update.working_bytes(),
         loading=0,
         checkpoint=update.checkpoint_bytes(),
-        copy=update.checkpoint_bytes() // share if is_behind(recipe.run) else 0,
+        copy=update.checkpoint_bytes() // share if is_asynchronous(recipe.run) else 0,
         activations={size: outline.activations(upright(size), count) for size, count in largest(samples).items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
@@ -286,7 +286,7 @@ class MetaModel:
         self._again_most = 0
         if recipe.run.gradient_checkpointing.enabled:
             blocks = list(self.family.blocks())
-            for block in not_exempt(blocks, recipe.run.gradient_checkpointing):
+            for block in blocks_to_recompute(blocks, recipe.run.gradient_checkpointing):
                 for module in block:
                     module.forward = self._with_counting(module.forward)
             recompute_blocks(blocks, recipe.run.gradient_checkpointing)
@@ -324,8 +324,8 @@ class MetaModel:
         """Noised latents, text of a frozen encoder, weights of samples. Called in fake-tensor mode."""
         grid = self.family.grid
         place = latent_size(size, grid.pixels, grid.frames)
-        stills = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
-        frames = (place.frames + stills,) if place.frames + stills > 1 else ()
+        joined_images = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
+        frames = (place.frames + joined_images,) if place.frames + joined_images > 1 else ()
         x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
         t = torch.zeros(samples, dtype=torch.int64, device=self.device)
         noised = Noised(x_0=x, noise=x.clone(), x_t=x, model_input=x, model_t=t, level=t.float())
@@ -333,11 +333,11 @@ class MetaModel:
 
     def _loss(self, noised: Noised, text: TextEmbedding | None, weight: Tensor) -> Tensor:
         device = torch.device(self.device)
-        with attention.attending(self.recipe.model.attention, device), self.precision.autocast(device):
+        with attention.use_attention(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
             if self.recipe.data.has_clips and self.recipe.data.clips.images:
                 of_images = self._frozen_text(len(weight) * self.recipe.data.clips.images)
-                condition = replace(condition, stills=of_images)
+                condition = replace(condition, joined_images=of_images)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total
 
@@ -392,7 +392,7 @@ def _without_wrappers(recipe: Recipe) -> Recipe:
 def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableModel:
     """The same model with the numbers of recomputed blocks and compiled modules of the run."""
     blocks, settings = list(model.family.blocks()), recipe.run.gradient_checkpointing
-    recomputed = len(not_exempt(blocks, settings)) if settings.enabled else 0
+    recomputed = len(blocks_to_recompute(blocks, settings)) if settings.enabled else 0
     return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
 
 

@@ -298,7 +298,7 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
     """[path, reason] of the files that a report lists under `kind`, including image batches joined to video batches."""
     if checked.dataset is None:
         return []
-    catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.stills]
+    catalogues = [checked.dataset.catalogue, checked.dataset.catalogue.joined_images]
     reports = [catalogue.report for catalogue in catalogues if catalogue is not None]
     return [list(one) for report in reports for one in getattr(report, kind)]
 

@@ -40,7 +40,7 @@ from mezzotint.tasks.sample._plan import (
     refuse_taken,
 )
 from mezzotint.tasks.sample._stages import generate_images, size_of
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 
 _TILE = 384  # pixels of an image's longer side on a contact sheet
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more images need more sheets
@@ -140,7 +140,7 @@ def _missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe)
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
     known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
-        for word, file in new_words.beside(path).items():
+        for word, file in learned_tokens.beside(path).items():
             if word not in known and any(word in text for text in texts):
                 embedding = shlex.quote(f"{word}={file}")
                 yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
@@ -171,7 +171,7 @@ def _drawings(
     """All images to generate, sorted by size so that equal sizes share batches. Raises RecipeError E1007 for a size
     that the model cannot generate."""
     settings = recipe.sample
-    default = model.family.own_size if is_model else None
+    default = model.family.native_size if is_model else None
     if settings.image is not None and settings.size is None:
         default = size_of(settings.image)
     usual = settings.size or (

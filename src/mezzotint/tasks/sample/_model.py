@@ -19,7 +19,7 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
-from mezzotint.families.shared.new_words import add_to
+from mezzotint.families.shared.learned_tokens import add_to
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
@@ -37,7 +37,7 @@ from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume, run_files
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import Precision
-from mezzotint.weights.files import fingerprint, new_words
+from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.single_file import family_at
@@ -144,7 +144,7 @@ def open_model(
     parts = family.parts()
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
     for word, path in recipe.model.tokens.files.items():
-        identity[f"word {word}"] = new_words.fingerprint_of(path)
+        identity[f"word {word}"] = learned_tokens.fingerprint_of(path)
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
         facts = _overlay(family, source.checkpoint, weights, recipe, files)

@@ -29,7 +29,7 @@ from mezzotint.tasks.weights.convert import single_file_of
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 from mezzotint.weights.single_file import known_layouts, modelspec
 
 
@@ -217,12 +217,12 @@ def _write_learned_tokens(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, folder: Path, weights: Mapping[str, Tensor]
 ) -> None:
     """Writes the embeddings of learned tokens into a folder that is being written."""
-    words = model.family.rows_of_words(weights) if PART in recipe.model.train else {}
+    words = model.family.learned_embeddings(weights) if PART in recipe.model.train else {}
     if words:
         base = {part: model.files.fingerprint(part) for part in model.family.text_parts}
         facts = {"format": "pt", header.BASE: json.dumps(base, sort_keys=True)}
         folder.mkdir(parents=True, exist_ok=True)
-        new_words.write(folder, words, DTYPES[settings.dtype], facts)
+        learned_tokens.write(folder, words, DTYPES[settings.dtype], facts)
 
 
 def is_made(folder: RunFolder, step: int) -> bool:

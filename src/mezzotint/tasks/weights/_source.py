@@ -96,7 +96,7 @@ def family_at(source: Path) -> str | None:
         family = kinds.family_of(tensor_files.read_header(source).keys())
     elif (source / "model_index.json").is_file():
         family = kinds.family_at(source)
-    return family if family is not None and family_spec(family).is_straight else None
+    return family if family is not None and family_spec(family).is_flow_matching else None
 
 
 def open_source(args: ConvertArgs) -> ConvertSource:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.adapters import files, merging
+from mezzotint.adapters.applying import AdaptedMerge, AppliedAdapter
 from mezzotint.adapters.files import Layout
-from mezzotint.adapters.laying import AdaptedMerge, LaidAdapter
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
@@ -35,7 +35,7 @@ from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights._source import SourceComponent, refuse_run
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, MergedComponent, file_plan, open_base, open_other
 from mezzotint.weights.single_file import known_layouts, planned, writing
@@ -112,11 +112,11 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
     base = open_base(args.sources[0], config=args.config, store=store)
     names = LayerNames.of_stable(base.shapes)
     others: list[ModelTensors] = []
-    applied: list[LaidAdapter] = []
+    applied: list[AppliedAdapter] = []
     for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
         if is_adapter:
             adapter = files.read(path, names, store)
-            applied.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
+            applied.append(AppliedAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
             yield from (f"  {note}" for note in _notes_on_tokens(path))
         else:
             others.append(open_other(path, base, averaged=args.averaged, store=store))
@@ -133,7 +133,7 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
 
 def _notes_on_tokens(path: Path) -> Iterator[str]:
     """Notes on the learned tokens in the folder of an adapter, which are not weights of a model."""
-    for word, file in new_words.beside(path).items():
+    for word, file in learned_tokens.beside(path).items():
         embedding = shlex.quote(f"{word}={file}")
         yield f"{path}: its learned token {word} is not in the result; to sample with it, add --embedding={embedding}"
 

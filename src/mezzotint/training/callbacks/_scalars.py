@@ -114,7 +114,7 @@ class ScalarLog(Callback):
     """Passes the scalars of every `every`-th step, of the first and of the last to its method `numbers`. num_timesteps:
     of the schedule."""
 
-    follows = True
+    receives_delayed_reports = True
 
     def __init__(self, every: int, num_timesteps: int) -> None:
         self._every_steps = every

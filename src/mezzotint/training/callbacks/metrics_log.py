@@ -60,7 +60,7 @@ class MetricsLog(Callback):
     resumed run and in an uninterrupted one.
     """
 
-    follows = True
+    receives_delayed_reports = True
 
     def __init__(self, folder: RunFolder, every: int, num_timesteps: int = 1000) -> None:
         self._lines = Lines(folder.metrics)
@@ -112,7 +112,7 @@ class MetricsLog(Callback):
 class SampleLog(Callback):
     """Writes the samples, timesteps and unweighted losses of each step on this process."""
 
-    follows = True
+    receives_delayed_reports = True
     on_all_ranks = True
 
     def __init__(self, folder: RunFolder, rank: int) -> None:
@@ -138,7 +138,7 @@ class SpikeLog(Callback):
     """Writes the samples, timesteps and losses of this process for a step whose loss or gradient norm is far above
     those of the steps before. factor: threshold as a multiple of their median."""
 
-    follows = True
+    receives_delayed_reports = True
     on_all_ranks = True
     LAST, LEAST = 64, 16
 

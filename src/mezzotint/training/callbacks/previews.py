@@ -75,7 +75,7 @@ class Previews(Callback):
 
     at_end = True
     on_all_ranks = True
-    draws_when_asked = True
+    generates_on_request = True
     place = 2
     _guidance_rescale: float | None = None  # overrides that of the prompts
 

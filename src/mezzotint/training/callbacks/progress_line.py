@@ -151,7 +151,7 @@ class LiveLine(Callback):
     tenth of the time of twenty steps was spent waiting for data. clock: seconds, only for display.
     """
 
-    follows = True
+    receives_delayed_reports = True
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ class Validation(Callback):
         for number, batch in enumerate(batches):
             if batch.latents is None:  # encode once: the VAE is not trained; the pixels are freed
                 latents = self._latents(batch).to("cpu")
-                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, stills=None)
+                batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, joined_images=None)
             x_0 = self._latents(batch)
             with self.model.precision.autocast(self.device):
                 condition = self.model.family.condition(self._text(batch), batch)

@@ -36,7 +36,7 @@ BEST = "best"
 Result = TypeVar("Result")
 
 
-def is_behind(run: RunSettings) -> bool:
+def is_asynchronous(run: RunSettings) -> bool:
     """Whether training continues while checkpoints are written. Not if another program's optimizer file is written,
     which needs the weights of the complete checkpoint."""
     return run.save.asynchronous and run.export.optimizer_file is None
@@ -211,7 +211,7 @@ class Saves:
     def __init__(self, folder: Path, runtime: Runtime, settings: RunSettings, warn: Callable[[str], None]) -> None:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
-        self._is_async, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
+        self._is_async, self._keep, self._keeps_best = is_asynchronous(settings), settings.save.keep, settings.save.best
         self._parts = settings.save.sharded and runtime.world_size > 1
         self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()

@@ -24,7 +24,7 @@ _KERNELS = {
 
 
 @contextmanager
-def attending(kernel: Attention, device: torch.device) -> Iterator[None]:
+def use_attention(kernel: Attention, device: torch.device) -> Iterator[None]:
     """Context manager: attention uses only one torch kernel. `auto` leaves the choice to torch; `slice` and `xformers`
     were set up before. Raises RecipeError E1060 if the kernel cannot compute this attention."""
     if kernel not in _KERNELS:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.settings.sections.run import GradientSums, LowBit, RunSettings, ScalerSettings
-from mezzotint.weights.low_bit import WeightForm, is_island, islands
+from mezzotint.weights.low_bit import WeightForm, fp32_tensors, is_island
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -41,7 +41,7 @@ class Precision:
     """Whether there are no float32 masters, only the weights of the forward pass."""
     low_bit: LowBit | None = None
     """Quantization of the matrices of frozen parts except the VAE; None for `frozen`."""
-    has_islands: bool = False
+    keeps_fp32: bool = False
     """Whether denoisers keep those modules in float32 that their library keeps in fp32."""
 
     @staticmethod
@@ -59,7 +59,7 @@ class Precision:
             torch.float32 if gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "pure" and compute != torch.float32,
             low_bit=settings.low_bit,
-            has_islands=settings.keep_in_fp32,
+            keeps_fp32=settings.keep_in_fp32,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
@@ -70,16 +70,16 @@ class Precision:
         """The form of the weights of a frozen part."""
         dtype, low_bit = self.of_frozen(part), None if part == "vae" else self.low_bit
         return WeightForm(
-            dtype, low_bit, has_islands=self.has_islands and (dtype != torch.float32 or low_bit is not None)
+            dtype, low_bit, keeps_fp32=self.keeps_fp32 and (dtype != torch.float32 or low_bit is not None)
         )
 
-    def islands(self, network: nn.Module) -> list[Tensor]:
+    def fp32_tensors(self, network: nn.Module) -> list[Tensor]:
         """Tensors of a network that keep their dtype when the network is cast."""
-        return islands(network) if self.has_islands else []
+        return fp32_tensors(network) if self.keeps_fp32 else []
 
-    def shelter(self, network: nn.Module) -> None:
+    def keep_modules_in_fp32(self, network: nn.Module) -> None:
         """Makes the modules kept in fp32 compute in float32 under autocast, too."""
-        if not self.has_islands or self.compute == torch.float32:
+        if not self.keeps_fp32 or self.compute == torch.float32:
             return
         for name, module in network.named_modules():
             last = name.rpartition(".")[2]
@@ -126,7 +126,7 @@ def _without_autocast(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
-def sum_in(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
+def set_gradient_dtype(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
     """Casts gradients of these parameters to a dtype as they arrive, and accumulates them in it."""
     for parameter in parameters:
         parameter.grad_dtype = dtype

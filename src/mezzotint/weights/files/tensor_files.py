@@ -72,7 +72,7 @@ class InTurn(Protocol):
 
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """The named tensors, in file order, in their stored data types. Copy a tensor before taking the next, which may
-        reuse its memory. Values are not checked. parts: see `in_turn`. Raises WeightsError E1402."""
+        reuse its memory. Values are not checked. parts: see `iterate`. Raises WeightsError E1402."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class InFile:
 
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
-        return in_turn(self.place, names, parts=parts)
+        return iterate(self.place, names, parts=parts)
 
 
 def each(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
@@ -185,7 +185,7 @@ def read(
     return tensors
 
 
-def in_turn(path: Path, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+def iterate(path: Path, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Tensors of a file or a sharded set, one after the other in file order, in their stored data types. Each reuses
     the memory of the one before, so a caller copies what it keeps, and checks values: they are not checked.
 
@@ -307,8 +307,8 @@ def write(
     """
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
     header = header_of(tensors, types)
-    in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in header)
-    write_in_turn(path, header, in_turn, metadata, unchecked=unchecked, seal=seal)
+    ordered = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in header)
+    write_in_turn(path, header, ordered, metadata, unchecked=unchecked, seal=seal)
 
 
 def header_of(tensors: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> dict[str, TensorInfo]:

@@ -29,7 +29,7 @@ def corrected(
     prediction: str,
     zero_terminal: bool,
     sigma_data: float = 0.5,
-    tells_sigma: bool | None = None,
+    takes_log_sigma: bool | None = None,
 ) -> dict[str, Any]:
     """A scheduler's configuration that samples as the model was trained.
 
@@ -41,7 +41,7 @@ def corrected(
     diffusers implements is written by its name, which they refuse instead of generating noise.
     """
     scheduler = {k: v for k, v in config.items() if k != "_name_or_path"}
-    in_sigma = prediction in ("edm", "v-edm") if tells_sigma is None else tells_sigma
+    in_sigma = prediction in ("edm", "v-edm") if takes_log_sigma is None else takes_log_sigma
     match prediction:
         case "edm" if in_sigma:
             span = {"sigma_min": 0.002, "sigma_max": 80.0, "rho": 7.0, "sigma_data": sigma_data}

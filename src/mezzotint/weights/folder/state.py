@@ -74,12 +74,12 @@ def load_into(
     if form.is_later:
         filling.fill(name for name, _ in module.named_buffers() if name in taken)
         vars(module)[_LATER] = filling
-    elif form.in_turn is None:
+    elif form.layer_streamer is None:
         filling.fill(taken)
     else:
         header = stored.header()
         sizes = {n: math.prod(header[source].shape) * form.dtype.itemsize for n, source in taken.items()}
-        form.in_turn.take(module, filling, sizes)
+        form.layer_streamer.take(module, filling, sizes)
     module.requires_grad_(True)
     module.eval()
 
@@ -117,8 +117,8 @@ class Filling:
     def sample(self) -> str:
         """A cheap hash of the stored tensors: of their names, shapes and first 64 numbers."""
         header = self._stored.header()
-        in_turn = each(self._stored, self._taken.values(), parts=True)
-        first = {name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in in_turn}
+        layer_streamer = each(self._stored, self._taken.values(), parts=True)
+        first = {name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in layer_streamer}
         facts = [(name, header[name].shape, first[name]) for name in sorted(first)]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 

@@ -62,8 +62,8 @@ class EncoderOnly:
         places = self._tensors()
         for shard in self.shards:
             ours = {places[name][1]: name for name in names if places[name][0] == shard}
-            in_turn = tensor_files.in_turn(shard, ours, parts=parts)
-            yield from ((ours[stored], tensor) for stored, tensor in in_turn)
+            layer_streamer = tensor_files.iterate(shard, ours, parts=parts)
+            yield from ((ours[stored], tensor) for stored, tensor in layer_streamer)
 
     def digest(self) -> str:
         """A hash that identifies the weights."""

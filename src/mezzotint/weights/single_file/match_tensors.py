@@ -67,7 +67,7 @@ class ComponentInFile:
         """See InTurn."""
         names = set(names)
         chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
-        for name, tensor in tensor_files.in_turn(self.file, chosen, parts=parts):
+        for name, tensor in tensor_files.iterate(self.file, chosen, parts=parts):
             yield from ((ours, part) for ours, part in chosen[name].to_ours(tensor).items() if ours in names)
 
     def require_known(self) -> None:

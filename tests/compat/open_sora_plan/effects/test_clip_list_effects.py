@@ -136,4 +136,4 @@ def test_images_are_read_from_a_list(feed: Make, listed: Make) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images"}
     (of_list,) = feed(path, **usual, clips__images_path=[str(images)]).batches()
-    assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
+    assert set(of_list.joined_images.captions) == {"caption of 0.png", "caption of 4.png"}

@@ -88,7 +88,7 @@ def test_diffusers_class_says_the_same_of_a_clip() -> None:
 
 
 def test_a_clip_does_not_see_the_stills_that_join_it_and_stills_stand_alone() -> None:
-    network, joint = tiny(), inputs(frames=3, stills=2)
+    network, joint = tiny(), inputs(frames=3, joined_images=2)
     with torch.no_grad():
         both = network(**joint, use_image_num=2)
         clip = network(joint["latents"][:, :, :3], joint["timestep"], joint["text"][:, :1])
@@ -105,7 +105,7 @@ def test_a_clip_does_not_see_the_stills_that_join_it_and_stills_stand_alone() ->
 
 @pytest.mark.parametrize("changes", [{}, {"use_rope": True}, {"compress_kv_factor": 2}])
 def test_samples_of_a_batch_do_not_see_each_other(changes: dict[str, Any]) -> None:
-    network, joint = tiny(**changes), inputs(frames=3, stills=1)
+    network, joint = tiny(**changes), inputs(frames=3, joined_images=1)
     masks = {"text_mask": torch.tensor([[[1, 1, 0, 0, 0, 0], [1] * 6], [[1] * 6, [1, 0, 0, 0, 0, 0]]])}
     masks["latent_mask"] = torch.ones(2, 4, 8, 8)
     masks["latent_mask"][0, :, 4:] = 0
@@ -119,7 +119,7 @@ def test_samples_of_a_batch_do_not_see_each_other(changes: dict[str, Any]) -> No
 def test_every_parameter_learns() -> None:
     for changes in ({}, {"compress_kv_factor": 2}):
         network = tiny(**changes)
-        network(**inputs(stills=1), use_image_num=1).square().mean().backward()
+        network(**inputs(joined_images=1), use_image_num=1).square().mean().backward()
         still = [n for n, p in network.named_parameters() if p.grad is None or p.grad.abs().max() == 0]
         # a bias of all keys alike changes no softmax
         assert [name for name in still if not name.endswith("to_k.bias")] == []
@@ -171,7 +171,7 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
             assert wrapped == [True] * (4 - exempt) + [False] * exempt
         sizes: dict[int, int] = {}
         with kept(network, sizes):
-            loss = network(**inputs(stills=1), use_image_num=1).square().mean()
+            loss = network(**inputs(joined_images=1), use_image_num=1).square().mean()
         loss.backward()
         saved[exempt] = sum(sizes.values())
         gradients[exempt] = {name: p.grad for name, p in network.named_parameters()}
@@ -186,7 +186,7 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"use_rope": True}, {"compress_kv_factor": 2}])
 def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str, Any]) -> None:
-    tensors = inputs(stills=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
+    tensors = inputs(joined_images=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
     on_device = {name: tensor.to("meta") for name, tensor in tensors.items()}  # reading a number there is an error
     network = tiny(num_layers=1, **changes)
     assert tiny(**changes).to("meta")(**on_device, use_image_num=1).shape == (2, 8, 4, 8, 8)
@@ -196,7 +196,7 @@ def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str,
 
 
 def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
-    network, tensors = tiny(use_rope=True), inputs(stills=1)
+    network, tensors = tiny(use_rope=True), inputs(joined_images=1)
     masks = {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
     with torch.no_grad():
         exact = network(**tensors, **masks, use_image_num=1)

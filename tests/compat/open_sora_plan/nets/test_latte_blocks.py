@@ -55,5 +55,5 @@ def test_captions_are_projected_once_however_many_frames() -> None:
     for spatial, _ in network.pairs():
         spatial.attn2.to_k.register_forward_hook(lambda _, __, key: rows.append(key[..., 0].numel()))
     with torch.no_grad():
-        network(**inputs(frames=3, stills=2), use_image_num=2)
+        network(**inputs(frames=3, joined_images=2), use_image_num=2)
     assert rows == [2 * (1 + 2) * 6] * 2

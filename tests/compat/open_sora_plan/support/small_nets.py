@@ -40,12 +40,12 @@ def tiny(**changes: Any) -> Latte:
     return network
 
 
-def inputs(frames: int = 3, stills: int = 0, *, side: int = 8, batch: int = 2) -> dict[str, Tensor]:
+def inputs(frames: int = 3, joined_images: int = 0, *, side: int = 8, batch: int = 2) -> dict[str, Tensor]:
     rng = torch.Generator().manual_seed(1)
     return {
-        "latents": torch.randn(batch, 4, frames + stills, side, side, generator=rng),
+        "latents": torch.randn(batch, 4, frames + joined_images, side, side, generator=rng),
         "timestep": torch.tensor([7, 800, 31, 2][:batch]),
-        "text": torch.randn(batch, 1 + stills, 6, 12, generator=rng),
+        "text": torch.randn(batch, 1 + joined_images, 6, 12, generator=rng),
     }
 
 

@@ -38,12 +38,12 @@ class Attention(nn.Module):
     def over_captions(self, x: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
         """Cross-attention to captions. x: (B, N, T, W). text: (B, R, L, W), bias: (B, R, 1, L): row 0 is for all frames
         of the clip, rows 1 … R − 1 are for the last R − 1 frames, the joined images. Returns (B, N, T, W)."""
-        stills = text.shape[1] - 1
-        frames = x.shape[1] - stills
+        joined_images = text.shape[1] - 1
+        frames = x.shape[1] - joined_images
         query, key, value = self.to_q(x), self.to_k(text), self.to_v(text)
         of_clip = bias[:, :1] if bias is not None else None
         attended = self._attend(query[:, :frames].flatten(1, 2), key[:, 0], value[:, 0], of_clip)
-        if stills:
+        if joined_images:
             of_stills = bias[:, 1:].flatten(0, 1).unsqueeze(1) if bias is not None else None
             ask, key, value = (part.flatten(0, 1) for part in (query[:, frames:], key[:, 1:], value[:, 1:]))
             more = self._attend(ask, key, value, of_stills)

@@ -9,18 +9,18 @@ import torch
 
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd, sdxl
-from mezzotint.families.shared.new_words import NewWords, names_of
+from mezzotint.families.shared.learned_tokens import LearnedTokens, names_of
 
 CAPTIONS = ["a photo of a dog", "<toy> on a table", "two of <toy>, <toy>", ""]
 
 
 def with_words(family: Any, words: dict[str, str], vectors: int = 1) -> Any:
-    family.add_words(words, vectors, {})
+    family.add_learned_tokens(words, vectors, {})
     return family
 
 
 def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
-    words = NewWords({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
+    words = LearnedTokens({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
     assert words.expand_caption("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
     assert words.token_strings == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
     assert names_of("w", 1) == ["w"]
@@ -71,7 +71,7 @@ def test_only_the_rows_have_a_gradient_and_lost_tokens_count_them() -> None:
     assert bool((rows.grad.abs().amax(1) > 0).all())
     assert all(p.grad is None for p in family.parts()["text_encoder"].parameters())
     assert family.lost_tokens(["<toy> " * 26])[0] > 0 == family.lost_tokens(["<toy> " * 25])[0]
-    assert family.rows_of_words({})["<toy>"]["text_encoder"].shape == rows.shape
+    assert family.learned_embeddings({})["<toy>"]["text_encoder"].shape == rows.shape
 
 
 @pytest.mark.parametrize("word", ["dog", "a"])
@@ -87,5 +87,5 @@ def test_a_word_that_is_a_token_is_refused(word: str) -> None:
 def test_rows_of_another_model_are_refused() -> None:
     family = sd.Family.tiny()
     with pytest.raises(WeightsError, match="a model of its kind") as caught:
-        family.add_words({}, 1, {"<toy>": {"text_encoder": torch.zeros(1, 7)}})
+        family.add_learned_tokens({}, 1, {"<toy>": {"text_encoder": torch.zeros(1, 7)}})
     assert caught.value.code == "E1472"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from mezzotint.adapters.applying import AdaptedMerge, AppliedAdapter
 from mezzotint.adapters.files import Adapter
-from mezzotint.adapters.laying import AdaptedMerge, LaidAdapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
 from mezzotint.weights.merge import Merge
@@ -20,10 +20,10 @@ FIRST, LATER = object(), object()
 WEIGHTS = {"a.weight": torch.eye(3), "b.weight": torch.zeros(3, 3), "b.bias": torch.zeros(3)}
 
 
-def ones(layer: str, strength: float, behind: int) -> LaidAdapter:
+def ones(layer: str, strength: float, behind: int) -> AppliedAdapter:
     """Adds `strength` to each number of a layer."""
     tensors = {"lora_down.weight": torch.ones(1, 3), "lora_up.weight": torch.ones(3, 1)}
-    return LaidAdapter(
+    return AppliedAdapter(
         Path(f"{layer}.safetensors"),
         Adapter({LayerName("unet", layer): AdapterModule("lora", tensors)}),
         strength,
@@ -40,7 +40,7 @@ def merge(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(Merge, "values", values)
 
-    def of(*adapters: LaidAdapter, dtype: torch.dtype | None = None) -> AdaptedMerge:
+    def of(*adapters: AppliedAdapter, dtype: torch.dtype | None = None) -> AdaptedMerge:
         instance = object.__new__(AdaptedMerge)
         origin = {"unet": {"a.weight": FIRST, "b.weight": LATER, "b.bias": LATER}}
         held = {"base": SimpleNamespace(source=FIRST), "others": (LATER,), "origin": origin, "dtype": dtype}

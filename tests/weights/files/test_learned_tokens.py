@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 
 ONE, TWO = ("text_encoder",), ("text_encoder", "text_encoder_2")
 
@@ -21,19 +21,21 @@ def rows(number: int, width: int) -> torch.Tensor:
 @pytest.mark.parametrize("encoders", [ONE, TWO])
 def test_what_is_written_is_read_in_both_layouts(tmp_path: Path, encoders: tuple[str, ...]) -> None:
     own = {part: rows(2, 8 + 4 * number) for number, part in enumerate(encoders)}
-    written = new_words.write(tmp_path, {"<red toy>": own}, torch.float32, {"format": "pt"})
+    written = learned_tokens.write(tmp_path, {"<red toy>": own}, torch.float32, {"format": "pt"})
     names = {str(file.relative_to(tmp_path)) for file in written}
-    assert names == {*new_words.DIFFUSERS_NAMES[: len(encoders)], "embeddings/red-toy.safetensors"}
+    assert names == {*learned_tokens.DIFFUSERS_NAMES[: len(encoders)], "embeddings/red-toy.safetensors"}
     for place in (tmp_path, tmp_path / "embeddings" / "red-toy.safetensors"):
-        read = new_words.read(place, encoders)
+        read = learned_tokens.read(place, encoders)
         assert all(torch.equal(read[part], own[part]) for part in encoders)
     assert list(load_file(tmp_path / "learned_embeds.safetensors")) == ["<red toy>"]
-    assert new_words.fingerprint_of(tmp_path) != new_words.fingerprint_of(tmp_path / "learned_embeds.safetensors")
+    assert learned_tokens.fingerprint_of(tmp_path) != learned_tokens.fingerprint_of(
+        tmp_path / "learned_embeds.safetensors"
+    )
 
 
 def test_several_words_have_folders_of_their_own(tmp_path: Path) -> None:
     words = {word: {"text_encoder": rows(1, 8)} for word in ("<a>", "<b>")}
-    new_words.write(tmp_path, words, torch.float16, {"format": "pt"})
+    learned_tokens.write(tmp_path, words, torch.float16, {"format": "pt"})
     there = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.safetensors")}
     assert there == {
         "a/learned_embeds.safetensors", "b/learned_embeds.safetensors", "embeddings/a.safetensors",
@@ -44,15 +46,15 @@ def test_several_words_have_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_words_beside_an_adapter_are_told_with_the_files_that_bring_them(tmp_path: Path) -> None:
     adapter = tmp_path / "fox.safetensors"
-    assert new_words.beside(adapter) == {}
-    new_words.write(tmp_path, {"<a b>": {"text_encoder": rows(1, 8)}}, torch.float32, {"format": "pt"})
+    assert learned_tokens.beside(adapter) == {}
+    learned_tokens.write(tmp_path, {"<a b>": {"text_encoder": rows(1, 8)}}, torch.float32, {"format": "pt"})
     brought = {"<a b>": tmp_path / "embeddings" / "a-b.safetensors"}
-    assert new_words.beside(adapter) == new_words.beside(tmp_path) == brought
+    assert learned_tokens.beside(adapter) == learned_tokens.beside(tmp_path) == brought
     (tmp_path / "c").mkdir()
     save_file({"<c>": rows(1, 8)}, tmp_path / "c" / "learned_embeds.safetensors")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "learned_embeds.safetensors").write_bytes(b"nothing")
-    assert new_words.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
+    assert learned_tokens.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
 
 
 def test_files_of_others_are_read(tmp_path: Path) -> None:
@@ -61,9 +63,9 @@ def test_files_of_others_are_read(tmp_path: Path) -> None:
     torch.save(a1111, tmp_path / "toy.pt")
     save_file({"<toy>": rows(1, 8)[0]}, tmp_path / "flat.safetensors")
     save_file({"clip_g": rows(2, 12), "clip_l": rows(2, 8)}, tmp_path / "xl.safetensors")
-    assert torch.equal(new_words.read(tmp_path / "toy.pt", ONE)["text_encoder"], rows(3, 8))
-    assert new_words.read(tmp_path / "flat.safetensors", ONE)["text_encoder"].shape == (1, 8)
-    read = new_words.read(tmp_path / "xl.safetensors", TWO)
+    assert torch.equal(learned_tokens.read(tmp_path / "toy.pt", ONE)["text_encoder"], rows(3, 8))
+    assert learned_tokens.read(tmp_path / "flat.safetensors", ONE)["text_encoder"].shape == (1, 8)
+    read = learned_tokens.read(tmp_path / "xl.safetensors", TWO)
     assert {part: tuple(own.shape) for part, own in read.items()} == {"text_encoder": (2, 8), "text_encoder_2": (2, 12)}
 
 
@@ -78,8 +80,8 @@ def test_what_is_no_word_is_refused(tmp_path: Path) -> None:
         (tmp_path, ONE, "has no learned_embeds.safetensors"),
     ):
         with pytest.raises(WeightsError, match=why) as caught:
-            new_words.read(path, encoders)
+            learned_tokens.read(path, encoders)
         assert caught.value.code == "E1471"
     save_file({"a": torch.full((1, 8), torch.nan)}, tmp_path / "nan.safetensors")
     with pytest.raises(WeightsError, match=r"not finite|NaN|nan"):
-        new_words.read(tmp_path / "nan.safetensors", ONE)
+        learned_tokens.read(tmp_path / "nan.safetensors", ONE)

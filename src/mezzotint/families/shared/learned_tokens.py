@@ -19,11 +19,11 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.families.base import specs
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.files import new_words
+from mezzotint.weights.files import learned_tokens
 from mezzotint.weights.folder.tokenizer import tokenize
 
 
-class NewWords(nn.Module):
+class LearnedTokens(nn.Module):
     """Learned embeddings, a parameter (n, D) for each text encoder, under the encoder's name. counts: the number of
     rows of each word, in the order of the rows."""
 
@@ -70,7 +70,7 @@ def names_of(word: str, count: int) -> list[str]:
     return [word, *(f"{word}_{number}" for number in range(1, count))]
 
 
-def add_to_tokenizer(tokenizer: Any, words: NewWords, where: str) -> int:
+def add_to_tokenizer(tokenizer: Any, words: LearnedTokens, where: str) -> int:
     """Adds learned words to a tokenizer; returns the id of the first. Raises WeightsError E1470 for a word that is a
     token already. where: the tokenizer's name in messages."""
     vocabulary, first = tokenizer.get_vocab(), len(tokenizer)
@@ -90,7 +90,7 @@ def tokens_of(tokenizer: Any, words: str) -> list[int]:
     return cast("list[int]", tokenize(tokenizer, [words], add_special_tokens=False).input_ids[0])
 
 
-def attach_to_encoder(encoder: nn.Module, part: str, words: NewWords, first: int, end: int) -> None:
+def attach_to_encoder(encoder: nn.Module, part: str, words: LearnedTokens, first: int, end: int) -> None:
     """Makes a text encoder look up learned tokens. first: the id of the first. end: the id of the end token, which is
     set in the encoder: configurations from before transformers 4.31 contain 2 and mean the highest id, which would be a
     learned token's."""
@@ -101,7 +101,7 @@ def attach_to_encoder(encoder: nn.Module, part: str, words: NewWords, first: int
             cast(Any, module).eos_token_id = end
 
 
-def _embed(table: Callable[[Tensor], Tensor], words: NewWords, part: str, first: int, ids: Tensor) -> Tensor:
+def _embed(table: Callable[[Tensor], Tensor], words: LearnedTokens, part: str, first: int, ids: Tensor) -> Tensor:
     """ids: (…) int64. Returns (…, D) in the dtype of the table."""
     states = table(ids.clamp(max=first - 1))
     new = words(part, (ids - first).clamp(min=0))
@@ -114,12 +114,12 @@ def add_to(family: ModelFamily, settings: ModelSettings) -> None:
     tokens = settings.tokens
     if not tokens.are_there:
         return
-    if not family.spec.has_new_words:
-        supported = " and ".join(spec.name for spec in specs() if spec.has_new_words)
+    if not family.spec.supports_learned_tokens:
+        supported = " and ".join(spec.name for spec in specs() if spec.supports_learned_tokens)
         raise RecipeError(
             f"model.tokens: model.family={settings.family} does not support learned tokens, only {supported} do; "
             "remove it",
             code="E1473",
         )
-    rows = {word: new_words.read(path, family.text_parts) for word, path in tokens.files.items()}
-    family.add_words(tokens.words, tokens.vectors, rows)
+    rows = {word: learned_tokens.read(path, family.text_parts) for word, path in tokens.files.items()}
+    family.add_learned_tokens(tokens.words, tokens.vectors, rows)

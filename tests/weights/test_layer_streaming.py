@@ -22,11 +22,11 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache._encoding import Encoding
 from mezzotint.training.precision.policy import cast
 from mezzotint.weights.folder.state import Filling
-from mezzotint.weights.layers_in_turn import LayersInTurn
+from mezzotint.weights.layer_streaming import LayerStreamer
 from mezzotint.weights.low_bit import WeightForm
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
-STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
+STRAIGHT = [spec.name for spec in specs() if spec.is_flow_matching]
 CAPTIONS = [f"{'a red circle ' * (1 + number % 3)}and {number} blue ones" for number in range(19)]
 
 
@@ -40,12 +40,12 @@ def opened(name: str, form: WeightForm) -> ModelFamily:
     return family
 
 
-def encoded(family: ModelFamily, in_turn: LayersInTurn | None) -> list[TextEmbedding]:
+def encoded(family: ModelFamily, layer_streamer: LayerStreamer | None) -> list[TextEmbedding]:
     """Captions by eight, as a filling has them encoded."""
     encoding = Encoding(torch.device("cpu"))
     batches = [CAPTIONS[start : start + 8] for start in range(0, len(CAPTIONS), 8)]
     with torch.no_grad():
-        every = encoding.run(partial(encoding.text_of, family), batches, at_once=4, in_turn=in_turn)
+        every = encoding.run(partial(encoding.text_of, family), batches, at_once=4, layer_streamer=layer_streamer)
         return [text for _, text in every]
 
 
@@ -77,9 +77,9 @@ def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypat
     whole = opened(name, WeightForm(torch.float32))
     expected = encoded(whole, None)
     watched = Watched(monkeypatch)
-    in_turn = LayersInTurn(1, together=2)
-    family = opened(name, WeightForm(torch.float32, in_turn=in_turn))
-    texts = encoded(family, in_turn)
+    layer_streamer = LayerStreamer(1, together=2)
+    family = opened(name, WeightForm(torch.float32, layer_streamer=layer_streamer))
+    texts = encoded(family, layer_streamer)
     assert len(texts) == len(expected) == 3
     for text, other in zip(texts, expected, strict=True):
         for one, two in ((text.states, other.states), (text.mask, other.mask), (text.pooled, other.pooled)):
@@ -94,8 +94,8 @@ def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypat
 def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded(opened("z-image", WeightForm(torch.bfloat16)), None)
     watched = Watched(monkeypatch)
-    in_turn = LayersInTurn(1 << 40)
-    texts = encoded(opened("z-image", WeightForm(torch.bfloat16, in_turn=in_turn)), in_turn)
+    layer_streamer = LayerStreamer(1 << 40)
+    texts = encoded(opened("z-image", WeightForm(torch.bfloat16, layer_streamer=layer_streamer)), layer_streamer)
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
     assert len(watched.read) == 2, "all layers at once, after what is no layer"
 
@@ -105,15 +105,17 @@ def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> N
 def test_layers_in_few_bits_are_packed_anew_each_time(low: LowBit) -> None:
     pytest.importorskip("torchao")
     expected = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low)), None)
-    in_turn = LayersInTurn(1, together=2)
-    texts = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low, in_turn=in_turn)), in_turn)
+    layer_streamer = LayerStreamer(1, together=2)
+    texts = encoded(
+        opened("qwen-image", WeightForm(torch.bfloat16, low, layer_streamer=layer_streamer)), layer_streamer
+    )
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
 
 
 def test_without_a_wave_layers_are_read_as_they_are_reached() -> None:
     expected = opened("ltx", WeightForm(torch.float32)).encode_text(CAPTIONS[:2]).states
-    in_turn = LayersInTurn(1)
-    family = opened("ltx", WeightForm(torch.float32, in_turn=in_turn))
+    layer_streamer = LayerStreamer(1)
+    family = opened("ltx", WeightForm(torch.float32, layer_streamer=layer_streamer))
     with torch.no_grad():
         assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
         assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
@@ -140,10 +142,10 @@ class Counted:
         pass
 
 
-def stack(filling: Counted, in_turn: LayersInTurn) -> nn.Module:
+def stack(filling: Counted, layer_streamer: LayerStreamer) -> nn.Module:
     network = nn.Module()
     network.layers = nn.ModuleList(Step() for _ in range(3))
-    in_turn.take(network, filling, {f"layers.{number}.weight": 4 for number in range(3)})
+    layer_streamer.take(network, filling, {f"layers.{number}.weight": 4 for number in range(3)})
     return network
 
 
@@ -154,8 +156,8 @@ def through(network: Any, x: Tensor) -> Tensor:
 
 
 def test_every_pass_goes_through_a_layer_before_the_next_is_read_and_no_more_compute_than_may() -> None:
-    in_turn, filling = LayersInTurn(4), Counted()
-    network, running, most, lock = stack(filling, in_turn), 0, 0, threading.Lock()
+    layer_streamer, filling = LayerStreamer(4), Counted()
+    network, running, most, lock = stack(filling, layer_streamer), 0, 0, threading.Lock()
     before = filling.seen.copy()
 
     def one(number: int) -> float:
@@ -168,22 +170,22 @@ def test_every_pass_goes_through_a_layer_before_the_next_is_read_and_no_more_com
             running -= 1
         return float(through(network, x))
 
-    assert in_turn.run([partial(one, number) for number in range(20)], at_once=2) == [n + 3.0 for n in range(20)]
+    assert layer_streamer.run([partial(one, number) for number in range(20)], at_once=2) == [n + 3.0 for n in range(20)]
     assert filling.seen[len(before) :] == [(f"layers.{number}.weight",) for number in range(3)]
     assert most <= 2
 
 
 def test_an_error_of_a_pass_or_of_reading_ends_all_of_them() -> None:
-    in_turn, before = LayersInTurn(4), set(threading.enumerate())
-    network = stack(Counted(breaks_at="layers.1.weight"), in_turn)
+    layer_streamer, before = LayerStreamer(4), set(threading.enumerate())
+    network = stack(Counted(breaks_at="layers.1.weight"), layer_streamer)
     with pytest.raises(WeightsError, match="spoilt"):
-        in_turn.run([lambda: through(network, torch.zeros(())) for _ in range(5)])
+        layer_streamer.run([lambda: through(network, torch.zeros(())) for _ in range(5)])
 
     def failing() -> Tensor:
         raise KeyError("this one")
 
-    sound = stack(Counted(), in_turn)
+    sound = stack(Counted(), layer_streamer)
     with pytest.raises(KeyError, match="this one"):
-        in_turn.run([lambda: through(sound, torch.zeros(())), failing])
-    assert in_turn.run([lambda: float(through(sound, torch.zeros(())))]) == [3.0]
+        layer_streamer.run([lambda: through(sound, torch.zeros(())), failing])
+    assert layer_streamer.run([lambda: float(through(sound, torch.zeros(())))]) == [3.0]
     assert set(threading.enumerate()) <= before

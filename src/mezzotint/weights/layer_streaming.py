@@ -39,7 +39,7 @@ class LayerGroup:
     filling: Fills
 
 
-class LayersInTurn:
+class LayerStreamer:
     """Streams layers. size: bytes of layers that are loaded at a time, at least one layer. together: how many passes at
     most share each loaded group."""
 

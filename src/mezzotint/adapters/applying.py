@@ -15,7 +15,7 @@ from mezzotint.weights.merge import Merge
 
 
 @dataclass(frozen=True, slots=True)
-class LaidAdapter:
+class AppliedAdapter:
     """An adapter among the sources of a merge. behind: the number of other sources before it; it does not change
     tensors of later sources."""
 
@@ -29,7 +29,7 @@ class LaidAdapter:
 class AdaptedMerge(Merge):
     """A merge with adapters. All adapters that change a tensor are added to the same weight, in any order."""
 
-    adapters: tuple[LaidAdapter, ...] = ()
+    adapters: tuple[AppliedAdapter, ...] = ()
 
     def values(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """See Merge: computed in float32, returned in each tensor's dtype, or in float32 if a dtype is requested.
@@ -43,7 +43,7 @@ class AdaptedMerge(Merge):
             tensors |= merged(component, selected, applied)
         return tensors
 
-    def changing(self, component: str, name: str) -> list[LaidAdapter]:
+    def changing(self, component: str, name: str) -> list[AppliedAdapter]:
         """The adapters that change a tensor."""
         source = self.origin[component][name]
         number = (self.base.source, *self.others).index(source)
