@@ -44,9 +44,10 @@ class Callback(ABC):
 
     every: interval at which it is due, by default every step; None for never. intervals: several intervals instead. A
     callback that is due gets the report of the last step, which the trainer waits for; with
-    `receives_delayed_reports` it gets every report one step late instead, without waiting, and its requests are ignored. at_start, at_end: also due before the
-    first step, without a report, and at the end. on_all_ranks: whether it is called in every process, for collective
-    work, or in the first only. An error that it raises ends the run, except StorageError, which becomes a warning.
+    `receives_delayed_reports` it gets every report one step late instead, without waiting, and its requests are
+    ignored. at_start, at_end: also due before the first step, without a report, and at the end. on_all_ranks: whether
+    it is called in every process, for collective work, or in the first only. An error that it raises ends the run,
+    except StorageError, which becomes a warning.
     """
 
     every: Every | None = Every(1, "steps")
