@@ -76,7 +76,7 @@ def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
 
 def test_a_name_of_unknown_fields_says_which_there_are() -> None:
     with pytest.raises(
-        RecipeError, match=r"takes \{name\}, \{what\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\} alone"
+        RecipeError, match=r"accepts only \{name\}, \{what\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\}"
     ):
         read_text("schema: 1", overrides=["run.export.name='{gs}'"])
     assert read_text("schema: 1", overrides=["run.export.name='{last}{name}-{micro_step:05}'"]).recipe.run.export.name

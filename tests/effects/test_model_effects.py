@@ -278,6 +278,8 @@ def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.Mo
         raise ValueError("no GPU")
 
     monkeypatch.setattr(where, refuse)
-    with pytest.raises(RecipeError, match=r"cannot compute this model's attention here \(no GPU\)") as caught:
+    with pytest.raises(
+        RecipeError, match=r"cannot compute this model's attention on this machine \(no GPU\)"
+    ) as caught:
         prepare(model__attention="xformers")
     assert caught.value.code == "E1060"

@@ -36,7 +36,7 @@ def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, 
     assert {one for one in captions if not one.startswith("sks ")} == {f"picture {i}" for i in range(4)}
     assert feed(own).batches()[0].is_class is None
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"data\.prior\.path has no picture") as caught:
+    with pytest.raises(DatasetError, match=r"data\.prior\.path has no usable image") as caught:
         feed(own, prior__path=str(tmp_path / "empty"))
     assert caught.value.code == "E1453"
 

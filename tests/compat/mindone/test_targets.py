@@ -23,7 +23,7 @@ from mezzotint.compat.mindone._targets import TARGETS
         ("FrozenCLIPEmbedder", "FrozenCnCLIPEmbedder", "E1081", "reads Chinese captions"),
         ("use_recompute", "use_recomputation", "E1016", "did you mean use_recompute?"),
         ("beta2: 0.999", "beta2: high", "E1017", "must be a number, got 'high'"),
-        ("isfloat: False", "isfloat: True", "E1081", "only False is done"),
+        ("isfloat: False", "isfloat: True", "E1081", "only False is supported"),
         ("num_idx: 1000", "num_idx: 500", "E1081", "only 1000 is supported: the schedule has 1000 timesteps"),
         ("legacy: False\n        use_recompute", "legacy: True\n        use_recompute", "E1081", "only False is"),
         ("scale_factor: 0.13025", "scale_factor: 0.5", "E1081", "only None or 0.13025 is supported"),

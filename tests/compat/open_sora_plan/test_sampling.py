@@ -30,7 +30,7 @@ def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_pi
     assert probe(whole)[0] == 5
     (still,) = drawn(tmp_path / "still", "--frames=1")
     assert still.suffix == ".png"
-    with pytest.raises(RecipeError, match="draws pictures") as met:
+    with pytest.raises(RecipeError, match="generates images") as met:
         verb.run(["tiny-sd", "--prompt=x", f"--out={tmp_path / 'sd'}", "model.weights=random", "--frames=5"])
     assert met.value.code == "E1464"
     with pytest.raises(RecipeError, match="multiples of 16"):

@@ -46,5 +46,5 @@ def test_a_text_depends_on_the_files_that_make_its_tokens(family: str, tmp_path:
 
 def test_a_part_without_weights_is_named() -> None:
     files = described("sd", MODELS["sd"])
-    with refused("E1407", "unet: has a configuration and no weights"):
+    with refused("E1407", "unet: has a configuration but no weights"):
         files.weights_of("denoiser")

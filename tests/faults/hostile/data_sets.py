@@ -138,7 +138,7 @@ _TARS = [
     _member_tar("terminal", "a name of a terminal's codes", ("\x1b[31m\n.png", b"x"), names="x.tar", is_quick=True),
     _member_tar("surrogate", "a name that is not UTF-8", ("\udcff\udcfe.png", b"x"), names="x.tar"),
     _member_tar("twice", "a name twice", ("a.png", seeds.picture()), ("a.png", seeds.picture()), names="a", says="twice", is_quick=True),
-    _member_tar("two-pictures", "two pictures of one key", ("a.png", seeds.picture()), ("a.jpg", seeds.picture("JPEG")), names="a", says="one key"),
+    _member_tar("two-pictures", "two pictures of one key", ("a.png", seeds.picture()), ("a.jpg", seeds.picture("JPEG")), names="a", says="the same key"),
     _member_tar("no-picture", "a picture that is none", ("a.png", b"text"), names="a"),
     _member_tar("json-deep", "a .json nested 100,000 deep", ("a.png", seeds.picture()), ("a.json", b"[" * 100_000), names="a", is_quick=True),
     _member_tar("json-number", "a .json with a number of 5,000 digits", ("a.png", seeds.picture()), ("a.json", b'{"x": ' + b"9" * 5000 + b"}"), names="a"),

@@ -52,7 +52,7 @@ _WEIGHTS = [
     _weights("metadata-list", "texts that are a list", _header(__metadata__=[1, 2], a=tensor("F32", [16], 0, 64)), is_quick=True),
     _weights("metadata-number", "a text that is a number", _header(__metadata__={"a": 3}, a=tensor("F32", [16], 0, 64))),
     _weights("overlap", "tensors that overlap", _header(a=tensor("F32", [8], 0, 32), b=tensor("F32", [12], 16, 64)), says="overlap", is_quick=True),
-    _weights("hole", "a hole between two", _header(a=tensor("F32", [4], 0, 16), b=tensor("F32", [8], 32, 64)), says="holes", is_quick=True),
+    _weights("hole", "a hole between two", _header(a=tensor("F32", [4], 0, 16), b=tensor("F32", [8], 32, 64)), says="gaps", is_quick=True),
     _weights("begins-late", "a hole before the first", _header(a=tensor("F32", [12], 16, 64))),
     _weights("negative", "a tensor that ends before it begins", _header(a=tensor("F32", [1], 64, 0))),
     _weights("negative-offset", "it begins at -4", _header(a=tensor("F32", [17], -4, 64)), is_quick=True),

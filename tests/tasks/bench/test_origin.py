@@ -17,7 +17,7 @@ from mezzotint.tasks.proof import commit
 
 
 def test_command_day_machine_and_commit_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit, "own", lambda: "c" * 40)
+    monkeypatch.setattr(commit, "current_commit", lambda: "c" * 40)
     monkeypatch.setattr(origin.time, "gmtime", lambda: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     monkeypatch.setattr(origin, "processor", lambda: "a processor")
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")

@@ -39,7 +39,7 @@ def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: C
     assert main(line) == 0
     said = capsys.readouterr().out
     assert said.count("prompts are read as plain text") == 1
-    assert "mezzotint-mini knows coloured shapes in their places" in said
+    assert "mezzotint-mini knows coloured shapes at given positions" in said
 
 
 def test_prompts_are_cleaned_as_captions_are(tmp_path: Path) -> None:

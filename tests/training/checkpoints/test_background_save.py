@@ -233,7 +233,7 @@ def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: 
     def refused(nbytes: int) -> Tensor:
         raise RuntimeError("CUDA error: out of memory")
 
-    monkeypatch.setattr(background_save, "_pinned", refused)
+    monkeypatch.setattr(background_save, "_allocate_pinned", refused)
     said: list[str] = []
     one = saves(tmp_path, said=said)
     one._pinned.reserve(1)

@@ -306,7 +306,7 @@ class LayerFiles:
         for problem in error.problems:
             line = f":{problem.line}" if problem.line else ""
             what = problem.what
-            if what.startswith("the top of a recipe is"):
+            if what.startswith("the top of a recipe "):
                 what = "has no keys such as main_prompt and tags"
             hint = f" ({problem.remedy})" if problem.remedy else ""
             self.problems.append(f"{name}{line}: {re.sub('recipes?', 'this file', what)}{hint}")

@@ -228,6 +228,9 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     if args.prediction is not None:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
         scheduler = scheduler_file.corrected(scheduler, prediction=args.prediction, zero_terminal=zero)
+    for name in layout.networks:
+        for index in sorted((folder.root / name).glob("*.safetensors.index.json")):
+            tensor_files.shards(index)  # a damaged index is reported before a part without weights
     stored = {name: _stored_in(args, folder, name) for name in layout.networks}
     return _StableSource(args.source, folder, _components(folder, layout, stored), scheduler, read_extras(args.source))
 
