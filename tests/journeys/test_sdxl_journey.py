@@ -124,7 +124,7 @@ def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], 
     recipe, *words = world.words("looked-at", **settings)
     assert main(["check", recipe, *words]) == 0
     said = capsys.readouterr().out
-    assert "sdxl at" in said
+    assert "sdxl from" in said
     assert "text_encoder_2" in said
     assert (
         main(["sample", recipe, *words, "--prompt=a red circle", f"--out={world.root / 'out'}", "sample.steps=2"]) == 0

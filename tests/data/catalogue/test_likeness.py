@@ -74,7 +74,7 @@ def test_a_hundred_thousand_are_compared_within_ten_seconds() -> None:
     assert len(pairs) == 500 + 10_000
     film = np.uint64(77 << 48) + np.arange(100_000, dtype=np.uint64) * np.uint64(0x9E3779B97F4A) % np.uint64(2**48)
     begun = time.process_time()
-    likeness._alike(np.unique(film[:20_000]))  # all with one band in common
+    likeness._similar_pairs(np.unique(film[:20_000]))  # all with one band in common
     assert time.process_time() - begun < 10
 
 

@@ -118,8 +118,11 @@ def _score(path: str, name: str, setting: Setting) -> float:
 
 
 def _home(path: str, setting: Setting) -> float:
-    """0.6 for a setting with this very name in the requested section, by its own name or another trainer's."""
+    """0.6 for a setting with this very name in the requested section, by its own name or another trainer's, and for one
+    with nearly this name in exactly this section."""
     home, _, name = path.lower().rpartition(".")
+    if home and home == setting.path.rpartition(".")[0]:
+        return 0.6 if difflib.SequenceMatcher(None, name, setting.name).ratio() >= 0.9 else 0.0
     requested, actual = home.rpartition(".")[2], setting.path.rpartition(".")[0].rpartition(".")[2]
     return 0.6 if name == setting.name and requested and _SECTIONS.get(requested, requested) == actual else 0.0
 
