@@ -127,7 +127,7 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
         assert main([verb, *words, f"data.path={others}", "objective.loss=l1"]) == 2
         errors.append(capsys.readouterr().err)
     assert errors[0] == errors[1]
-    assert "  given  data.path  E1513 pictures, captions or repeats are not those that" in errors[0]
+    assert "  given  data.path  E1513 images, captions or repeats are not those that" in errors[0]
     assert errors[0].endswith(beside)
 
 

@@ -80,6 +80,6 @@ def test_the_head_of_a_recipe_on_a_straight_path_says_what_check_predicts(name: 
     memory = predicted(name, size, f"model.path={full_size(STRAIGHT[name][1], tmp_path / 'model')}")
     assert memory.step < 0.95 * 1e9 * (80 if name in WHOLE else 24)
     assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
-    at_head = re.search(r"and (\d+) GB of the host's", shipped_recipes()[name].read_text("utf-8"))
+    at_head = re.search(r"and (\d+) GB of host memory", shipped_recipes()[name].read_text("utf-8"))
     assert (at_head is None) == (memory.on_host == 0)
     assert at_head is None or memory.on_host / 1e9 == pytest.approx(float(at_head[1]), abs=1)

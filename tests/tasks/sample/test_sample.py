@@ -89,7 +89,7 @@ def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_mor
     again = draw(tmp_path / "again", f"--file={file}")
     assert {facts["seed"] for _, facts in again.values()}.isdisjoint(seeds)
     file.write_text(json.dumps({"samples": [{"random_caption": True}]}))
-    with pytest.raises(RecipeError, match="during training alone"):
+    with pytest.raises(RecipeError, match="only during training"):
         draw(tmp_path / "none", f"--file={file}")
 
 
