@@ -89,7 +89,7 @@ def test_a_start_that_fails_later_shows_its_output_on_the_page_of_the_run(
     (folder / "logs").mkdir()
     (folder / "logs" / "started.out").write_text("$ mezzotint train x\nan earlier start\n")
     begin = subprocess.Popen
-    code = "print('the data has changed'); raise SystemExit(2)"
+    code = "import time; time.sleep(2); print('the data has changed'); raise SystemExit(2)"
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )
