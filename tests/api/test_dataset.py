@@ -86,6 +86,27 @@ def test_what_an_earlier_version_had_is_not_read_again() -> None:
     assert changed.reads == [2]
 
 
+def test_another_class_with_the_same_keys_and_hashes_is_another_data_set() -> None:
+    class Brighter(Keyed):
+        pass
+
+    mz.train(tiny("a"), dataset=Keyed())
+    brighter = Brighter()
+    mz.train(tiny("b"), dataset=brighter)
+    assert sorted(brighter.reads) == [0, 1, 2, 3]
+
+
+def test_a_file_that_a_sample_names_is_copied_and_not_linked() -> None:
+    Image.new("RGB", (32, 32), "red").save("red.png")
+
+    class OfFile(Keyed):
+        def __getitem__(self, index: int) -> tuple[object, str]:  # type: ignore[override]
+            return Path("red.png"), "an image"
+
+    mz.train(tiny("a"), dataset=OfFile())  # type: ignore[arg-type]
+    assert Path("red.png").stat().st_nlink == 1
+
+
 def test_a_run_with_keys_resumes_and_a_changed_set_is_refused() -> None:
     constant = "optim.schedule.kind=constant"
     run = mz.train(tiny("a", constant), dataset=Keyed())

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -55,7 +55,10 @@ class ImageDataset(Protocol):
 @runtime_checkable
 class KeyedImageDataset(ImageDataset, Protocol):
     """A data set that names its samples, so that its caches and checkpoints can be used again: `key(index)` stays when
-    other samples are added or removed, `content_hash(index)` changes when the image or the caption does."""
+    other samples are added or removed, `content_hash(index)` changes when the image or the caption does. Two data sets
+    of one class must not give the same key and hash to different samples: hash the content, or the file's path, size
+    and time.
+    """
 
     def key(self, index: int, /) -> str:
         """The name of a sample."""
@@ -121,7 +124,7 @@ def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
             f"the data set {type(dataset).__name__} gives {repeated} keys more than once; a key names one sample",
             code="E1096",
         )
-    folder = place / hashlib.sha256(json.dumps(names).encode()).hexdigest()[:32]
+    folder = place / _address_of(dataset, names)
     pool = place / "pool"
     pool.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("a") as lock:
@@ -138,7 +141,7 @@ def _pooled(
     """Reads a sample through the pool of those that were read before."""
 
     def read() -> tuple[Picture, str]:
-        address = hashlib.sha256(json.dumps(name).encode()).hexdigest()[:32]
+        address = _address_of(dataset, name)
         about = pool / f"{address}.json"
         if not about.is_file():
             picture, caption = _checked(dataset[index], index)
@@ -148,6 +151,12 @@ def _pooled(
         return pool / entry["file"], entry["caption"]
 
     return read
+
+
+def _address_of(dataset: KeyedImageDataset, names: object) -> str:
+    """Samples of another class are others, whatever their keys and hashes."""
+    kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}"
+    return hashlib.sha256(json.dumps([kind, names]).encode()).hexdigest()[:32]
 
 
 def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[Picture, str]]]]) -> None:
@@ -176,15 +185,11 @@ def _checked(sample: Any, index: int) -> tuple[Picture, str]:
 
 
 def _save(picture: Picture, stem: Path, index: int) -> Path:
-    """Writes an image without loss and returns its file: a path is linked, or copied as it is."""
+    """Writes an image without loss, synced to the disk, and returns its file: of a path a copy."""
     if isinstance(picture, (str, Path)):
         source = Path(picture)
         target = stem.with_name(stem.name + source.suffix.lower())
-        target.unlink(missing_ok=True)
-        try:
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
+        durable.write_file(target, source.read_bytes())
         return target
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
@@ -200,6 +205,8 @@ def _save(picture: Picture, stem: Path, index: int) -> Path:
             "array (H, W, 3), or a path",
             code="E1096",
         )
+    content = io.BytesIO()
+    picture.save(content, "PNG", compress_level=1)
     target = stem.with_name(f"{stem.name}.png")
-    picture.save(target, compress_level=1)
+    durable.write_file(target, content.getvalue())
     return target

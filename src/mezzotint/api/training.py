@@ -47,11 +47,14 @@ def train(
     Raises MezzotintError: RecipeError for what is asked, DatasetError, WeightsError, CheckpointError, StorageError,
     Diverged, OutOfMemory, PeerLost; Stopped when another signal ended it.
     """
-    loaded, code = as_loaded(recipe), _user_code(callbacks, dataset, loss)
+    loaded, code = as_loaded(recipe), _user_code(callbacks, loss)
     with with_dataset(loaded, dataset) as reading:
         with _interrupt_as_in_python():
             train_run(reading, code=code, owns_process=False)
-        return Run(folder_of(reading, located(reading)))
+        folder = folder_of(reading, located(reading))
+        if not (folder / "recipe.yaml").is_file():
+            raise KeyboardInterrupt("interrupted before training began")
+        return Run(folder)
 
 
 class OpenTrainer:
@@ -116,7 +119,7 @@ def open_trainer(
     an error writes a checkpoint of the last step, if there is none; models are exported by `export` only. A signal
     ends `batches`.
     """
-    code = _user_code(callbacks, dataset, loss)
+    code = _user_code(callbacks, loss)
     with (
         with_dataset(as_loaded(recipe), dataset) as reading,
         _interrupt_as_in_python(),
@@ -147,7 +150,7 @@ def _interrupt_as_in_python() -> Iterator[None]:
             raise KeyboardInterrupt(error.message) from error
 
 
-def _user_code(callbacks: Sequence[Callback], dataset: ImageDataset | None, loss: LossFunction | None) -> UserCode:
+def _user_code(callbacks: Sequence[Callback], loss: LossFunction | None) -> UserCode:
     for one in callbacks:
         if not isinstance(one, Callback):
             raise RecipeError(f"callbacks has {one!r}, which is no mezzotint.Callback", code="E1095")
@@ -161,4 +164,4 @@ def _user_code(callbacks: Sequence[Callback], dataset: ImageDataset | None, loss
         )
     if loss is not None and not callable(loss):
         raise RecipeError(f"loss is {loss!r}, which cannot be called", code="E1095")
-    return UserCode(tuple(callbacks), loss, type(dataset).__qualname__ if dataset is not None else "")
+    return UserCode(tuple(callbacks), loss)

@@ -44,11 +44,10 @@ LossFunction = Callable[[Tensor, Tensor, LossBatch], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """The user code of one start. dataset: class name of a dataset object, "" if there is none."""
+    """The callbacks and the loss function of a start from Python."""
 
     callbacks: Sequence[Callback] = ()
     loss: LossFunction | None = None
-    dataset: str = ""
 
     def recorded(self) -> dict[str, str]:
         """Name and source hash of each callable, by its role in the run, for history and checkpoints."""
