@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.findings import data_set
 from mezzotint.reports import batch_report
 from mezzotint.settings.sections.data import DataSettings
 
@@ -43,3 +44,20 @@ def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
     lines = path.read_text("utf-8").splitlines()
     assert lines == [f"{tmp_path}/data/h/300-{i}.png, 300×200, bucket 640×384" for i in range(2)]
     assert batch_report.write_undersized(result, rows[result.width == 530], settings, tmp_path / "gone") is None
+
+
+def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Path) -> None:
+    [finding] = data_set.of_batches(*catalogue_of(tmp_path, remainder="repeat"))
+    assert [example.text for example in finding.examples] == [
+        "'horses', bucket 512×512: 5 images for batches of 4; add 3 of about 1:1, remove 1, or multiply these by 1.6",
+        "'horses', bucket 640×384: 2 images for batches of 4; add 2 of about 5:3, or multiply these by 2",
+    ]
+
+
+def test_batches_that_are_neither_filled_nor_named_have_no_finding(tmp_path: Path) -> None:
+    catalogue, rows, settings = catalogue_of(tmp_path)
+    nameless = rows[catalogue.overrides.group == 0][:1]
+    assert list(data_set.of_batches(catalogue, nameless, settings)) == []
+    filled = settings.model_copy(update={"remainder": "fill"})
+    assert len(list(data_set.of_batches(catalogue, nameless, filled))) == 1
+    assert list(data_set.of_batches(catalogue, rows[catalogue.overrides.group == 0][:8], filled)) == []
