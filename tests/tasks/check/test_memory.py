@@ -23,6 +23,7 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.sd import Family
+from mezzotint.families.shared import folder_family
 from mezzotint.runtimes.base import Launch, recompute_blocks
 from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.base import with_values
@@ -140,6 +141,18 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
 def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
     settings = recipe(tiny, **changes)
     assert MetaModel(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
+
+
+def test_inputs_that_a_gpu_gets_through_page_locked_memory_are_counted(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_family, "sent", lambda tensor, device: tensor.pin_memory().to(device))
+    assert MetaModel(recipe(tiny)).activations(SQUARE, 1).kept > 0
+
+
+@pytest.mark.gpu
+def test_a_recipe_is_counted_for_the_gpu_of_this_machine(tiny: Path) -> None:
+    assert MetaModel(recipe(tiny), "cuda").activations(SQUARE, 1).kept > 0
 
 
 @pytest.mark.slow

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.families.base import Grid, ModelFamily
@@ -279,7 +280,7 @@ class MetaModel:
         self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
         self.update, self.prediction = model.update, model.prediction
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        with self._fake:
+        with self._fake_tensors():
             for module in self.family.parts().values():
                 _give_fakes(module, device)
             self.objective = model.objective.to(device)
@@ -297,7 +298,7 @@ class MetaModel:
         self._again_most = 0
         moving = (p for p in self._model_tensors() if isinstance(p, nn.Parameter) and p.requires_grad)
         sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
-        with self._fake, counter.recording_use(self.family.parts().values(), sizes):
+        with self._fake_tensors(), counter.recording_use(self.family.parts().values(), sizes):
             noised, text, weight = self._micro_batch(size, samples)
             with counter:
                 loss = self._loss(noised, text, weight)
@@ -308,7 +309,7 @@ class MetaModel:
     def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
         """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
         its images."""
-        with self._fake:
+        with self._fake_tensors():
             noised, text, weight = self._micro_batch(size, samples)
             with counting:
                 self._loss(noised, text, weight).backward()
@@ -317,8 +318,13 @@ class MetaModel:
 
     def text_numbers(self) -> int:
         """The number of values in a caption's embedding."""
-        with self._fake, torch.no_grad():
+        with self._fake_tensors(), torch.no_grad():
             return layout_of(self._encode_empty_captions(1)).numbers
+
+    @contextmanager
+    def _fake_tensors(self) -> Iterator[None]:
+        with self._fake, _WithoutPinning():
+            yield
 
     def _micro_batch(self, size: Size, samples: int) -> tuple[Noised, TextEmbedding | None, Tensor]:
         """Noised latents, text of a frozen encoder, weights of samples. Called in fake-tensor mode."""
@@ -374,6 +380,13 @@ class MetaModel:
             return result
 
         return run
+
+
+class _WithoutPinning(TorchFunctionMode):
+    """Leaves out page-locking of host tensors, which fake tensors do not have."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func is Tensor.pin_memory else func(*args, **(kwargs or {}))
 
 
 def _without_wrappers(recipe: Recipe) -> Recipe:
