@@ -68,11 +68,13 @@ class Card:
         return with_values(self.recipe, values | {f"run.{name}": value for name, value in run.items()})
 
 
-def check_card(card: Card, about: Result, say: Callable[[str], None], write: Callable[[Result], None]) -> Result:
-    """Runs all checks and returns the document. about: where the figures come from. write: called with the document
+def check_card(
+    card: Card, names: Sequence[str], about: Result, say: Callable[[str], None], write: Callable[[Result], None]
+) -> Result:
+    """Runs these checks and returns the document. about: where the figures come from. write: called with the document
     after each check."""
     document: Result = about | {"device": _device(), "is_dry_run": card.is_small, "parts": {}}
-    for name, check in CHECKS.items():
+    for name, check in ((name, CHECKS[name]) for name in names):
         say(f"{name} …")
         began = time.monotonic()
         try:
@@ -221,6 +223,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dry-run", action="store_true", help="a small model, also on a CPU")
+    parser.add_argument("--only", choices=CHECKS, action="append", metavar="CHECK", help=f"one of: {', '.join(CHECKS)}")
     parser.add_argument("--out", type=Path, help="a folder for gpu.json")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings that differ from the recipe sd15")
     line = parser.parse_args(words)
@@ -241,7 +244,9 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
         prepared = prepare(recipe, Path(name), is_small=line.dry_run)
         file.parent.mkdir(parents=True, exist_ok=True)
-        document = check_card(Card(reading, prepared, line.dry_run, Path(name)), about, say, write)
+        document = check_card(
+            Card(reading, prepared, line.dry_run, Path(name)), line.only or list(CHECKS), about, say, write
+        )
     print("\n".join([*table(document), "", f"the results are in {file}"]))
     return int(any(part["ok"] is False for part in document["parts"].values()))
 

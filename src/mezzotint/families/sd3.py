@@ -20,6 +20,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily
 from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.folder_family import keeping_second_to_last
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.settings.families.sd3 import SPEC, SD3Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
@@ -143,14 +144,14 @@ class Family(FlowFamily):
             return TextEmbedding(
                 self._empty(first, self._text_length, self._text_width), pooled=self._empty(first, width)
             )
-        outputs = [self._part(part)(self._tokens(part, captions)[0], output_hidden_states=[-2]) for part in _CLIPS]
-        states = torch.cat([output.hidden_states[-2] for output in outputs], dim=-1)
+        outputs = [keeping_second_to_last(self._part(part), self._tokens(part, captions)[0]) for part in _CLIPS]
+        states = torch.cat([states for _, states in outputs], dim=-1)
         states = pad(states, (0, self._text_width - states.shape[-1]))
         if _T5 in self.text_parts:
             below = self._t5(_T5, captions).to(states.dtype)
         else:
             below = states.new_zeros((len(states), self._text_length - states.shape[1], self._text_width))
-        pooled = torch.cat([output.text_embeds for output in outputs], dim=-1)
+        pooled = torch.cat([output.text_embeds for output, _ in outputs], dim=-1)
         return TextEmbedding(torch.cat([states, below], dim=1), pooled=pooled)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

@@ -18,7 +18,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared import qwen3
 from mezzotint.families.shared.flow import FlowFamily, token_lengths
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.folder_family import without_autocast
+from mezzotint.families.shared.folder_family import keeping_second_to_last, without_autocast
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.settings.families.z_image import SPEC, ZImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
@@ -98,7 +98,7 @@ class Family(FlowFamily):
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
         ids, mask, lengths = self._tokens(_QWEN, captions)
         with without_autocast(encoder):
-            states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=[-2]).hidden_states[-2]
+            _, states = keeping_second_to_last(encoder, ids, attention_mask=mask.bool())
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
     def _apply_template(self, part: str, captions: Sequence[str]) -> list[str]:

@@ -180,6 +180,14 @@ def without_autocast(module: nn.Module) -> torch.autocast:
     return torch.autocast(next(module.parameters()).device.type, enabled=False)
 
 
+def keeping_second_to_last(encoder: Any, ids: Tensor, **inputs: Any) -> tuple[Any, Tensor]:
+    """The output of a text encoder of transformers, and the hidden states (B, L, D) that its last layer gets; those of
+    other layers are not kept."""
+    index = encoder.config.num_hidden_layers - 1  # from the start: transformers before 5.23 has no negative ones
+    output = encoder(input_ids=ids, **inputs, output_hidden_states=[index])
+    return output, output.hidden_states[index]
+
+
 def count_tokens(mask: Tensor) -> tuple[int, ...]:
     """The number of tokens of each text, from a mask (B, L); L for fake tensors."""
     if isinstance(mask, FakeTensor):
