@@ -26,12 +26,10 @@ from typing import Any
 # what the tests of one folder of `compat` share lies beside them
 sys.path += map(str, sorted(Path(__file__).parent.glob("compat/*/support")))
 
-import browsers
 import hypothesis
 import numpy as np
 import pytest
 import torch
-from forked import exit_status, fork, free_port, import_all, variables
 from PIL import Image
 
 from mezzotint import draws, fault_injection, outside
@@ -40,6 +38,8 @@ from mezzotint.cli import main
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import _unpickling, pickled
+from support import browsers
+from support.forked import exit_status, fork, free_port, import_all, variables
 
 # how long an example takes depends on what else the machine does
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -168,9 +168,8 @@ def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole small SDXL in a folder, with random weights; its denoiser is told sizes."""
-    from model_export import export_model, tiny_model
-
     from mezzotint.families.sdxl import Family  # slow to import, and few tests need it
+    from support.model_export import export_model, tiny_model
 
     folder = tmp_path_factory.mktemp("sdxl") / "model"
     return export_model(tiny_model(Family, 5), folder)
@@ -212,9 +211,8 @@ def narrow_model(folder: Path) -> Path:
 @pytest.fixture
 def another_sd(tmp_path: Path) -> Path:
     """A folder `other` with the weights of a model of that structure and another width."""
-    from model_export import export_model, load_model
-
     from mezzotint.families.sd import Family  # slow to import, and few tests need it
+    from support.model_export import export_model, load_model
 
     path = narrow_model(tmp_path / "wider") / "unet" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [16, 48]}))

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from installed import install
 
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
@@ -44,6 +43,7 @@ from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 from mezzotint.weights.model_files import ModelFiles
+from support.installed import install
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_export import load_model
 
 from mezzotint import outside
 from mezzotint.assets import MODELS
@@ -31,6 +30,7 @@ from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder.model_folder import open_folder, require_plain
+from support.model_export import load_model
 
 BEYOND: dict[str, Callable[[Path], None]] = {
     "pipe": os.mkfifo,

@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from installed import install
 
 from mezzotint import registry
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
+from support.installed import install
 
 
 def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(

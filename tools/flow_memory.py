@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))
-
-from flow_folders import full_size  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
 
 from mezzotint.settings.reading.read import read  # noqa: E402
 from mezzotint.settings.recipe import Recipe  # noqa: E402
 from mezzotint.shapes import Size  # noqa: E402
 from mezzotint.tasks.check import fitting  # noqa: E402
+from support.flow_folders import full_size  # noqa: E402
 
 PAGE = ROOT / "docs" / "guides" / "flow.md"
 BEGIN, END = "<!-- begin memory: written by tools/flow_memory.py -->", "<!-- end memory -->"

@@ -1,6 +1,6 @@
-"""`make docs`: writes what in docs/ comes from the source: the recipe reference, its JSON Schema, the error codes, the
-list of decisions, and the marked tables of other trainers and their options, of metrics.md, resume.md and structure.md.
-Deletes pages of options of trainers that are no longer there.
+"""`make docs`: writes what in docs/ comes from the source, and the index of tests/support. In docs/ this is the recipe
+reference, its JSON Schema, the error codes, the list of decisions, and the marked tables of other trainers and their
+options, of metrics.md, resume.md and structure.md. Deletes pages of options of trainers that are no longer there.
 
 `pages()` is the truth; a test holds the files equal to it.
 """
@@ -23,8 +23,10 @@ from mezzotint.settings.reading.paths import settings
 from mezzotint.tasks.reading import foreign
 from mezzotint.training.callbacks._scalars import TAGS
 
+_PARAGRAPH = "\n\n"
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SOURCE = DOCS.parent / "src" / "mezzotint"
+SUPPORT = DOCS.parent / "tests" / "support"
 REFERENCE = DOCS / "reference"
 OPTIONS = REFERENCE / "options"
 TRAINERS = DOCS / "coming-from" / "README.md"
@@ -75,7 +77,22 @@ def pages() -> dict[Path, str]:
         **option_pages(),
         DOCS / "guides" / "python.md": notebook_page(DOCS / "guides" / "python.ipynb"),
         DOCS / "decisions" / "README.md": decisions_page(),
+        SUPPORT / "README.md": support_page(),
     }
+
+
+def support_page() -> str:
+    """The modules of the tests' support package, each with the first paragraph of its docstring."""
+    rows = []
+    for path in sorted([*SUPPORT.glob("*.py"), SUPPORT / "hostile" / "__init__.py"]):
+        name = path.parent.name + "/" if path.stem == "__init__" else path.stem
+        about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        if name != "support/":
+            rows.append(f"| `{name}` | {' '.join(about.partition(_PARAGRAPH)[0].split())} |")
+    head = (
+        "# Support code of the tests\n\nTests import it as `from support.images import …`. Written by `make docs`.\n\n"
+    )
+    return head + "\n".join(["| module | contents |", "|---|---|", *rows, ""])
 
 
 def notebook_page(notebook: Path) -> str:

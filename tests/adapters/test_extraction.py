@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import within
 from torch import Tensor
 
 from mezzotint.adapters import extraction
@@ -14,6 +13,7 @@ from mezzotint.adapters.extraction import RankRule
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, row_lengths
 from mezzotint.adapters.names import LayerName
+from support.rounding import within
 
 LAYER = LayerName("unet", "mid_block.proj_in")
 CONVOLUTION = LayerName("unet", "mid_block.conv1")

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 import torch
-from flow_sizes import FULL
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.settings.families.base import family_spec
 from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import original
+from support.flow_sizes import FULL
 
 FLOW = ("flux", "flux2", "sd3", "z-image", "qwen-image", "wan", "ltx")
 FAMILIES = ("sd", "sdxl", *FLOW)

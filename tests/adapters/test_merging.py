@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import statistics
-from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.adapters import files, merging
@@ -18,6 +16,8 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError
+from support.adapter_records import statistics
+from support.rounding import within
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
 FILES = {

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, Kind, row_lengths
+from support.rounding import within
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
 TENSORS = load_file(RECORDS / "lycoris.safetensors")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import RECORDS, read_off
-from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -20,6 +18,8 @@ from mezzotint.errors import WeightsError
 from mezzotint.settings.sections.run import LowBit
 from mezzotint.weights import low_bit
 from mezzotint.weights.low_bit import LowBitLinear, WeightForm
+from support.adapter_records import RECORDS, read_off
+from support.rounding import within
 
 METHODS: tuple[Method, ...] = ("lora", "rslora", "dora", "loha", "lokr")
 

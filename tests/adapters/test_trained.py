@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, SD
 from torch import nn
 
 from mezzotint.adapters import writing
@@ -21,6 +20,7 @@ from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.model_files import ModelFiles
+from support.adapter_records import FILES, SD
 
 BOTH = ("denoiser", "text_encoder")
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from board_runs import Board, opened, write_run
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from mezzotint.board import report, words
 from mezzotint.board.guard import AccessPolicy
+from support.board_runs import Board, opened, write_run
 
 HUGE, TOO_HUGE = "9" * 299, "9" * 399
 """The longest number that is read from JSON, and one that is not."""

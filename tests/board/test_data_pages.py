@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import Board, opened, write_pictures, write_run
-from catalogues import many
 
 from mezzotint.board import data_pages
 from mezzotint.board.reading import data_sets, token_counts
@@ -21,6 +19,8 @@ from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
+from support.board_runs import Board, opened, write_pictures, write_run
+from support.image_catalogues import many
 
 
 @pytest.fixture(autouse=True, scope="module")

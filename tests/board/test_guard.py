@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from board_runs import SCRIPT, Board, opened, write_run
 
 from mezzotint.board import server
 from mezzotint.board.guard import BODY, AccessPolicy
+from support.board_runs import SCRIPT, Board, opened, write_run
 
 
 @pytest.fixture(scope="module")

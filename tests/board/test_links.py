@@ -8,11 +8,11 @@ import socket
 from pathlib import Path
 
 import pytest
-from board_runs import opened, write_picture, write_run
 
 from mezzotint.board import report
 from mezzotint.board.acting import actions
 from mezzotint.board.reading import pictures, runs
+from support.board_runs import opened, write_picture, write_run
 
 SECRET = "the-text-of-somebody-else"
 FILES = {

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import SCRIPT, write_pictures, write_run
 from PIL import Image
 
 from mezzotint import outside
 from mezzotint.board import report
 from mezzotint.cli import main
+from support.board_runs import SCRIPT, write_pictures, write_run
 
 
 @pytest.fixture(scope="module")

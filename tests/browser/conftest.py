@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import browsers
 import pytest
-from board_runs import Board, opened, write_run
+
+from support import browsers
+from support.board_runs import Board, opened, write_run
 
 HERE = Path(__file__).parent
 

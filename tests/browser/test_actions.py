@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened, wait
 
 from mezzotint.run_folder import RunFolder
+from support.board_runs import opened, wait
 
 
 @pytest.mark.slow

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened, wait, write_pictures, write_run
 
 from mezzotint.assets import DATA
+from support.board_runs import opened, wait, write_pictures, write_run
 
 
 @pytest.mark.slow

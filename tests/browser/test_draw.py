@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened, wait
+
+from support.board_runs import opened, wait
 
 
 @pytest.mark.slow

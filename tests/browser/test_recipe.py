@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened, wait
 
 from mezzotint.board.acting import actions, recipe_pages
 from mezzotint.settings.reading.read import read
+from support.board_runs import opened, wait
 
 COMMAND = "document.getElementById('command').textContent"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import wait, write_run
 
 from mezzotint.cli import main
+from support.board_runs import wait, write_run
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from board_runs import SCRIPT, add_lines, line, opened, wait, waiting, write_picture, write_pictures, write_run
+
+from support.board_runs import SCRIPT, add_lines, line, opened, wait, waiting, write_picture, write_pictures, write_run
 
 
 @pytest.mark.slow

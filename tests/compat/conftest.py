@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import effect_fixtures
-import journey_fixtures
 import pytest
+
+from support import effect_fixtures, journey_fixtures
 
 loaded = journey_fixtures.loaded
 prepare, feed, noisy = effect_fixtures.prepare, effect_fixtures.feed, effect_fixtures.noisy

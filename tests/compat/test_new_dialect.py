@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed import install
 
 from mezzotint import registry
 from mezzotint.cli import main
 from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
+from support.installed import install
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to-add" / "compat.md"
 

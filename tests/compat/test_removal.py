@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from shipped_recipes import write_films
 
 from mezzotint import compat
+from support.shipped_recipes import write_films
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(init.parent.name for init in Path(compat.__file__).parent.glob("*/__init__.py"))
@@ -25,7 +25,7 @@ COPIED = ("src", "tests", "recipes", "docs", "tools", "benchmarks", "pyproject.t
 CHECK = """
 import sys
 from pathlib import Path
-from shipped_recipes import SMALL, TINY, WORDS
+from support.shipped_recipes import SMALL, TINY, WORDS
 from mezzotint.cli import main
 from mezzotint.tasks.check.memory import Activations, MetaModel
 
@@ -55,7 +55,7 @@ def copy_without(removed: Iterable[str], place: Path) -> Path:
 
 def run(tree: Path, *words: str | Path, cwd: Path | None = None) -> str:
     """What a program prints that runs with the sources of a tree; it must succeed."""
-    paths = os.pathsep.join(map(str, (tree / "src", tree / "tests" / "support")))
+    paths = os.pathsep.join(map(str, (tree / "src", tree / "tests")))
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, *map(str, words)],

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogues import Looks, paint
-from films import write_pictures
-from loaded import SIZES, data
 from PIL import Image
-from s3_server import S3Server
 
 from mezzotint import durable
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+from support.clip_folders import write_pictures
+from support.image_catalogues import Looks, paint
+from support.loader_samples import SIZES, data
+from support.s3_server import S3Server
 
 
 @pytest.fixture(scope="session")

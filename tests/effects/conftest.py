@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import effect_fixtures
+from support import effect_fixtures
 
 _process_as_it_was = effect_fixtures._process_as_it_was
 prepare, feed, noisy = effect_fixtures.prepare, effect_fixtures.feed, effect_fixtures.noisy

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import within
 from torch import Tensor
 
 from mezzotint.adapters import files, writing
@@ -17,6 +16,7 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import exports
+from support.rounding import within
 
 Prepare = Callable[..., Any]
 LORA = {"model__adapter__kind": "lora", "model__adapter__rank": 4, "model__adapter__targets": "[attention]"}

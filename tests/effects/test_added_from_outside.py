@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from installed import install
 
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.checkpoints import state
+from support.installed import install
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to-add"
 

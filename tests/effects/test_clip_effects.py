@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.media import _clips, patience
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch
+from support.messages import refused
 
 Make = Callable[..., Any]
 SHADE = 12

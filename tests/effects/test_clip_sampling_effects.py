@@ -7,9 +7,9 @@ from pathlib import Path
 
 import av
 import pytest
-from films import probe
 
 from mezzotint.cli import main
+from support.clip_folders import probe
 
 QUICK = ("model.family=wan", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed import names_of_trainers
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings import reference
 from mezzotint.settings.reading import paths
 from mezzotint.settings.reading.read import read_text
+from support.installed import names_of_trainers
 
 HERE = Path(__file__).parent
 CORE = (*HERE.glob("test_*.py"),)

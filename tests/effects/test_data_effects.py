@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loading import open_loader
-from pictures import broken_inside
 from PIL import Image
-from refusals import refused
 
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
@@ -33,6 +30,9 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import holding
 from mezzotint.weights.folder import state
 from mezzotint.weights.folder.model_folder import shipped
+from support.images import broken_inside
+from support.loading import open_loader
+from support.messages import refused
 
 Make = Callable[..., Any]
 DRAWN = 10_000

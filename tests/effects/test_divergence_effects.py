@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from divergence import SETTINGS, events, poisoning
-from runs import logged
-from trainers import report
 
 from mezzotint import outside
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks.metrics_log import SpikeLog, truncate
 from mezzotint.training.progress import Progress
+from support.divergence import SETTINGS, events, poisoning
+from support.run_folders import logged
+from support.trainers import report
 
 
 @pytest.fixture

@@ -12,10 +12,7 @@ import av
 import numpy as np
 import pytest
 import torch
-from contradictions import contradiction
-from flow_folders import tiny_a14b
 from PIL import Image
-from sd_folder import edit
 from torch import Tensor
 
 from mezzotint.cli import main
@@ -28,6 +25,9 @@ from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.holding import forms_of_frozen
 from mezzotint.weights.folder.model_folder import shipped
+from support.contradictions import contradiction
+from support.flow_folders import tiny_a14b
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from model_export import export_model, load_model
 from PIL import Image
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.stages import Framing, TextEmbedding
 from mezzotint.tasks.sample import sample as verb
+from support.model_export import export_model, load_model
 
 TABLE = Schedule.scaled_linear()
 

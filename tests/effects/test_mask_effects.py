@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arrow_tables import PICTURE, pictures, png, write
-from contradictions import contradiction
-from mask_cases import red, red_of, require_clip_masks, require_masks
 from PIL import Image
-from runs import logged
-from shards import shard
-from tables import row, table
 
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
+from support.arrow_tables import PICTURE, pictures, png, write
+from support.contradictions import contradiction
+from support.mask_cases import red, red_of, require_clip_masks, require_masks
+from support.run_folders import logged
+from support.shards import shard
+from support.tables import row, table
 
 Make = Callable[..., Any]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from installed import names_of_trainers
 from torch import Tensor, nn
 
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.reading.read import read_text
+from support.installed import names_of_trainers
 
 Prepare = Callable[..., Any]
 F32, B16 = torch.float32, torch.bfloat16

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed import install
 
 from mezzotint import outside
+from support.installed import install
 
 FILES = """
 from pathlib import Path

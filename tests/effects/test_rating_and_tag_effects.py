@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
@@ -18,6 +17,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
+from support.loading import place_by
 
 Make = Callable[..., Any]
 

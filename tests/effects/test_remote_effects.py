@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from shards import picture, shard
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import remote
 from mezzotint.settings.sections.data import DataSettings
+from support.shards import picture, shard
 
 
 # breaks if what was fetched were kept without end, or what was just used went first

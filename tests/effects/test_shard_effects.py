@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from forked import each_of_two
 from torch import nn
 
 from mezzotint.runtimes import fsdp
 from mezzotint.runtimes.base import Launch
 from mezzotint.settings.sections.run import RunSettings
+from support.forked import each_of_two
 
 KEPT = 3
 """Rows of a weight of 6 that each of two processes has."""

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from refusals import refusal
 from torch import Tensor
 
 from mezzotint.diffusion import preconditioning
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import RecipeError
+from support.messages import refusal
 
 Prepare = Callable[..., Any]
 NO_AVERAGE = {"optim__ema__rule": "none"}

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from model_export import export_model, files_of, load_model
 from safetensors.torch import load_file, save_file
 
 from mezzotint.data.loading.prefetch import Prefetched
@@ -18,6 +17,7 @@ from mezzotint.families.sdxl import Family
 from mezzotint.settings.reading.read import located, read_text
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
+from support.model_export import export_model, files_of, load_model
 
 Prepare = Callable[..., Any]
 

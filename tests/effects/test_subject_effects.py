@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from contradictions import contradiction
 
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import latents_of
 from mezzotint.tasks.cache import class_pictures
+from support.contradictions import contradiction
 
 Make = Callable[..., Any]
 

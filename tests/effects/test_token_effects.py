@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from contradictions import contradiction
 from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.shared import learned_tokens
 from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.reading.read import read_text
+from support.contradictions import contradiction
 
 Prepare = Callable[..., Any]
 WORDS = {

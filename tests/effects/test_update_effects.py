@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import refusal
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
@@ -20,6 +19,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
 from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr
+from support.messages import refusal
 
 Prepare = Callable[..., Any]
 PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__weight_decay": 0}

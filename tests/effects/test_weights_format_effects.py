@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from effect_fixtures import COMMON, names
-from numbers_format import add_numbers_format
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.weights.files import formats, tensor_files
+from support.effect_fixtures import COMMON, names
+from support.numbers_format import add_numbers_format
 
 FIRST = "model.diffusion_model.input_blocks.0.0.weight"
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from effect_fixtures import COMMON, names
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -26,6 +25,7 @@ from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
+from support.effect_fixtures import COMMON, names
 
 RICH = COMMON | {
     "run__steps": 6,

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from sd_folder import FOLDER
 from torch.utils._python_dispatch import TorchDispatchMode
-from valueless import without_autocast, without_question
 
 from mezzotint import registry
 from mezzotint.errors import WeightsError
@@ -19,6 +17,8 @@ from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.families.sd import Family
 from mezzotint.settings.families.base import specs
 from mezzotint.settings.sections.model import ModelSettings
+from support.meta_device import without_autocast, without_question
+from support.sd_folder import FOLDER
 
 
 def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() -> None:

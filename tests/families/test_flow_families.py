@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from flow_sizes import FULL
 from safetensors.torch import load_file, save_file
-from sd_folder import edit
 
 from mezzotint.adapters import targets
 from mezzotint.adapters.names import LayerNames
@@ -31,6 +29,8 @@ from mezzotint.stages import Noised
 from mezzotint.weights import kinds
 from mezzotint.weights.folder import components
 from mezzotint.weights.model_files import ModelFiles
+from support.flow_sizes import FULL
+from support.sd_folder import edit
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "tests" / "parity" / "data" / "flow"

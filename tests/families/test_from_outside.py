@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installed import install
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -20,6 +19,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
+from support.installed import install
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add" / "family.md").read_text("utf-8")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from trainers import batch_of, latents_at
 
 from mezzotint.families.base import latents_of
 from mezzotint.families.sd import Family
 from mezzotint.stages import Batch
+from support.trainers import batch_of, latents_at
 
 CPU = torch.device("cpu")
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import apart, within
 from safetensors.torch import load_file, save_file
-from sd_folder import DATA, FOLDER, edit
 from transformers.models.clip.modeling_clip import CLIPTextModel
 
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Noised, TextEmbedding
+from support.rounding import apart, within
+from support.sd_folder import DATA, FOLDER, edit
 
 
 @pytest.fixture(scope="module")

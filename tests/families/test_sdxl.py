@@ -15,11 +15,8 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_img2img import (
     StableDiffusionXLImg2ImgPipeline,
 )
-from loading import open_loader
-from model_export import export_model, in_one_file, load_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
-from sd_folder import edit
 from torch import Tensor
 
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -35,6 +32,9 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.layouts import sdxl as layout
+from support.loading import open_loader
+from support.model_export import export_model, in_one_file, load_model
+from support.sd_folder import edit
 
 ENCODERS = ("text_encoder", "text_encoder_2")
 

@@ -12,9 +12,7 @@ import pytest
 import torch
 from diffusers import WanPipeline
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
-from flow_folders import tiny_a14b
 from safetensors.torch import load_file
-from sd_folder import edit
 from torch import Tensor, nn
 
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
@@ -34,6 +32,8 @@ from mezzotint.tasks.assemble import needed_parts
 from mezzotint.training.callbacks.validation import spread
 from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.low_bit import WeightForm
+from support.flow_folders import tiny_a14b
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow" / "wan" / "model"
 HIGH, LOW = "denoiser", "denoiser_2"

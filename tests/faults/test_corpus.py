@@ -1,5 +1,6 @@
-"""Every hostile file is of the class that its manifest says: read, skipped by name, or refused in a sentence; in
-bounded time and memory, and nothing else is touched. `hostile/` makes the files; a row of faults.tsv is a test here."""
+"""Every hostile file has the result that its entry states: it is read, skipped by name, or refused with a message, in
+bounded time and memory, and nothing else is changed. `support/hostile/` makes the files; a row of faults.tsv is a test
+here."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile import judge
-from hostile.corpus import ENTRIES
-from hostile.entry import Entry, file, write
-from hostile.trial import problems
 
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reference import error_codes
+from support.hostile import judge
+from support.hostile.corpus import ENTRIES
+from support.hostile.entry import Entry, file, write
+from support.hostile.trial import problems
 
 pytestmark = pytest.mark.exhaustive
 

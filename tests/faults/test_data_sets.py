@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from catalogues import paint
-from data_sets import put, small_of
-from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import listing
@@ -23,6 +20,9 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import estimates
 from mezzotint.tasks.doctor._batches import of_batches
+from support.data_sets import put, small_of
+from support.image_catalogues import paint
+from support.messages import refused
 
 pytestmark = pytest.mark.faults
 

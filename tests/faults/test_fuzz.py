@@ -14,13 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hostile import judge, seeds, trainers
-from hostile.entry import SEED, file
-from hostile.mutate import mutated
-from hostile.pictures import clip
-from hostile.readers import PICTURE, Reader, both, listed, through
-from hostile.runs import rows
-from hostile.trial import DOORS, at_home
 from safetensors.torch import save
 
 from mezzotint.data.files import columns
@@ -33,6 +26,13 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.reference import error_codes
 from mezzotint.weights.files import learned_tokens
+from support.hostile import judge, seeds, trainers
+from support.hostile.entry import SEED, file
+from support.hostile.mutate import mutated
+from support.hostile.pictures import clip
+from support.hostile.readers import PICTURE, Reader, both, listed, through
+from support.hostile.runs import rows
+from support.hostile.trial import DOORS, at_home
 
 pytestmark = pytest.mark.exhaustive
 

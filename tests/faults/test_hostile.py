@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import refused
 
 from mezzotint import durable, outside
 from mezzotint.assets import MODELS
@@ -28,6 +27,7 @@ from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder import components
+from support.messages import refused
 
 
 def header(text: bytes) -> bytes:

@@ -15,8 +15,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from arrow_tables import png
-from forked import free_port
+
+from support.arrow_tables import png
+from support.forked import free_port
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.faults]
 

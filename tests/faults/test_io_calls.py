@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from io_calls import Call, Failure, watched
-from written import TEMPORARY, WORKS, Seen, Work, digest, swept
 
 from mezzotint.errors import MezzotintError
+from support.io_calls import Call, Failure, watched
+from support.write_failures import TEMPORARY, WORKS, Seen, Work, digest, swept
 
 pytestmark = pytest.mark.exhaustive
 

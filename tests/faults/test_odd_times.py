@@ -16,10 +16,6 @@ from typing import Any
 import pytest
 import torch
 from diffusers import UNet2DConditionModel
-from io_calls import Failure, watched
-from model_export import load_model
-from runs import tensors_of
-from trainers import short_of_memory
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -28,6 +24,10 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import background_save, state
 from mezzotint.training.step import TrainStep
+from support.io_calls import Failure, watched
+from support.model_export import load_model
+from support.run_folders import tensors_of
+from support.trainers import short_of_memory
 
 pytestmark = pytest.mark.faults
 SHORT = {"run__steps": 4, "run__save__every": 2}

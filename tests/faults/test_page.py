@@ -11,11 +11,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from board_runs import SCRIPT, Board, opened, write_picture, write_pictures, write_run
 
 from mezzotint.board import server
 from mezzotint.board.reading import token_counts
 from mezzotint.run_folder import RunFolder
+from support.board_runs import SCRIPT, Board, opened, write_picture, write_pictures, write_run
 
 
 @pytest.fixture

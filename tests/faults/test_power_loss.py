@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from io_calls import watched
-from power import after_power_loss, taken
-from written import WORKS, Seen, Work, digest, swept
+
+from support.io_calls import watched
+from support.power_loss import after_power_loss, taken
+from support.write_failures import WORKS, Seen, Work, digest, swept
 
 pytestmark = pytest.mark.exhaustive
 

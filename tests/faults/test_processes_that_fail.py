@@ -14,11 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from divergence import SETTINGS as DIVERGING
-from divergence import events
-from forked import variables
-from runs import assert_alike, logged, tensors_of
-from trainers import short_of_memory
 
 from mezzotint import outside
 from mezzotint.run_folder import RunFolder
@@ -26,6 +21,11 @@ from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.training.checkpoints import state
 from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
+from support.divergence import SETTINGS as DIVERGING
+from support.divergence import events
+from support.forked import variables
+from support.run_folders import assert_alike, logged, tensors_of
+from support.trainers import short_of_memory
 
 pytestmark = [pytest.mark.distributed, pytest.mark.faults]
 SHORT = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False, "run__timeout_seconds": 120}

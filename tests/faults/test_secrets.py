@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened
 
 from mezzotint.cli import main
+from support.board_runs import opened
 
 # put together here, so that nobody takes them for real ones
 HUB, WANDB, CLOUD, WORD = "hf_" + "Abcd1234" * 4 + "Ef", "0123456789" * 4, "AKIA" + "ABCDEFGH" * 2, "opensesame"

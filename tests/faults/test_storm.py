@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import fork
 
 from mezzotint import draws
+from support.forked import fork
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1200)]
 

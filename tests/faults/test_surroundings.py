@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from catalogues import paint
+
+from support.image_catalogues import paint
 
 
 def run(words: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[bytes]:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from catalogues import paint
-from data_sets import small_of
 
 from mezzotint import durable
 from mezzotint.assets import MODELS
@@ -25,6 +23,8 @@ from mezzotint.settings import weights_formats
 from mezzotint.tasks.train.exports import free_place
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import formats, tensor_files
+from support.data_sets import small_of
+from support.image_catalogues import paint
 
 pytestmark = pytest.mark.faults
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-import journey_fixtures
+from support import journey_fixtures
 
 loaded = journey_fixtures.loaded

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapter_records import ran
 from numpy.typing import NDArray
 from PIL import Image
-from runs import logged
 from safetensors.torch import load_file
+
+from support.adapter_records import ran
+from support.run_folders import logged
 
 LORA = {
     "model__adapter__kind": "lora", "model__adapter__rank": 2, "model__adapter__dropout": 0.1, "run__steps": 4,

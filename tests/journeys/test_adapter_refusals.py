@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, SD
-from pickles import Canary
 from safetensors.torch import load_file, save_file
+
+from support.adapter_records import FILES, SD
+from support.pickles import Canary
 
 Change = Callable[[dict[str, torch.Tensor]], object]
 

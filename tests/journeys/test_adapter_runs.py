@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import within
-from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,6 +16,8 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
+from support.rounding import within
+from support.run_folders import assert_alike, logged, tensors_of
 
 SETTINGS = {
     "model__adapter__kind": "dora", "model__adapter__rank": 3, "model__adapter__dropout": 0.2, "run__steps": 4,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import broken_inside
+
+from support.images import broken_inside
 
 BROKEN = ("03.png", "07.png")
 SETTINGS = {"data__verify": "on_first_use", "data__on_corrupt": "zero_weight", "run__save__asynchronous": False}

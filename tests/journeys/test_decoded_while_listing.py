@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pictures import broken_inside
 
 from mezzotint.data.media import decoding
 from mezzotint.tasks.cache import cache
+from support.images import broken_inside
 
 CACHED = {"data__cache__latents": True, "data__crop": "center", "data__flip": 0, "run__steps": 2}
 

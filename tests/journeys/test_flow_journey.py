@@ -15,17 +15,17 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
-from drawing import drawn
-from flow_folders import tiny_a14b
-from makers_names import in_ldm, ltx_name
 from PIL import Image
-from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file, save_file
-from sd_folder import edit
 
 from mezzotint.cli import main
 from mezzotint.settings.families.base import specs
 from mezzotint.weights.folder.model_folder import shipped
+from support.flow_folders import tiny_a14b
+from support.original_names import in_ldm, ltx_name
+from support.run_folders import assert_alike, logged, tensors_of
+from support.sample_command import drawn
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": {"model__flux__t5_tokens": 16}}

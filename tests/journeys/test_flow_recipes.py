@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from forked import exit_status, fork, free_port, run_two, variables
-from runs import bench_results, logged
-from shipped_recipes import STRAIGHT, WHOLE, WORDS
 
 from mezzotint.cli import main
+from support.forked import exit_status, fork, free_port, run_two, variables
+from support.run_folders import bench_results, logged
+from support.shipped_recipes import STRAIGHT, WHOLE, WORDS
 
 ALONE = {"flux-80gb": "E1830", "z-image-80gb": "E1752", "qwen-image-80gb": "E1830"}
 """Recipes of one process, with what several are told where the model is as large as it is."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from sd_folder import edit
 
 from mezzotint.cli import main
 from mezzotint.errors import OutOfMemory
 from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.weights.folder.model_folder import shipped
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 TINY = {

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from forked import free_port
-from runs import logged
 
 from mezzotint import outside
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.checkpoints import state
+from support.forked import free_port
+from support.run_folders import logged
 
 SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from PIL import Image
-from runs import logged
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
+from support.run_folders import logged
 
 CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}
 

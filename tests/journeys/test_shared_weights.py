@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from runs import assert_alike, logged, tensors_of
 
 from mezzotint.errors import RecipeError
 from mezzotint.run_folder import CHECKPOINT_SCHEMA
@@ -17,6 +16,7 @@ from mezzotint.runtimes import fsdp
 from mezzotint.settings.sections.run import ShardSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
+from support.run_folders import assert_alike, logged, tensors_of
 
 # five samples in a batch: some steps leave a process without a sample of its own
 SETTINGS = {

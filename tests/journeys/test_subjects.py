@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from runs import assert_alike, logged, tensors_of
 
 from mezzotint import outside
+from support.run_folders import assert_alike, logged, tensors_of
 
 TAGS = ("loss", "loss/instance", "loss/class")
 

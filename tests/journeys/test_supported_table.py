@@ -14,18 +14,18 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import supported
 import torch
 from datasets.packaged_modules.parquet.parquet import Parquet
-from runs import logged
 from safetensors.torch import load_file, save_file
-from supported import CAPTIONS, draw, require_checked_cached_and_trained, table, words
 
 from mezzotint.cli import main
 from mezzotint.settings.reference import error_codes
 from mezzotint.weights.layouts.sd import LAYOUT
+from support import supported_table
+from support.run_folders import logged
+from support.supported_table import CAPTIONS, draw, require_checked_cached_and_trained, table, words
 
-here = supported.here
+here = supported_table.here
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
 HERE = "tests/journeys/test_supported_table.py"

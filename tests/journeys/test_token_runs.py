@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from model_export import second_version
-from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
@@ -16,6 +14,8 @@ from mezzotint.families import sdxl
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import learned_tokens
+from support.model_export import second_version
+from support.run_folders import assert_alike, logged, tensors_of
 
 WORDS = {
     "model__train": "[tokens]", "model__tokens__words": {"<toy>": "red"}, "model__tokens__vectors": 2,

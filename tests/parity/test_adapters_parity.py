@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import read_off, statistics
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from mezzotint.adapters import networks
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.networks import AdapterShape, Method
+from support.adapter_records import read_off, statistics
 
 pytest.importorskip("peft")
 DATA = Path(__file__).parent / "data"

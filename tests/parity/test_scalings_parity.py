@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from mezzotint.diffusion import preconditioning, weighting
 from mezzotint.diffusion.preconditioning import ScalingName
 from mezzotint.diffusion.prediction import add_noise, velocity
 from mezzotint.diffusion.schedule import Schedule
+from support.rounding import within
 
 RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "scalings.safetensors")
 SIGMAS = RECORD["probe_sigmas"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers import DDPMScheduler
-from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.diffusion import prediction
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.diffusion.weighting import min_snr
+from support.rounding import within
 
 DATA = Path(__file__).parent / "data"
 PLAIN = Schedule.scaled_linear()

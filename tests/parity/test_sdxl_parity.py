@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.single_file.single_file import open_single
+from support.rounding import within
 
 DATA = Path(__file__).parent / "data" / "mindone-sdxl"
 RECORD = load_file(DATA / "tiny_sdxl.safetensors")

@@ -14,16 +14,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from forked import free_port
-from model_export import tiny_model
 from torch import nn
-from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
 from mezzotint.families import sd, sdxl
 from mezzotint.families.base import ModelFamily
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.training.step import TrainStep
+from support.forked import free_port
+from support.model_export import tiny_model
+from support.trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
 
 class Net(nn.Module):

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
-from forked import free_port
-from model_export import tiny_model
 from torch.distributed.fsdp import FSDPModule
-from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.errors import RecipeError
 from mezzotint.families import sd
@@ -21,6 +18,9 @@ from mezzotint.runtimes import base, fsdp
 from mezzotint.settings.sections.run import RunSettings, ShardSettings
 from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
+from support.forked import free_port
+from support.model_export import tiny_model
+from support.trainers import batch_of, latents_at, step_batches, trainer_over
 
 
 @pytest.mark.parametrize(("rows", "held"), [(8, [2, 2, 2, 2]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])

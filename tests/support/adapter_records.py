@@ -1,4 +1,5 @@
-"""The records of adapters, the small models that they are for, and what tests of the verbs ask of them."""
+"""Records of adapters of other programs, the small models they belong to, and checks that several adapter tests
+share."""
 
 from __future__ import annotations
 

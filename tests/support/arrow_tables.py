@@ -1,4 +1,4 @@
-"""Parquet and arrow files with pictures inside."""
+"""Parquet and Arrow files with images in a column."""
 
 from __future__ import annotations
 

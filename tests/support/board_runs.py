@@ -1,4 +1,4 @@
-"""Run folders as runs leave them, written in milliseconds, and the page over them in a thread."""
+"""Run folders written directly, without training, and the page served from them in a thread."""
 
 from __future__ import annotations
 

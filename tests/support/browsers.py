@@ -1,4 +1,4 @@
-"""Whether the pages can be looked at in a real browser here."""
+"""Whether a browser for page tests is installed on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe says of settings that do not go together."""
+"""The problems that a recipe with conflicting settings reports."""
 
 from __future__ import annotations
 

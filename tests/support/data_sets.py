@@ -1,4 +1,4 @@
-"""Data sets for tests: their files, settings that read them, and what a format makes of them."""
+"""Small data sets in every format: their files, the settings that read them, and the samples they must give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose loss is spoilt at given steps."""
+"""Runs whose loss is made non-finite at given steps."""
 
 from __future__ import annotations
 

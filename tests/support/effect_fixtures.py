@@ -1,5 +1,5 @@
-"""What the rows share: a run made ready from a command line, exactly as `mezzotint train` does it, and stopped before
-its first step; and a data set with its loader, without a model.
+"""Fixtures of `tests/effects`: a run prepared from a command line as `mezzotint train` does it and stopped before its
+first step, and a loader without a model.
 
 Every row goes through the recipe, so that it shows the whole way of a setting: from its name to what it changes.
 """
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loading import open_loader
 from PIL import Image
 from torch import Tensor
 
@@ -32,6 +31,7 @@ from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.job import Job, RunStart
 from mezzotint.tasks.train.prepare import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
+from support.loading import open_loader
 
 COMMON: dict[str, Any] = {
     "data__cache__latents": True,

@@ -1,4 +1,4 @@
-"""Folders of configurations of models on straight paths in their published sizes, without weights: to be counted."""
+"""Folders with the configurations of flow-matching models in their published sizes, without weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sd_folder import edit
 
 from mezzotint.weights.folder.model_folder import shipped
+from support.sd_folder import edit
 
 T5: dict[str, Any] = {
     "d_model": 4096,

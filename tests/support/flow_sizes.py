@@ -1,4 +1,4 @@
-"""Denoisers of models on straight paths in their published sizes."""
+"""Denoisers of flow-matching models in their published sizes."""
 
 from __future__ import annotations
 

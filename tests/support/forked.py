@@ -1,4 +1,4 @@
-"""Command lines in forked processes: they can be killed, and several are a launcher's."""
+"""Commands run in forked processes, which a test can kill or start several of, as a launcher does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package as pip leaves it: files, and the metadata that names its entry points."""
+"""A package as pip installs it: files, and metadata with entry points."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The system's calls by which something is written, one by one: a test makes each fail in turn, or keeps them to take
-the power away behind each of them (`power.py`)."""
+"""The system calls that write files, one by one: a test lets each fail in turn, or records them for `power_loss`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What whole runs are watched by."""
+"""Fixtures of `tests/journeys`: what is recorded of a whole run."""
 
 from __future__ import annotations
 

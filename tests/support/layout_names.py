@@ -1,4 +1,4 @@
-"""Names and shapes of full-size models, as layouts have them."""
+"""Tensor names and shapes of full-size models, per layout."""
 
 from __future__ import annotations
 

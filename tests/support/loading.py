@@ -1,4 +1,4 @@
-"""A loader for tests, with a schedule of its own."""
+"""A loader with a schedule given by the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows of masks share: masks that are the red of their pictures, so that the two must move together."""
+"""Masks equal to the red channel of their images, to show that both get the same crop and flip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of `merge` share: a denoiser that was trained, and where it takes its place."""
+"""A trained denoiser and the model it is merged into, for the tests of `merge`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from diffusers import StableDiffusionXLPipeline
-from model_export import files_of
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from mezzotint.families.sdxl import Family
 from mezzotint.tasks.weights import convert
 from mezzotint.tasks.weights import merge as verb
 from mezzotint.weights.files import tensor_files
+from support.model_export import files_of
 
 UNET = "unet/diffusion_pytorch_model.safetensors"
 

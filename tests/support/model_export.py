@@ -1,4 +1,4 @@
-"""Models of tests together with the files they were loaded from, which an export asks."""
+"""Tiny models with the files they were loaded from, as an export needs them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A weights format that another installed package brings: `numbers`, float32 tensors behind a line of JSON, in which
-models of family sd are written."""
+"""`numbers`, a weights format of another package: a line of JSON and float32 tensors, for models of the family sd."""
 
 from __future__ import annotations
 
@@ -7,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from installed import install
+
+from support.installed import install
 
 _SPEC = """
 from mezzotint.settings.weights_formats import WeightsFormatSpec

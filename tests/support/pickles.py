@@ -1,4 +1,4 @@
-"""Pickled files for tests, and one that would leave a trace."""
+"""Pickled files, and one that would run code when it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How close numbers must be that were worked out in another order, on another processor or by another program.
+"""Comparison of numbers up to a stated number of roundings, for results of another order, processor or program.
 
 Sums, products and exponentials differ in their last bits from one processor to the next, and so do all results made of
 them. A test that compares with a record therefore says how many roundings apart the two may be, and why: never a number

@@ -1,4 +1,4 @@
-"""A server on this machine that speaks S3."""
+"""An S3 server on the local machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small Stable Diffusion of the records, and what tests do with its folder."""
+"""The tiny Stable Diffusion of the parity records, and helpers to copy and edit its folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small SDXL and a small refiner, as folders and as single files, and what tests of their layouts share."""
+"""A tiny SDXL and a tiny refiner as folders and single files, and checks of their layouts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from layout_names import LAYOUTS, header_of, shapes_of, table_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
+from support.layout_names import LAYOUTS, header_of, shapes_of, table_of
 
 SCALES = {
     "sdxl": "conditioner.embedders.1.model.logit_scale", "sdxl-refiner": "conditioner.embedders.0.model.logit_scale",

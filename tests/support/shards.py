@@ -1,4 +1,4 @@
-"""Tar shards of small pictures."""
+"""WebDataset shards of small images."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import data_sets
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
+from support import data_sets
 
 
 def picture(shade: int, size: tuple[int, int] = (40, 32), kind: str = "PNG") -> bytes:

@@ -1,4 +1,4 @@
-"""Shipped recipes on tiny models: what stands behind their names to try them here."""
+"""Tiny models under the names in the shipped recipes, so that these can be run."""
 
 from __future__ import annotations
 

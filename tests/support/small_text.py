@@ -1,4 +1,4 @@
-"""A small text encoder of CLIP, as a file."""
+"""A small CLIP text encoder as a file."""
 
 from __future__ import annotations
 

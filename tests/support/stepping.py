@@ -1,4 +1,4 @@
-"""Small parameters, an `Update` over them, and steps by gradients that a seed draws."""
+"""Small parameters with an `Update`, and steps with seeded gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of small rows."""
+"""Row stores with small rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams and events of CUDA on a machine without one: what is asked of them, in order."""
+"""Fake CUDA streams and events that record the order of calls."""
 
 from __future__ import annotations
 

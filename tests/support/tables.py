@@ -1,4 +1,4 @@
-"""Folders of pictures with text tables, as the format `metadata` reads them."""
+"""Image folders with metadata tables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import data_sets
 import pytest
 
 from mezzotint.errors import DatasetError
+from support import data_sets
 
 read = partial(data_sets.read, format="metadata", repeats=1.5)
 

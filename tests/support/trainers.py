@@ -1,4 +1,4 @@
-"""A trainer over made-up latents that needs no files, and what it is given."""
+"""A trainer over synthetic latents, without files."""
 
 from __future__ import annotations
 

@@ -6,15 +6,14 @@ import contextlib
 import io
 from pathlib import Path
 
-import adapter_records
-import checking
 import pytest
 from PIL import Image
 
 from mezzotint.cli import main
+from support import adapter_records, check_command
 
 whole_sdxl = adapter_records.whole_sdxl
-check_of = checking.check_of
+check_of = check_command.check_of
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import refused
 from torch._inductor.exc import InductorError
 
 from mezzotint.errors import DatasetError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks import assemble
+from support.messages import refused
 
 
 def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-from forked import each_of_two, exit_status
 from safetensors.torch import save_file
 
 from mezzotint.errors import WeightsError
@@ -33,6 +32,7 @@ from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
 from mezzotint.weights.low_bit import WeightForm
+from support.forked import each_of_two, exit_status
 
 has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao")
 MIB = 1 << 20
@@ -96,7 +96,7 @@ def reads_within(
     """`read_alone` in a process of its own, which has no memory left from tests before."""
     words = f"{network!r}, {config!r}, Path({str(file)!r}), {form!r}, {room}"
     code = f"import test_holding as t\nfrom pathlib import Path\nt.read_alone({words})"
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support"), *sys.path]
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
     return subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from runs import report_of
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.settings.reading.read import located, read
+from support.run_folders import report_of
 
 
 def odd_pictures(world: Any) -> None:

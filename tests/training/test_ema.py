@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from streams import Line
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.settings.reading.read import read_text
 from mezzotint.training.ema import AsyncEma, Ema, decay_at
 from mezzotint.training.update import Update
+from support.streams import Line
 
 
 def decays(rule: str, decay: float, counts: list[int], dtype: torch.dtype = torch.float64) -> list[float]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.families.sd import Family
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.training.checkpoints import state
+from support.trainers import batch_of, latents_at, step_batches, trainer_over
 
 Make = Callable[..., Any]
 

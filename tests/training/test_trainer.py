@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd.profiler import profile
-from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
-from valueless import valueless, without_autocast, without_question
 
 from mezzotint import registry
 from mezzotint.diffusion import noise
@@ -29,6 +27,8 @@ from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
 from mezzotint.training.step import TrainStep
 from mezzotint.weights.folder.model_folder import shipped
+from support.meta_device import valueless, without_autocast, without_question
+from support.trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
 Make = Callable[..., Any]
 COLOURS = ("a red circle", "a green square", "a blue star", "a yellow ring")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stepping import Parameters, apply, give_gradients, kept, parameters, same, steps, update_of
 
 from mezzotint.errors import RecipeError
 from mezzotint.runtimes.base import norms_of
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.update import Update
+from support.stepping import Parameters, apply, give_gradients, kept, parameters, same, steps, update_of
 
 
 def three() -> Parameters:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from trainers import batch_of, latents_at
 
 from mezzotint.settings.sections.run import KernelSettings, RunSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.training.whole_batches import filled, whole_size
+from support.trainers import batch_of, latents_at
 
 
 def test_the_last_sample_is_repeated_with_weight_nought() -> None:

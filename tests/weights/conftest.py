@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-import sd_folder
+from support import sd_folder
 
 family, copy = sd_folder.family, sd_folder.copy

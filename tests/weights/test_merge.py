@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from sd_folder import FOLDER
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.layouts import sd
 from mezzotint.weights.merge import Base, Merge, file_plan, open_base, open_other
 from mezzotint.weights.single_file import planned
+from support.sd_folder import FOLDER
 
 NAME = "conv_in.weight"
 

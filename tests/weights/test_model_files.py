@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from sd_folder import FOLDER, edit
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
+from support.sd_folder import FOLDER, edit
 
 
 def test_random_weights_are_a_function_of_the_seed() -> None:

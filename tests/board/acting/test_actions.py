@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from board_runs import opened, write_run
 
 from mezzotint.board.acting import actions
 from mezzotint.board.guard import AccessPolicy
 from mezzotint.run_folder import RunFolder
+from support.board_runs import opened, write_run
 
 
 def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Path) -> None:

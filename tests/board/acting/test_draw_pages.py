@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from board_runs import Board, opened, write_run
 from PIL import Image
 
 from mezzotint.board.acting import draw_pages, drawer
@@ -20,6 +19,7 @@ from mezzotint.board.acting.draw_pages import DrawPages
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.tasks.sample import again
+from support.board_runs import Board, opened, write_run
 
 
 @pytest.fixture

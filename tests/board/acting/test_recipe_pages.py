@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import SCRIPT, Board, opened, write_run
 
 from mezzotint.board.acting import actions, recipe_pages
 from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import digest_of, read, read_text, shipped_recipes
+from support.board_runs import SCRIPT, Board, opened, write_run
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from board_runs import opened, write_picture, write_run
 
 from mezzotint.board.reading import metrics, pictures, runs
+from support.board_runs import opened, write_picture, write_run
 
 
 def test_a_metrics_file_adds_no_more_curves_than_a_run_can_have(

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from board_runs import line
 
 from mezzotint.board.reading import metrics
 from mezzotint.board.reading.metrics import RunMetrics
+from support.board_runs import line
 
 
 def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:

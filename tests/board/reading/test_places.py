@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
-from board_runs import opened, write_run
 
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
+from support.board_runs import opened, write_run
 
 
 def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import opened, waiting, write_run
 
 from mezzotint.assets import MODELS
 from mezzotint.board import live
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.run_folder import RunFolder
+from support.board_runs import opened, waiting, write_run
 
 
 def lock(folder: Path, **who: object) -> None:

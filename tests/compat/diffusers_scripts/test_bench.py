@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.data.buckets import buckets
@@ -17,6 +16,7 @@ from mezzotint.tasks.bench import bench
 from mezzotint.tasks.bench.measuring import counts
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import parse as parse_words
+from support.run_folders import bench_results
 
 BENCHMARK = [
     *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from board_runs import Board, opened
+
+from support.board_runs import Board, opened
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rounding import unit
 from safetensors.torch import load_file
 from torch import Tensor
-from trainers import batch_of, step_batches, trainer_over
 
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
@@ -26,6 +24,8 @@ from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.reading import foreign
+from support.rounding import unit
+from support.trainers import batch_of, step_batches, trainer_over
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loading import open_loader
 from safetensors.torch import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -24,6 +23,7 @@ from mezzotint.settings.reading.translation import Launched
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.reading import foreign
+from support.loading import open_loader
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from stepping import apply, parameters, update_of
+
+from support.stepping import apply, parameters, update_of
 
 
 def test_its_state_is_bfloat16() -> None:

@@ -7,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from everydream_folders import lay, manifest, own, problem, read, samples, settings_of
-from loading import open_loader
 from PIL import Image
-from refusals import refused
 
 from mezzotint.compat.everydream2 import data_format as everydream
 from mezzotint.data.catalogue.catalogue import build
@@ -17,6 +15,8 @@ from mezzotint.data.formats.base import Noted, Skipped
 from mezzotint.data.loading.loader import held_out
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
+from support.loading import open_loader
+from support.messages import refused
 
 
 def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
@@ -22,6 +21,7 @@ from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.settings.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
+from support.loading import place_by
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "everydream2"
 FACTOR = 1.5

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from runs import logged, tensors_of
-from supported import require_a_line_trains_in_two_processes
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.settings import recipe as live_settings
 from mezzotint.tasks.train import _live_settings
+from support.run_folders import logged, tensors_of
+from support.supported_table import require_a_line_trains_in_two_processes
 
 OURS = (
     "data.cache.path=cache", "data.resolution=64", "data.buckets.shape=square", "data.buckets.step=16",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_export import export_model, tiny_model
-
 from mezzotint.families.sd import Family
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import MetaModel, memory_of
+from support.model_export import export_model, tiny_model
 
 
 def test_the_update_is_counted_where_it_takes_more_than_the_passes(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import checking
+from support import check_command
 
-check_of = checking.check_of
+check_of = check_command.check_of
 
 
 def test_a_rate_of_nought_is_no_problem_of_a_rule_without_a_rate(check_of: Any) -> None:

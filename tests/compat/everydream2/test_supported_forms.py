@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import supported
-from supported import CAPTIONS, draw, require_checked_cached_and_trained
 
-here = supported.here
+from support import supported_table
+from support.supported_table import CAPTIONS, draw, require_checked_cached_and_trained
+
+here = supported_table.here
 
 
 def everydream(folder: Path, *, by_list: bool = False) -> str:

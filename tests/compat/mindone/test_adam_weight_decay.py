@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from stepping import apply, give_gradients, parameters, update_of
+
+from support.stepping import apply, give_gradients, parameters, update_of
 
 
 def test_its_first_step_divides_uncorrected_moments_and_decays_by_the_rate() -> None:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from refusals import refused
 
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
+from support.messages import refused
 
 SIZES = (1365, 2048, 0, 171, 1024, 1024)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from contradictions import contradiction
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
+from support.contradictions import contradiction
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from diffusers.models.embeddings import Timesteps
-from loading import open_loader
 
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.families.sdxl import Family
@@ -18,6 +17,7 @@ from mezzotint.settings.reading.read import located
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
+from support.loading import open_loader
 
 SIZES = [(100, 200, 0, 12, 48, 64), (64, 48, 8, 0, 64, 48), (48, 48, 0, 0, 48, 48)]
 CAPTIONS = ["a cat", "a dog", ""]

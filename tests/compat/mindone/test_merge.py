@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
-from model_export import load_model
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -16,6 +14,8 @@ from mezzotint.compat.mindone import mindspore_format
 from mezzotint.families.sdxl import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
+from support.merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
+from support.model_export import load_model
 
 
 @pytest.fixture(scope="module")

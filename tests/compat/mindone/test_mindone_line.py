@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from forked import exit_status, fork, free_port, run_two
 from PIL import Image
-from runs import logged
 from safetensors.torch import load_file
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.compat.mindone.dialect import SHIPPED
 from mezzotint.tasks.bench import bench
+from support.forked import exit_status, fork, free_port, run_two
+from support.run_folders import logged
 
 PICTURES = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "shapes6"
 YAML = "configs/training/sd_xl_base_finetune_910b.yaml"

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loading import open_loader
 from PIL import Image
 from safetensors.numpy import load_file
 
@@ -25,6 +24,7 @@ from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
+from support.loading import open_loader
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"
 RECORD: dict[str, Any] = json.loads((DATA / "pipeline.json").read_text())

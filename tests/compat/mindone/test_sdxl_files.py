@@ -8,12 +8,8 @@ import math
 from pathlib import Path
 
 import pytest
-import sdxl_files
 import torch
-from layout_names import LAYOUTS, RECORDS, header_of
-from model_export import in_one_file, load_model
 from safetensors.torch import load_file
-from sdxl_files import COUNTS, convert, equal, folder_tensors, names_of
 
 from mezzotint.cli import main
 from mezzotint.compat.mindone import mindspore_format
@@ -28,6 +24,10 @@ from mezzotint.weights.folder.model_folder import open_folder
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file import known_layouts
+from support import sdxl_files
+from support.layout_names import LAYOUTS, RECORDS, header_of
+from support.model_export import in_one_file, load_model
+from support.sdxl_files import COUNTS, convert, equal, folder_tensors, names_of
 
 THEIRS = {"sdxl": mindone_sdxl.LAYOUT, "sdxl-refiner": mindone_sdxl.LAYOUT.variants[0]}
 configs, folders, singles = sdxl_files.configs, sdxl_files.folders, sdxl_files.singles

@@ -6,11 +6,11 @@ import json
 import math
 
 import pytest
-from layout_names import RECORDS, shapes_of, table_of
 
 from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.compat.mindone.sdxl_layout import decays, mindspore_name, plain_name, stability_name
 from mezzotint.weights.layouts import sdxl
+from support.layout_names import RECORDS, shapes_of, table_of
 
 
 def test_weight_decay_takes_the_tensors_that_mindones_optimizers_take() -> None:

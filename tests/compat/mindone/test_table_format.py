@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-import data_sets
 import pytest
-from data_sets import captions_of, notes_of, settings_of, skipped_of
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.settings.reading.read import read_text
+from support import data_sets
+from support.data_sets import captions_of, notes_of, settings_of, skipped_of
+from support.messages import refused
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig, posterior
+from support.rounding import within
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "open-sora-plan"
 RECORDED = 128

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_sets import put
-from refusals import refused
 
 from mezzotint.compat.open_sora_plan.clip_list import Annotated, named_files, read_annotation, read_list, samples
 from mezzotint.compat.open_sora_plan.clip_list_spec import ClipListSettings
@@ -18,6 +16,8 @@ from mezzotint.data.formats.base import Skipped
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
+from support.data_sets import put
+from support.messages import refused
 
 CLIP = {"path": "a.mp4", "cap": "a cat"}
 

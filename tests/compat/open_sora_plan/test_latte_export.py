@@ -8,12 +8,12 @@ from pathlib import Path
 import torch
 from diffusers.models.transformers.latte_transformer_3d import LatteTransformer3DModel
 from latte_folder import noised, same, settings
-from model_export import export_model, load_model
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
+from support.model_export import export_model, load_model
 
 
 def test_an_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import RoundedOnce, within
 from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
+from support.rounding import RoundedOnce, within
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "open-sora-plan"
 RECORDS = ("latte_base", "latte_rope", "latte_compress_kv")

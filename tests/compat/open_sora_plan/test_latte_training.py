@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from trainers import batch_of, step_batches, trainer_over
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.diffusion.objective import Objective, StepDraws
@@ -19,6 +18,7 @@ from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import Batch, TextEmbedding
+from support.trainers import batch_of, step_batches, trainer_over
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from forked import exit_status, fork, run_two
 from latte_folder import write_release
 from PIL import Image
-from runs import assert_alike, logged, tensors_of
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -27,6 +25,8 @@ from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.bench import bench
+from support.forked import exit_status, fork, run_two
+from support.run_folders import assert_alike, logged, tensors_of
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
 CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball", "A Grey Ball")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from runs import logged
-from shipped_recipes import TINY, predicted, write_films
 
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
+from support.run_folders import logged
+from support.shipped_recipes import TINY, predicted, write_films
 
 Captured = pytest.CaptureFixture[str]
 

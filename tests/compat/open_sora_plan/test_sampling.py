@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from films import probe
 from latte_folder import QUICK
 
 from mezzotint.compat.open_sora_plan.latte import Family
@@ -18,6 +17,7 @@ from mezzotint.sampling.sample import sample
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
+from support.clip_folders import probe
 
 
 def drawn(folder: Path, *words: str) -> list[Path]:

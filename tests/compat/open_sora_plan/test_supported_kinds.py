@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import logged
 
 from mezzotint.cli import main
 from mezzotint.tasks.check.memory import Activations, MetaModel
+from support.run_folders import logged
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from films import write_pictures
-from loading import open_loader
 from torch import Tensor, nn
 
 from mezzotint import draws
@@ -32,6 +30,8 @@ from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from support.clip_folders import write_pictures
+from support.loading import open_loader
 
 CPU = torch.device("cpu")
 

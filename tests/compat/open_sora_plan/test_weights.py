@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import ran
-from merging import merged
-from rounding import within
 from safetensors.torch import load_file, save_file
 
 from mezzotint.compat.open_sora_plan.latte import Family as Clips
 from mezzotint.errors import MezzotintError
 from mezzotint.settings.sections.model import ModelSettings
+from support.adapter_records import ran
+from support.merging import merged
+from support.rounding import within
 
 
 def test_of_two_models_of_clips(released: Path, tmp_path: Path, capsys: Any) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 import fsspec
 import pytest
 import torch
-from refusals import refused
-from s3_server import S3Server, waits_between_tries
-from stores import addresses, file_of, filled, flip, open_store, rows
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.data.cache import carried
 from mezzotint.data.cache.store import Store
 from mezzotint.data.files import remote
+from support.messages import refused
+from support.s3_server import S3Server, waits_between_tries
+from support.stores import addresses, file_of, filled, flip, open_store, rows
 
 ADDRESS = Path("memory://box/cache")
 FOLDER = "latents/0123456789abcdef"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from loaded import _caches, _embedding, data, steps
-from refusals import refused
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.schedule import placement
+from support.loader_samples import _caches, _embedding, data, steps
+from support.messages import refused
 
 
 def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stores import addresses, file_of, filled, flip, open_store, rows
 
 from mezzotint import outside
 from mezzotint.data.cache import _order
 from mezzotint.data.cache import store as stores
 from mezzotint.data.cache.store import Store
+from support.stores import addresses, file_of, filled, flip, open_store, rows
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 from mezzotint import fault_injection
 from mezzotint.data.cache import _shards
 from mezzotint.data.cache.store import Store
 from mezzotint.errors import StorageError
+from support.stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 
 def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from refusals import refused
-from stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 from mezzotint.data.cache import _shards
 from mezzotint.data.cache import store as cache
 from mezzotint.data.cache.store import Store
 from mezzotint.errors import CacheError, StorageError
+from support.messages import refused
+from support.stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])

@@ -12,8 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from catalogues import Looks, error_of, indexes_in
-from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import draws
@@ -22,6 +20,8 @@ from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.media import decoding
 from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from support.data_sets import small_of as settings_of
+from support.image_catalogues import Looks, error_of, indexes_in
 
 
 def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from catalogues import error_of, paint
-from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build
+from support.data_sets import small_of as settings_of
+from support.image_catalogues import error_of, paint
 
 
 def test_fingerprint_is_the_content_not_the_place(painted: Path, index: Path, tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from catalogues import Looks, paint
-from data_sets import small_of as settings_of
-from pictures import broken_inside
 from PIL import Image
 
 from mezzotint import fault_injection
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.errors import DatasetError
+from support.data_sets import small_of as settings_of
+from support.image_catalogues import Looks, paint
+from support.images import broken_inside
 
 
 def test_only_changed_files_are_decoded_again(painted: Path, index: Path, looks: Looks) -> None:

@@ -7,9 +7,9 @@ import warnings
 
 import pytest
 from bs4.exceptions import ParserRejectedMarkup
-from refusals import refused
 
 from mezzotint.data.files.caption_cleaning import clean, cleaner
+from support.messages import refused
 
 
 @pytest.mark.parametrize("caption", ["cats.html", "videos/cat.xml", "http://example.com"])

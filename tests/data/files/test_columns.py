@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from catalogues import indexes_in
-from data_sets import small_of as settings_of
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files.columns import TextBuilder
 from mezzotint.errors import StorageError
+from support.data_sets import small_of as settings_of
+from support.image_catalogues import indexes_in
 
 
 @pytest.mark.parametrize(

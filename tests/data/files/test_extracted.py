@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from arrow_tables import catalogue, kept, pictures, write
-from loading import open_loader
-from refusals import refused
 
 from mezzotint import durable
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.settings.sections.data import DataSettings
+from support.arrow_tables import catalogue, kept, pictures, write
+from support.loading import open_loader
+from support.messages import refused
 
 
 @pytest.mark.parametrize("workers", [0, 1])

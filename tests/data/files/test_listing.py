@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_sets import put
-from refusals import refused
 
 from mezzotint.data.files import listing
 from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.image_folder import FORMAT
+from support.data_sets import put
+from support.messages import refused
 
 
 def test_order_depends_on_names_alone(tmp_path: Path) -> None:

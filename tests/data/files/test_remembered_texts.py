@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import small_of as settings_of
 
 from mezzotint import outside
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files.remembered_texts import RememberedTexts
+from support.data_sets import small_of as settings_of
 
 Opens = Callable[[], list[str]]
 

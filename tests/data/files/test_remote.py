@@ -15,10 +15,6 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from data_sets import read
-from refusals import refused
-from s3_server import S3Server, waits_between_tries
-from shards import picture, shard
 
 from mezzotint import fault_injection
 from mezzotint.data.catalogue.catalogue import Catalogue, build
@@ -27,6 +23,10 @@ from mezzotint.data.loading.worker import read_picture
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
+from support.data_sets import read
+from support.messages import refused
+from support.s3_server import S3Server, waits_between_tries
+from support.shards import picture, shard
 
 PLACED = Placement(Size(40, 32), Size(40, 32), (0, 0), False)
 

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 import numpy as np
-from loading import open_loader
 from PIL import Image
-from refusals import refused
-from shards import opened, picture, settings_of, shard
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import tar_members
 from mezzotint.data.media import decoding
+from support.loading import open_loader
+from support.messages import refused
+from support.shards import opened, picture, settings_of, shard
 
 
 def test_pictures_are_read_where_they_lie_and_nothing_is_unpacked(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from catalogues import paint
-from data_sets import small_of as settings_of
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.findings import images
+from support.data_sets import small_of as settings_of
+from support.image_catalogues import paint
 
 
 def test_the_share_that_is_seen_is_that_of_the_bucket(root: Path, index: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import refused
 
 from mezzotint import registry
 from mezzotint.data.formats.base import FOLDER, format_of
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.data import DataSettings
+from support.messages import refused
 
 
 @pytest.mark.parametrize("name", registry.names(FOLDER))

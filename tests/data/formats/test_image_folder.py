@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from data_sets import captions_of, put, read, skipped_of
 
 from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.image_folder import FORMAT
 from mezzotint.stages import Sample
+from support.data_sets import captions_of, put, read, skipped_of
 
 
 def test_every_picture_below_the_folder_is_a_sample(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import data_sets
 import pytest
-from data_sets import put
-from refusals import refused
 
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.settings.reading.read import read_text
+from support import data_sets
+from support.data_sets import put
+from support.messages import refused
 
 read = partial(data_sets.read, format="kohya")
 

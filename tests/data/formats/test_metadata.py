@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from refusals import refused
-from tables import row, table
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
+from support.messages import refused
+from support.tables import row, table
 
 
 def test_keys_are_those_of_an_image_folder(tmp_path: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from films import ClipWriter
-from refusals import refused
-
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.settings.sections.data import DataSettings
+from support.clip_folders import ClipWriter
+from support.messages import refused
 
 
 def test_a_folder_of_clips_has_sidecars_or_a_table(tmp_path: Path, write_clip: ClipWriter) -> None:

@@ -8,16 +8,16 @@ import tarfile
 from functools import partial
 from pathlib import Path
 
-import data_sets
 import pytest
-from data_sets import captions_of, notes_of, skipped_of
-from refusals import refused
-from shards import opened, picture, shard
 
 from mezzotint.data.formats.webdataset import expanded
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import located, read_text
 from mezzotint.tasks.reading.arguments import parse
+from support import data_sets
+from support.data_sets import captions_of, notes_of, skipped_of
+from support.messages import refused
+from support.shards import opened, picture, shard
 
 read = partial(data_sets.read, format="webdataset")
 

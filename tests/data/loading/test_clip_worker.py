@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from films import SIZES, ClipWriter, settings_of
-from loading import open_loader
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -26,6 +23,9 @@ from mezzotint.data.media.clip_transforms import port_square, project_square, to
 from mezzotint.reports import data_report
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Batch
+from support.clip_folders import SIZES, ClipWriter, settings_of
+from support.loading import open_loader
+from support.messages import refused
 
 CPU = torch.device("cpu")
 

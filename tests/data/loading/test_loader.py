@@ -12,8 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loaded import _caches, _embedding, data, rows_of, steps, stream
-from loading import open_loader
 from PIL import Image
 
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -22,6 +20,8 @@ from mezzotint.data.loading import worker as worker_module
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule import plan
 from mezzotint.stages import Batch
+from support.loader_samples import _caches, _embedding, data, rows_of, steps, stream
+from support.loading import open_loader
 
 
 def test_ranks_workers_and_splits_do_not_change_the_stream(catalogue: Catalogue, folder: Path) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from loaded import data, rows_of
-from loading import open_loader
-from refusals import refused
 
 from mezzotint.data.catalogue.catalogue import Catalogue
+from support.loader_samples import data, rows_of
+from support.loading import open_loader
+from support.messages import refused
 
 
 @pytest.mark.faults

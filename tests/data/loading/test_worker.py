@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loaded import _caches, data, rows_of, seen, steps, stream
-from loading import open_loader
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading import worker as worker_module
 from mezzotint.stages import StepBatches
+from support.loader_samples import _caches, data, rows_of, seen, steps, stream
+from support.loading import open_loader
+from support.messages import refused
 
 
 def test_pixels_travel_as_bytes_and_arrive_in_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from films import settings_of
-from refusals import refused
 
 from mezzotint.data import media
 from mezzotint.data.catalogue import catalogue as catalogues
+from support.clip_folders import settings_of
+from support.messages import refused
 
 
 def test_without_the_decoder_the_sentence_says_what_to_install(

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.media import _clips
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
+from support.messages import refused
 
 SHADE = 12
 KINDS: dict[str, dict[str, Any]] = {

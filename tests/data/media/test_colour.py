@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import LIMIT, corners, pixels_of
 from PIL import Image, ImageCms
 
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import Conversion, conversions_of
+from support.images import LIMIT, corners, pixels_of
 
 
 def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) -> None:

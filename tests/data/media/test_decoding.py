@@ -15,9 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import LIMIT, corners, pixels_of, whole
 from PIL import Image, ImageCms, PngImagePlugin
-from refusals import refused
 from safetensors.numpy import load_file
 
 from mezzotint.data.media import decoding
@@ -25,6 +23,8 @@ from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
+from support.images import LIMIT, corners, pixels_of, whole
+from support.messages import refused
 
 PARITY = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
 

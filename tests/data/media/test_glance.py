@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pictures import LIMIT, corners
 from PIL import Image, ImageCms, PngImagePlugin
-from refusals import refused
 
 from mezzotint.data.media import decoding
+from support.images import LIMIT, corners
+from support.messages import refused
 
 SIZES = ((1, 1), (3, 2), (16, 16), (17, 65), (300, 20))
 KINDS: tuple[tuple[str, dict[str, Any]], ...] = (

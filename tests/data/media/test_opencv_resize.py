@@ -8,12 +8,12 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from refusals import refused
 
 from mezzotint.data.media import _opencv_resize, decoding
 from mezzotint.data.media.decoding import placed
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
+from support.messages import refused
 
 KINDS = ["nearest", "bilinear", "bicubic", "area"]
 PICTURE = np.random.default_rng(3).integers(0, 256, (24, 36, 3), dtype=np.uint8)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from refusals import refused
 
 from mezzotint.data.media import patience
 from mezzotint.errors import DatasetError
+from support.messages import refused
 
 
 def test_work_in_time_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from data_sets import small_of as settings_of
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.balance import fills
 from mezzotint.data.schedule.plan import PlanColumns
+from support.data_sets import small_of as settings_of
 
 
 @pytest.mark.parametrize("remainder", ["short", "fill"])

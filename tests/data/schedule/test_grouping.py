@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from refusals import refused
 
 from mezzotint import draws
 from mezzotint.data.schedule import _grouping
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan, share_of
 from mezzotint.settings.sections.subjects import RatingSettings
+from support.data_sets import small_of as settings_of
+from support.messages import refused
 
 
 def columns_of(n: int, *, groups: int = 3, num_buckets: int = 3, repeats: float = 1.0, seed: int = 0) -> PlanColumns:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_sets import small_of
 
 from mezzotint import draws
 from mezzotint.data.schedule._pairing import balanced
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan
+from support.data_sets import small_of
 
 
 def columns_of(own: int, of_class: int, repeats: float = 1.0) -> PlanColumns:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from loading import place_by
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
@@ -19,6 +17,8 @@ from mezzotint.data.schedule.placement import at_visit, cached_view
 from mezzotint.data.schedule.plan import Visit, plan_columns
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
+from support.data_sets import small_of as settings_of
+from support.loading import place_by
 
 
 @limits(max_examples=200, deadline=None)

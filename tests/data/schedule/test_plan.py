@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_sets import small_of as settings_of
 from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
-from refusals import refused
 
 from mezzotint import draws
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, epoch_address, num_steps, plan
+from support.data_sets import small_of as settings_of
+from support.messages import refused
 
 
 def columns_of(n: int, repeats: float = 1.0, num_buckets: int = 5, seed: int = 0) -> PlanColumns:

@@ -19,9 +19,7 @@ from diffusers import (
     WanPipeline,
 )
 from diffusers.pipelines.ltx import pipeline_ltx_condition
-from flow_folders import tiny_5b
 from PIL import Image
-from sd_folder import edit
 from torch import Tensor
 
 from mezzotint import draws
@@ -37,6 +35,8 @@ from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
+from support.flow_folders import tiny_5b
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 PROMPTS = ["a red circle", "two birds above the old wall"]

@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from refusals import refused
 
 from mezzotint import registry
 from mezzotint.families.shared.folder_files import FolderFiles
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
+from support.messages import refused
 
 FLOW = Path(__file__).parents[2] / "parity" / "data" / "flow"
 MODELS = {"sd": shipped("tiny-sd"), "sd3": FLOW / "sd3" / "model", "qwen-image": FLOW / "qwen_image" / "model"}

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from model_export import export_model, load_model, tiny_model
 from safetensors.torch import load_file
-from sd_folder import FOLDER, opened, trained
 from torch.autograd.profiler import profile
 
 from mezzotint import fault_injection
@@ -20,6 +18,8 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
+from support.model_export import export_model, load_model, tiny_model
+from support.sd_folder import FOLDER, opened, trained
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from sd_folder import FOLDER, edit
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
+from support.sd_folder import FOLDER, edit
 
 WORDS = shipped("tiny-sd") / "tokenizer"
 TOOL = Path(__file__).parents[3] / "tools" / "make_tiny_sd_assets.py"

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from installed import install
 
 from mezzotint.errors import RecipeError
 from mezzotint.settings.formats import base as formats
@@ -15,6 +14,7 @@ from mezzotint.settings.reading import paths
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
+from support.installed import install
 
 FACTS = '''
 from typing import Annotated

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import only_problem
 
 from mezzotint.settings.base import Every
 from mezzotint.settings.reading.read import (
     read_text,
 )
+from support.messages import only_problem
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from refusals import only_problem, problems_of
 
 from mezzotint import __version__
 from mezzotint.errors import RecipeError
@@ -15,6 +14,7 @@ from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import (
     read_text,
 )
+from support.messages import only_problem, problems_of
 
 LATER = f"the recipe needs a later Mezzotint than this one ({__version__}); update Mezzotint"
 

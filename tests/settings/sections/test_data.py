@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from contradictions import contradiction
+
+from support.contradictions import contradiction
 
 
 @pytest.mark.parametrize(

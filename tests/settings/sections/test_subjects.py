@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from contradictions import contradiction
+
+from support.contradictions import contradiction
 
 DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_class_images=5")
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.bench import bench
+from support.run_folders import bench_results
 
 
 @pytest.mark.slow

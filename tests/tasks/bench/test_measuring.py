@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.tasks.bench import measuring
+from support.run_folders import bench_results
 
 
 @pytest.mark.slow

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from filling import Filled, data, filled, write_pictures
 
 from mezzotint.tasks.cache import inventory
+from support.cache_filling import Filled, data, filled, write_pictures
 
 
 @pytest.fixture

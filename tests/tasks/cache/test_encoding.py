@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from filling import data, filled, write_pictures
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _encoding
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries, text_entries
+from support.cache_filling import data, filled, write_pictures
 
 SIZES = [(64, 64)] * 7 + [(96, 48)] * 3
 

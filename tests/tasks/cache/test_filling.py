@@ -14,8 +14,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from filling import Encoder, Filled, data, filled, paint, write_pictures
-from loading import open_loader
 from torch import Tensor
 
 from mezzotint import draws, fault_injection, outside
@@ -31,6 +29,8 @@ from mezzotint.families.sd import Family
 from mezzotint.tasks.cache import _filling
 from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
+from support.cache_filling import Encoder, Filled, data, filled, paint, write_pictures
+from support.loading import open_loader
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from model_export import export_model, tiny_model
 from PIL import Image
 
 from mezzotint.families.sd import Family
+from support.model_export import export_model, tiny_model
 
 SIZES = [(64, 64)] * 5 + [(128, 64)] * 3
 

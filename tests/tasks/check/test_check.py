@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from checking import checked, codes, everything_below
-from pictures import broken_inside
 
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.run_folder import RunFolder
@@ -17,6 +15,8 @@ from mezzotint.settings.recipe import effective
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.training.checkpoints import state
+from support.check_command import checked, codes, everything_below
+from support.images import broken_inside
 
 
 def test_nothing_is_written_but_the_index_of_the_data(quick: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checking import checked, everything_below
 
 from mezzotint.tasks.check import page as _check_page
+from support.check_command import checked, everything_below
 
 
 @pytest.mark.slow

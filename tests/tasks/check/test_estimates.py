@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from checking import checked, codes
 
 from mezzotint import durable
 from mezzotint.errors import StorageError
@@ -21,6 +20,7 @@ from mezzotint.tasks.check.estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.resolving import resolve
 from mezzotint.tasks.train import exports
 from mezzotint.training.checkpoints import state
+from support.check_command import checked, codes
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from model_export import export_model, tiny_model
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
-from trainers import batch_of, step_batches
 
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
@@ -40,6 +38,8 @@ from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import trained_parameters
 from mezzotint.weights.folder.model_folder import shipped
+from support.model_export import export_model, tiny_model
+from support.trainers import batch_of, step_batches
 
 SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
 UNET_15 = {

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import checked, codes
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.check._model_files import components
+from support.check_command import checked, codes
 
 MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 

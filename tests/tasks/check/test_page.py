@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from checking import checked
 
 from mezzotint.settings.reading.read import read
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
+from support.check_command import checked
 
 
 def test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal(

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from flow_folders import full_size
-from shipped_recipes import STRAIGHT, WHOLE, WORDS, predicted, write_films
 
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.settings.reading.read import shipped_recipes
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import CHUNK
+from support.flow_folders import full_size
+from support.shipped_recipes import STRAIGHT, WHOLE, WORDS, predicted, write_films
 
 Captured = pytest.CaptureFixture[str]
 

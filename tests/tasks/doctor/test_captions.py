@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odd_pictures import Ask, findings_in, put, scene
+from support.flawed_images import Ask, findings_in, put, scene
 
 
 def test_tags_are_counted_where_captions_are_lists(tmp_path: Path, ask: Ask) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from odd_pictures import Ask, findings_in, names, put, scene
 from PIL import Image, ImageCms
 
 from mezzotint.data.catalogue import likeness
 from mezzotint.errors import DatasetError
 from mezzotint.tasks.doctor import _examining, doctor
+from support.flawed_images import Ask, findings_in, names, put, scene
 
 
 def write_odd(folder: Path) -> None:

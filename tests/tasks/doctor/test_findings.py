@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from odd_pictures import Ask, put
 from PIL import Image
+
+from support.flawed_images import Ask, put
 
 
 def test_names_cannot_steer_a_terminal(tmp_path: Path, ask: Ask) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from odd_pictures import Ask, findings_in, names, put, scene
+from support.flawed_images import Ask, findings_in, names, put, scene
 
 
 def test_held_out_pictures_that_are_trained_are_told(tmp_path: Path, ask: Ask) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import av
 import numpy as np
 from PIL import Image
-from runs import report_of
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.prompt_file import PromptFile
 from mezzotint.settings.reading.read import located, read, read_text
 from mezzotint.tasks.prompts import previews
+from support.run_folders import report_of
 
 
 def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_in(tmp_path: Path) -> None:

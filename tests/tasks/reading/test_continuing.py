@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import run_at
 
 from mezzotint.cli import main
 from mezzotint.errors import CheckpointError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.reading import continuing
+from support.run_folders import run_at
 
 Captured = pytest.CaptureFixture[str]
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from runs import run_at
 
 from mezzotint.errors import CheckpointError
 from mezzotint.tasks.reading import stamps
+from support.run_folders import run_at
 
 
 def test_a_start_makes_a_folder_of_its_own_with_the_time(tmp_path: Path) -> None:

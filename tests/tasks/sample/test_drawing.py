@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from drawing import FOLDER, draw, drawn
 from PIL import Image
 
 from mezzotint import __version__
@@ -16,6 +15,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.sampling import pictures
 from mezzotint.tasks.sample import sample as verb
+from support.sample_command import FOLDER, draw, drawn
 
 SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawing import FOLDER, QUICK, draw, drawn
 
 from mezzotint.errors import CheckpointError, RecipeError
 from mezzotint.families.sd import Family
@@ -21,6 +20,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.sample import _model
 from mezzotint.tasks.sample import sample as verb
 from mezzotint.tasks.sample._plan import place_of
+from support.sample_command import FOLDER, QUICK, draw, drawn
 
 
 @pytest.fixture(scope="module")

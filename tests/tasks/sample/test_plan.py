@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawing import FOLDER, QUICK, draw, drawn
 from PIL import Image
 
 from mezzotint.errors import RecipeError
 from mezzotint.sampling import grids
 from mezzotint.tasks.sample import sample as verb
+from support.sample_command import FOLDER, QUICK, draw, drawn
 
 SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
 

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adapter_records import FILES
-from drawing import FOLDER, draw
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError, RecipeError
@@ -22,6 +20,8 @@ from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 from mezzotint.weights.files import learned_tokens
+from support.adapter_records import FILES
+from support.sample_command import FOLDER, draw
 
 
 def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from drawing import draw
 from PIL import Image
 
 from mezzotint.families.sd import Family
+from support.sample_command import draw
 
 
 def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from divergence import SETTINGS, events, poisoning
-from runs import tensors_of
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
+from support.divergence import SETTINGS, events, poisoning
+from support.run_folders import tensors_of
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapter_records import FILES, SD, ran
 
 from mezzotint.adapters.names import LayerName
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.adapter_files import BaseModel
+from support.adapter_records import FILES, SD, ran
 
 LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
 

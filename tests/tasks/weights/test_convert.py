@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
-from model_export import counted_portions, is_sealed, second_version
-from numbers_format import add_numbers_format
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -24,6 +21,9 @@ from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_metadata
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
+from support.adapter_records import FILES, ran
+from support.model_export import counted_portions, is_sealed, second_version
+from support.numbers_format import add_numbers_format
 
 FOLDER = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 Words = Callable[[Path], tuple[object, ...]]

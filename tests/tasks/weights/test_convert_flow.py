@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from flow_folders import tiny_a14b
-from numbers_format import add_numbers_format
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.wan import Files
 from mezzotint.settings.sections.model import ModelSettings
+from support.flow_folders import tiny_a14b
+from support.numbers_format import add_numbers_format
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, SD, ran, weights
-from rounding import within
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError
 from mezzotint.tasks.weights import extract
+from support.adapter_records import FILES, SD, ran, weights
+from support.rounding import within
 
 LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
 

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
-from merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
-from model_export import counted_portions, is_sealed, load_model
-from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,6 +19,10 @@ from mezzotint.families.sdxl import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import tensor_files
+from support.adapter_records import FILES, RECORDS, SD, ran, statistics, weights
+from support.merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
+from support.model_export import counted_portions, is_sealed, load_model
+from support.rounding import within
 
 
 @pytest.fixture(scope="module")

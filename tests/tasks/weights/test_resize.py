@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES, SD, ran, weights
-from model_export import is_sealed
-from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.adapters.files import read
@@ -17,6 +14,9 @@ from mezzotint.errors import MezzotintError
 from mezzotint.tasks.weights import resize
 from mezzotint.tasks.weights.adapter_files import BaseModel
 from mezzotint.weights.files.tensor_files import read_metadata
+from support.adapter_records import FILES, SD, ran, weights
+from support.model_export import is_sealed
+from support.rounding import within
 
 DORA = FILES / "sd_dora_r4_a8.lycoris.safetensors"
 LOKR = FILES / "sd_lokr_r2_a4_factor4.lycoris.safetensors"

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from trainers import batch_of, latents_at, step_batches, text_of, trainer_over
 
 from mezzotint.families.sd import Family
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import Batch
 from mezzotint.training.loop import Trainer
+from support.trainers import batch_of, latents_at, step_batches, text_of, trainer_over
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from trainers import log_steps, report
 
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError
@@ -14,6 +13,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, keys_digest, truncate
 from mezzotint.training.progress import Progress
+from support.trainers import log_steps, report
 
 
 def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over
 
 from mezzotint import __version__, fault_injection
 from mezzotint.families.sd import Family
@@ -25,6 +24,7 @@ from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
+from support.trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 EVERY_2 = Every(2, "steps")

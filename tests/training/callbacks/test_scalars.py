@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from trainers import report
 
 from mezzotint.training.callbacks._scalars import RunningMean, ScalarLog
 from mezzotint.training.progress import Progress
+from support.trainers import report
 
 
 class Kept(ScalarLog):

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forked import exit_status
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from trainers import log_steps, report
 
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks._scalars import TAGS
 from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
 from mezzotint.training.progress import Progress
+from support.forked import exit_status
+from support.trainers import log_steps, report
 
 OURS = "mezzotint.training.callbacks.tensorboard_log"
 

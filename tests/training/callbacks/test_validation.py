@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over
 
 from mezzotint.errors import StorageError
 from mezzotint.families.base import latents_of
@@ -20,6 +19,7 @@ from mezzotint.training.callbacks.base import Action
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
 from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
+from support.trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from trainers import log_steps, report
 
 from mezzotint.errors import RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.sections.run import WandbSettings
 from mezzotint.training.callbacks.wandb_log import WandbLog
 from mezzotint.training.progress import Progress
+from support.trainers import log_steps, report
 
 OFFLINE = WandbSettings(mode="offline")
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from streams import Line
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
@@ -20,6 +19,7 @@ from mezzotint.settings.sections.run import RunSettings
 from mezzotint.settings.sections.saving import SaveSettings
 from mezzotint.training.checkpoints import background_save, state
 from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot, best_of, name_best
+from support.streams import Line
 
 
 def tensors(seed: int = 1) -> dict[str, Tensor]:

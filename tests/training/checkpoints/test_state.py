@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from refusals import refused
 
 from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, StorageError
 from mezzotint.runtimes.base import Runtime
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.sharding import Share
+from support.messages import refused
 
 
 def tensors(step: int = 1) -> dict[str, torch.Tensor]:

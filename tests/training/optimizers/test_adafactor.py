@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from stepping import Parameters, as_the_class_alone, give_gradients, parameters, same, steps, update_of
 
 from mezzotint.settings.optimizers.adafactor import Adafactor
 from mezzotint.settings.sections.optim import OptimSettings
@@ -11,6 +10,7 @@ from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.adafactor import AdafactorStep
 from mezzotint.training.optimizers.base import StepInputs
 from mezzotint.training.update import Update
+from support.stepping import Parameters, as_the_class_alone, give_gradients, parameters, same, steps, update_of
 
 
 def test_it_is_torchs_with_the_settings_of_the_recipe() -> None:

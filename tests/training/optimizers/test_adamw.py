@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from stepping import apply, give_gradients, parameters, update_of
+
+from support.stepping import apply, give_gradients, parameters, update_of
 
 
 def test_it_is_torchs_adamw_with_torchs_clipping() -> None:

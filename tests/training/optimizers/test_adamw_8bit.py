@@ -6,10 +6,10 @@ import sys
 
 import pytest
 import torch
-from stepping import parameters, update_of
 
 from mezzotint.errors import RecipeError
 from mezzotint.training.optimizers import _torch_class
+from support.stepping import parameters, update_of
 
 
 def test_eight_bit_moments_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from installed import names_of_trainers
-from stepping import apply, give_gradients, kept, parameters, resumed_after_three, same, steps, update_of
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +16,8 @@ from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers import _torch_class, base
 from mezzotint.training.optimizers.base import chunked
 from mezzotint.training.update import Update
+from support.installed import names_of_trainers
+from support.stepping import apply, give_gradients, kept, parameters, resumed_after_three, same, steps, update_of
 
 AT_ONCE = 1 << 60
 OF_TRAINERS = names_of_trainers("settings/optimizers")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stepping import as_the_class_alone, parameters, resumed_after_three, steps, update_of
 
 from mezzotint.errors import RecipeError
+from support.stepping import as_the_class_alone, parameters, resumed_after_three, steps, update_of
 
 
 def library(name: str, **options: float) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from stepping import as_the_class_alone
+
+from support.stepping import as_the_class_alone
 
 
 def test_lion_is_the_librarys() -> None:

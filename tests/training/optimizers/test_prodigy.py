@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from stepping import parameters, resumed_after_three, steps, update_of
 
 from mezzotint.errors import RecipeError
+from support.stepping import parameters, resumed_after_three, steps, update_of
 
 
 def test_prodigy_finds_a_rate_resumes_and_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from stepping import kept, parameters, resumed_after_three, steps, update_of
+
+from support.stepping import kept, parameters, resumed_after_three, steps, update_of
 
 
 class Distance(torch.optim.Optimizer):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from numbers_format import add_numbers_format
 from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.settings import weights_formats
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats, tensor_files
+from support.numbers_format import add_numbers_format
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2)}
 

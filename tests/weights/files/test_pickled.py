@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from pickles import Canary, Save, save_legacy, save_raw, save_zip
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled
+from support.pickles import Canary, Save, save_legacy, save_raw, save_zip
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from forked import exit_status
 from safetensors.torch import load_file, save_file
 from torch.autograd.profiler import profile
 
 from mezzotint import durable
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import tensor_files
+from support.forked import exit_status
 
 
 @pytest.fixture

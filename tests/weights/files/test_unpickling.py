@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from pickles import Canary, Save, save_legacy, save_raw, save_zip
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled
+from support.pickles import Canary, Save, save_legacy, save_raw, save_zip
 
 
 @pytest.mark.usefixtures("pickles_read_here")

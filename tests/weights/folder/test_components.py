@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_text import HERE, TEXT, same, text_file
 from transformers import CLIPTextModel
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components
+from support.small_text import HERE, TEXT, same, text_file
 
 VAE: dict[str, Any] = {
     "block_out_channels": [8, 8],

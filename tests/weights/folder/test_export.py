@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_export import export_model, load_model
 from safetensors.torch import save_file
-from sd_folder import FOLDER, opened, trained
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
+from support.model_export import export_model, load_model
+from support.sd_folder import FOLDER, opened, trained
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_text import HERE, TEXT, same, text_file
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.folder import components, state
 from mezzotint.weights.low_bit import WeightForm
+from support.small_text import HERE, TEXT, same, text_file
 
 
 def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_read(

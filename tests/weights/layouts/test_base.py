@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layout_names import shapes_of, table_of
 
 from mezzotint.weights.folder import components
 from mezzotint.weights.keymap import Entry
+from support.layout_names import shapes_of, table_of
 
 RECORD = Path(__file__).parents[2] / "parity" / "data" / "everydream2" / "single_file_keys.json"
 COUNTS = {

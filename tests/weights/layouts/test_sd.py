@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from layout_names import table_of
 
 from mezzotint.weights.layouts.sd import LAYOUT
+from support.layout_names import table_of
 
 
 def test_averaged_names_have_no_dots_and_no_two_are_alike() -> None:

@@ -7,14 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
-import sdxl_files
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
-from layout_names import LAYOUTS, RECORDS, shapes_of, table_of
-from model_export import is_sealed
 from safetensors.torch import load_file, save_file
-from sdxl_files import COUNTS, convert, equal, folder_tensors, names_of, opened
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights import kinds
@@ -24,6 +20,10 @@ from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import Entry, Shape
 from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file.single_file import open_single
+from support import sdxl_files
+from support.layout_names import LAYOUTS, RECORDS, shapes_of, table_of
+from support.model_export import is_sealed
+from support.sdxl_files import COUNTS, convert, equal, folder_tensors, names_of, opened
 
 configs, folders, singles = sdxl_files.configs, sdxl_files.folders, sdxl_files.singles
 

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from sd_folder import FOLDER
 
 from mezzotint.cli import main
 from mezzotint.weights.folder import components
+from support.sd_folder import FOLDER
 
 
 def convert(*words: object) -> None:

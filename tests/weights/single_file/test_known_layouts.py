@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from layout_names import LAYOUTS, header_of
 
 from mezzotint.weights import kinds
 from mezzotint.weights.layouts import sd
 from mezzotint.weights.single_file import known_layouts
+from support.layout_names import LAYOUTS, header_of
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sd_folder import FOLDER
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.folder.model_folder import open_folder
 from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import match_tensors
+from support.sd_folder import FOLDER
 
 SHAPES = match_tensors.shapes_of(open_folder(FOLDER), LAYOUT)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model_export import is_sealed
-
 from mezzotint.cli import main
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.single_file import modelspec
+from support.model_export import is_sealed
 
 
 def convert(*words: object) -> None:

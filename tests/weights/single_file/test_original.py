@@ -12,8 +12,6 @@ import pytest
 import torch
 from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES
 from diffusers.loaders.single_file_utils import infer_diffusers_model_type
-from flow_sizes import FULL
-from makers_names import ltx_name
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -26,6 +24,8 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.layouts import base
 from mezzotint.weights.single_file import original, planned
 from mezzotint.weights.single_file.original import FilePart, TensorRows, Written
+from support.flow_sizes import FULL
+from support.original_names import ltx_name
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 STRAIGHT = tuple(spec.name for spec in specs() if spec.is_flow_matching)

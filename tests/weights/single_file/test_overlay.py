@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from sd_folder import FOLDER
 
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.single_file.overlay import Overlay
+from support.sd_folder import FOLDER
 
 
 def test_a_component_is_the_models_with_what_lies_over_it(tmp_path: Path) -> None:

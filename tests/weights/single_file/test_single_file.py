@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from sd_folder import FOLDER
 from torch import Tensor
 
 from mezzotint.cli import main
@@ -20,6 +19,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import single_file
+from support.sd_folder import FOLDER
 
 PARTS = ("denoiser", "text_encoder", "vae")
 Edit = Callable[[dict[str, Tensor]], None]

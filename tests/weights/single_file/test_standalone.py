@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES
-from flow_folders import tiny_5b
-from makers_names import as_makers, in_ldm, ltx_name
 from safetensors.torch import load_file, save_file
-from sd_folder import edit
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
@@ -24,6 +21,9 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder import components
 from mezzotint.weights.single_file import standalone
 from mezzotint.weights.single_file.standalone import ExpectedPart
+from support.flow_folders import tiny_5b
+from support.original_names import as_makers, in_ldm, ltx_name
+from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 KL = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "latent_channels": 16, "norm_num_groups": 32,

@@ -9,11 +9,11 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from safetensors.torch import load_file
-from sd_folder import FOLDER
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
+from support.sd_folder import FOLDER
 
 
 def convert(*words: object) -> None:

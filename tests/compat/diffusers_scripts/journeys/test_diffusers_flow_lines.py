@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from forked import run_two
 from ready_lines import OURS, folder_of_model, line, pictures
-from runs import tensors_of
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.tasks.bench import bench
 from mezzotint.weights.files.tensor_files import read_metadata
+from support.forked import run_two
+from support.run_folders import tensors_of
 
 ADAPTERS = {
     "flux": ["attn.to_k", "attn.to_q", "attn.to_v", "attn.to_out.0", "attn.add_k_proj", "attn.add_q_proj",

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from runs import logged, tensors_of
 from safetensors.torch import load_file
-from supported import require_a_line_trains_in_two_processes
-from tables import copy_with_table
 
 from mezzotint.cli import main
+from support.run_folders import logged, tensors_of
+from support.supported_table import require_a_line_trains_in_two_processes
+from support.tables import copy_with_table
 
 PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1")

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from forked import run_two
-from runs import tensors_of
-from tables import copy_with_table
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.tasks.bench import bench
+from support.forked import run_two
+from support.run_folders import tensors_of
+from support.tables import copy_with_table
 
 PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false")

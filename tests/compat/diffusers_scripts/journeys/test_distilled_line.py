@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from PIL import Image
-from sd_folder import edit
 
 from mezzotint.cli import main
 from mezzotint.weights.folder.model_folder import shipped
+from support.sd_folder import edit
 
 
 def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(tmp_path: Path, capsys: Any) -> None:

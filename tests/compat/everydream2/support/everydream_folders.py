@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import data_sets
 from PIL import Image
-from refusals import refused
 
 from mezzotint.stages import Sample
+from support import data_sets
+from support.messages import refused
 
 
 def lay(root: Path, files: Mapping[str, str | bytes | None]) -> Path:

@@ -7,15 +7,15 @@ import json
 from typing import Any
 
 from foreign_lines import ALONE
-from hostile import seeds
-from hostile.data_sets import PICTURE, entry
-from hostile.doors import Door, data
-from hostile.entry import Entry, all_of, file
-from hostile.readers import PICTURE as SMALL_PICTURE
-from hostile.readers import Reader, both, listed
-from hostile.texts import link, pipe
 
 from mezzotint.compat.everydream2.dialect import DIALECT
+from support.hostile import seeds
+from support.hostile.data_sets import PICTURE, entry
+from support.hostile.doors import Door, data
+from support.hostile.entry import Entry, all_of, file
+from support.hostile.readers import PICTURE as SMALL_PICTURE
+from support.hostile.readers import Reader, both, listed
+from support.hostile.texts import link, pipe
 
 
 def _dream(id_: str, fault: str, name: str, content: bytes | str, says: str = "", **more: Any) -> Entry:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from effect_fixtures import COMMON, names
 
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import RecipeError
@@ -16,6 +15,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_header
+from support.effect_fixtures import COMMON, names
 
 Prepare = Callable[..., Any]
 KIND = {"optim__optimizer__kind": "adam-weight-decay"}

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mask_cases import red_of, require_masks
+
+from support.mask_cases import red_of, require_masks
 
 Make = Callable[..., Any]
 

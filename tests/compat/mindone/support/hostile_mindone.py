@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hostile import models, seeds
-from hostile.data_sets import entry, table
-from hostile.doors import Door, data, weights
-from hostile.entry import Entry, file
-from hostile.readers import Reader, listed, through
 from mindspore_files import entry as tensor_entry
 
 from mezzotint.compat.mindone import _mindspore_wire as wire
 from mezzotint.compat.mindone.encoded_files import sinusoid
 from mezzotint.weights.files.protobuf import field, varint
+from support.hostile import models, seeds
+from support.hostile.data_sets import entry, table
+from support.hostile.doors import Door, data, weights
+from support.hostile.entry import Entry, file
+from support.hostile.readers import Reader, listed, through
 
 _TABLES = [
     table("mindone-columns", "a table without its columns", "t.csv", "a,b\n1,2\n", "E1212", reader="csv"),

@@ -10,7 +10,6 @@ from typing import Any
 import av
 import pytest
 import torch
-from films import probe
 from latte_folder import QUICK
 from PIL import Image
 from safetensors.torch import save_file
@@ -24,6 +23,7 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.weights.folder.model_folder import shipped
+from support.clip_folders import probe
 
 
 def recipe(*words: str) -> Recipe:

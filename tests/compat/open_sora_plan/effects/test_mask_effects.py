@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mask_cases import require_clip_masks
+
+from support.mask_cases import require_clip_masks
 
 Make = Callable[..., Any]
 

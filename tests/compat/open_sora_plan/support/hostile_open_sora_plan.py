@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hostile import seeds
-from hostile.data_sets import entry
-from hostile.doors import Door, Outcome, data
-from hostile.entry import Content, Entry, all_of, file
-from hostile.models import entry as file_entry
-from hostile.readers import Reader, both, listed, through
-from hostile.texts import link, pipe
 
 from mezzotint.compat.open_sora_plan import text_files
+from support.hostile import seeds
+from support.hostile.data_sets import entry
+from support.hostile.doors import Door, Outcome, data
+from support.hostile.entry import Content, Entry, all_of, file
+from support.hostile.models import entry as file_entry
+from support.hostile.readers import Reader, both, listed, through
+from support.hostile.texts import link, pipe
 
 
 def _list(

@@ -10,7 +10,8 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from arrow_tables import PICTURE, catalogue, error_of, kept, pictures, png, without, write
+
+from support.arrow_tables import PICTURE, catalogue, error_of, kept, pictures, png, without, write
 
 
 def test_metadata_parquet_names_pictures(root: Path, index: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_sets import captions_of, put, read, skipped_of
 
 from mezzotint.data.formats.base import Skipped
+from support.data_sets import captions_of, put, read, skipped_of
 
 
 @pytest.mark.parametrize(

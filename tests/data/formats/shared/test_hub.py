@@ -8,9 +8,10 @@ from typing import Any
 
 import datasets
 import pytest
-from arrow_tables import catalogue, error_of, pictures, png, without, write
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from datasets.packaged_modules.parquet.parquet import Parquet
+
+from support.arrow_tables import catalogue, error_of, pictures, png, without, write
 
 
 def test_without_the_extra_a_name_of_the_hub_is_refused(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

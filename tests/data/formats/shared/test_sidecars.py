@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from data_sets import captions_of, put, read, skipped_of
-from refusals import refused
 
 from mezzotint.errors import DatasetError
+from support.data_sets import captions_of, put, read, skipped_of
+from support.messages import refused
 
 
 def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_sets import captions_of, put
-from tables import error_of, read, row, table
-
 from mezzotint.data.formats.metadata import list_files
 from mezzotint.settings.sections.data import DataSettings
+from support.data_sets import captions_of, put
+from support.tables import error_of, read, row, table
 
 
 def test_a_table_that_is_a_link_outward_is_not_read(tmp_path: Path) -> None:

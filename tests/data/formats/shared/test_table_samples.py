@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from data_sets import captions_of, put, skipped_of
-from tables import error_of, read, row, table
 
 from mezzotint.data.formats.base import Noted
 from mezzotint.stages import Sample
+from support.data_sets import captions_of, put, skipped_of
+from support.tables import error_of, read, row, table
 
 
 def test_every_row_is_a_sample_named_by_its_picture(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from data_sets import captions_of, put, skipped_of
-from tables import error_of, read, row, table
+
+from support.data_sets import captions_of, put, skipped_of
+from support.tables import error_of, read, row, table
 
 
 def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:

@@ -1,5 +1,4 @@
-"""A disk that forgets what was not synced: the calls of `io_calls.py` are done again on it, and after each of them the
-power may go.
+"""A file system that loses what was not synced: replays the calls of `io_calls` and cuts them off after each.
 
 A file keeps the content of its last sync, a folder the names of its last sync; what came later may be there, in part or
 not at all. That is less than most file systems promise, and what the standard does.
@@ -13,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from io_calls import Call
+
+from support.io_calls import Call
 
 _SECTOR = 512
 

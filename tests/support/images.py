@@ -1,4 +1,4 @@
-"""Pictures of four quarters, and what becomes of a file of them."""
+"""Images with four coloured quarters, and how crops and flips change them."""
 
 from __future__ import annotations
 

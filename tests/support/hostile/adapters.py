@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from hostile.entry import Entry, Make, file
-from hostile.texts import pipe
+from support.hostile.entry import Entry, Make, file
+from support.hostile.texts import pipe
 
 NAME = "x.safetensors"
 LAYER = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_q"

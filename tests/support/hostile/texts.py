@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hostile import seeds
-from hostile.entry import Entry, Make, all_of, file
+from support.hostile import seeds
+from support.hostile.entry import Entry, Make, all_of, file
 
 _SOUND = all_of(
     file("sound.png", seeds.picture(size=(64, 64))), file("sound.txt", "a fox"), file("x.png", seeds.picture())

@@ -1,4 +1,4 @@
-"""What tests of `check` share."""
+"""Fixtures and helpers of the tests of `mezzotint check`."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hostile import seeds
-from hostile.entry import Content, Entry, Make, all_of, file
-from hostile.seeds import safetensors, tensor
-from hostile.texts import link, pipe
 from mezzotint.weights.files.protobuf import field
+from support.hostile import seeds
+from support.hostile.entry import Content, Entry, Make, all_of, file
+from support.hostile.seeds import safetensors, tensor
+from support.hostile.texts import link, pipe
 
 
 def entry(reader: str, id_: str, fault: str, make: Make, code: str, **more: Any) -> Entry:

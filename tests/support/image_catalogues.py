@@ -1,4 +1,4 @@
-"""Catalogues of small pictures."""
+"""Catalogues (sample lists) of small images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of clips and pictures."""
+"""Folders of video clips and images."""
 
 from __future__ import annotations
 

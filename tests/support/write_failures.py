@@ -1,4 +1,5 @@
-"""What tests let fail while it is written: a checkpoint, rows of a cache, exports; and what must hold of each."""
+"""Files whose writing a test interrupts (checkpoints, cache rows, exports), and what must be true of each
+afterwards."""
 
 from __future__ import annotations
 
@@ -10,9 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import stores
 import torch
-from model_export import export_model, files_of, tiny_model
 
 from mezzotint.data.cache.store import Store
 from mezzotint.families.sd import Family
@@ -23,6 +22,8 @@ from mezzotint.tasks.train import exports
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.weights.folder import publishing
+from support import stores
+from support.model_export import export_model, files_of, tiny_model
 
 TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.partial", re.DOTALL)
 

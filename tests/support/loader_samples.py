@@ -1,4 +1,4 @@
-"""Nine pictures, their loader, and everything that it says of a sample."""
+"""A loader over nine images, and all attributes of a loaded sample."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from loading import open_loader
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
@@ -17,6 +16,7 @@ from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import StepBatches, TextEmbedding
+from support.loading import open_loader
 
 SIZES = [(40, 40), (64, 32), (30, 50), (45, 33), (32, 64), (80, 40), (37, 37), (33, 60), (50, 36)]
 

@@ -1,4 +1,4 @@
-"""Fillings of a cache by an encoder that is a formula, of six small pictures."""
+"""Filling a cache of six small images with an encoder that is a formula."""
 
 from __future__ import annotations
 

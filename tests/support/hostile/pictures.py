@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from hostile import seeds
-from hostile.entry import Content, Entry, Make, all_of, file
+from support.hostile import seeds
+from support.hostile.entry import Content, Entry, Make, all_of, file
 
 _SOUND = file("sound.png", seeds.picture(size=(64, 64)))
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from hostile import seeds
-from hostile.entry import Entry, Make, file
-from hostile.models import canary
-from hostile.seeds import safetensors, tensor
-from hostile.texts import aliases, link, merges, pipe
 from mezzotint.data.cache import _shards, store
+from support.hostile import seeds
+from support.hostile.entry import Entry, Make, file
+from support.hostile.models import canary
+from support.hostile.seeds import safetensors, tensor
+from support.hostile.texts import aliases, link, merges, pipe
 
 Change = Callable[[Path], None]
 

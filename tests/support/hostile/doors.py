@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostile import adapters as of_adapters
 from mezzotint.adapters import files as adapters
 from mezzotint.adapters.names import LayerNames
 from mezzotint.board.reading import values
@@ -35,6 +34,7 @@ from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import fingerprint, pickled, tensor_files
 from mezzotint.weights.folder import t5
+from support.hostile import adapters as of_adapters
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hostile import adapters, data_sets, models, pictures, runs, texts, trainers
-from hostile.entry import Entry
+from support.hostile import adapters, data_sets, models, pictures, runs, texts, trainers
+from support.hostile.entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
     *pictures.ENTRIES, *texts.ENTRIES, *data_sets.ENTRIES, *models.ENTRIES, *adapters.ENTRIES, *runs.ENTRIES,

@@ -1,4 +1,4 @@
-"""What a run folder has come to, for tests."""
+"""Readers of run folders: losses, checkpoints and history."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hostile import doors, judge, trainers
-from hostile.doors import Ended, Outcome
-from hostile.entry import Entry
 from mezzotint.errors import MezzotintError, visible
 from mezzotint.settings.reference import error_codes
+from support.hostile import doors, judge, trainers
+from support.hostile.doors import Ended, Outcome
+from support.hostile.entry import Entry
 
 DOORS = doors.DOORS | {name: door for trainer in trainers.modules() for name, door in trainer.DOORS.items()}
 

@@ -1,4 +1,4 @@
-"""Autoencoders of models on straight paths under the names that their makers give the tensors."""
+"""Autoencoders of flow-matching models under the tensor names of their original repositories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reader is told when something is wrong, as tests expect it."""
+"""Checks of error messages."""
 
 from __future__ import annotations
 

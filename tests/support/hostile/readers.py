@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostile import seeds
-from hostile.doors import Door
-from hostile.entry import file
 from mezzotint.data.formats.base import Source, format_of
 from mezzotint.settings.sections.data import DataSettings
+from support.hostile import seeds
+from support.hostile.doors import Door
+from support.hostile.entry import file
 
 PICTURE = file("a.png", seeds.picture())
 

@@ -8,9 +8,9 @@ import struct
 import tarfile
 from typing import Any
 
-from hostile import seeds
-from hostile.entry import Content, Entry, Make, all_of, file
-from hostile.texts import link, pipe
+from support.hostile import seeds
+from support.hostile.entry import Content, Entry, Make, all_of, file
+from support.hostile.texts import link, pipe
 
 PICTURE = file("a.png", seeds.picture(size=(64, 64)))
 

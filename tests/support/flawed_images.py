@@ -1,4 +1,4 @@
-"""Pictures for the doctor, and what it says of them."""
+"""Images with flaws that the doctor must find, and its findings."""
 
 from __future__ import annotations
 

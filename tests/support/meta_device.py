@@ -1,4 +1,4 @@
-"""A device whose tensors have no values, torch's "meta": whatever the host reads of it raises by itself."""
+"""Torch's meta device, on which reading a value raises: shows that code does not read values back."""
 
 from __future__ import annotations
 

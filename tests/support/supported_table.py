@@ -1,4 +1,4 @@
-"""What tests of the page of what works with what share: four pictures and their captions, through the verbs."""
+"""Images and captions for the tests of `docs/reference/support.md`, trained and sampled through the commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from forked import run_two
 from PIL import Image
 
 from mezzotint.cli import main
 from mezzotint.tasks.check.memory import Activations, MetaModel
+from support.forked import run_two
 
 CAPTIONS = ("a red field", "a green field", "a blue field", "a grey field")
 SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "data.workers=0", "run.steps=1",

@@ -1,4 +1,4 @@
-"""Pictures that the verb `sample` draws for tests, from a model whose weights lie with them."""
+"""A tiny model with its weights, and images that `mezzotint sample` generates from it."""
 
 from __future__ import annotations
 
