@@ -164,7 +164,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
         "tests/compat/diffusers_scripts/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{LINE}::test_the_line_trains_in_two_processes_that_torchrun_started",
-        f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
+        f"{LINE}::test_command_trains_in_two_processes_as_in_one",
     ),
     "the line of diffusers' train_text_to_image_sdxl.py, 0.26.3 or head": (
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",

@@ -77,17 +77,6 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
     } | more
 
 
-@pytest.mark.slow  # the next one goes on, too; kills are the business of tests/faults
-def test_a_folder_with_every_kind_of_file_goes_on_to_the_same_end(world: Any, folder: Path) -> None:
-    assert world.train("whole", **settings(folder)) == 0
-    child = world.fork("parts", fault="step.begin@5:kill", **settings(folder))
-    assert world.wait(child) == 137
-    assert world.train("parts", **settings(folder)) == 0
-    whole, parts = world.end("whole"), world.end("parts")
-    assert parts.tensors == whole.tensors
-    assert parts.metrics[-3:] == whole.metrics[-3:]
-
-
 @pytest.mark.slow
 def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -135,12 +135,12 @@ def test_it_learns_two_clips_by_heart(family: Family) -> None:
     clips, text = noise(2, 4, 2, 4, 4), text_of(family, "a red ball", "a blue cat")
     assert text.mask is not None
     many = TextEmbedding(text.states.repeat(4, 1, 1), text.mask.repeat(4, 1))
-    steps = [step_batches([batch_of(clips.repeat(4, 1, 1, 1, 1), many)], number) for number in range(150)]
+    steps = [step_batches([batch_of(clips.repeat(4, 1, 1, 1, 1), many)], number) for number in range(80)]
     trainer: Any = trainer_over(Family.tiny(seed=1), steps, optim={"lr": 3e-3}, run={"device": "cpu"})
     trainer.run()
     losses = [report.loss for report in trainer.callbacks[0].seen]
-    start, end = sum(losses[:3]) / 3, sum(losses[-25:]) / 25
-    assert end < start / 5, (start, end)
+    start, end = sum(losses[:3]) / 3, sum(losses[-10:]) / 10
+    assert end < start / 3, (start, end)
 
 
 @pytest.mark.parametrize("changes", [{"min_snr_gamma": 5.0}, {"noise_offset": 0.1}, {"loss": "huber"}])

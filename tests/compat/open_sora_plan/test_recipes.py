@@ -18,6 +18,7 @@ LATTE = (*TINY, "model.path=tiny-latte", "model.latte.text_encoder=null", "data.
          "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("name", ["latte-17f", pytest.param("latte-65f", marks=pytest.mark.slow)])
 def test_check_finds_nothing_wrong(
     name: str,
@@ -32,7 +33,9 @@ def test_check_finds_nothing_wrong(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "frames"), [("latte-17f", 17), ("latte-65f", 65)])
+@pytest.mark.parametrize(
+    ("name", "frames"), [("latte-17f", 17), pytest.param("latte-65f", 65, marks=pytest.mark.exhaustive)]
+)
 def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frames: int) -> None:
     """Embeddings from files stand for those of T5, which takes no part in a step."""
     files = (

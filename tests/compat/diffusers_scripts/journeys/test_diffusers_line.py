@@ -18,6 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
+from support.forked import run_two
 from support.run_folders import logged, tensors_of
 from support.supported_table import require_a_line_trains_in_two_processes
 from support.tables import copy_with_table
@@ -98,7 +99,7 @@ def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pyt
     whole, parts = tensors_of(here / "whole"), tensors_of(out)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0, "the printed line goes on, resume=never or not"
+    assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0
 
 
 def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
@@ -120,8 +121,8 @@ def test_check_reads_the_line_and_tells_its_notes(here: Path, capsys: pytest.Cap
     assert not (here / "sd-pokemon-model").exists()
 
 
-def launched(here: Path, processes: int, **more: Any) -> None:
-    """The benchmark's command, `-m mezzotint train --as …` in the place of the script."""
+def launch(here: Path, processes: int, **more: Any) -> str:
+    """The output of the benchmark's command behind `accelerate launch`."""
     (here / "default_config.yaml").write_text(CONFIG.format(processes=processes))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -135,11 +136,11 @@ def launched(here: Path, processes: int, **more: Any) -> None:
         timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "fp16, as the launcher sets" in done.stdout
+    return done.stdout
 
 
-def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:
-    """The same line translated for as many processes, trained as a recipe of ours by one."""
+def train_translated(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:
+    """The command translated for several processes and trained as a recipe by one."""
     line = ["--", *flags(**more, mixed_precision="fp16", output_dir="alone")]
     assert main(["translate", "--as", "diffusers-sd", f"--processes={processes}", *line]) == 0
     (here / "recipe.yaml").write_text(capsys.readouterr().out)
@@ -147,9 +148,8 @@ def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **mor
     return here / "alone"
 
 
-def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> None:
-    launched(here, processes, **more)
-    alone, many = native(here, processes, capsys, **more), here / "sd-pokemon-model"
+def check_same_as_one_process(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> None:
+    alone, many = train_translated(here, processes, capsys, **more), here / "sd-pokemon-model"
     recipe = yaml.safe_load((many / "recipe.yaml").read_text())
     assert json.loads((many / "environment.json").read_text())["processes"] == processes
     assert (recipe["data"]["batch_size"], recipe["data"]["remainder"]) == (processes, "fill")
@@ -165,14 +165,20 @@ def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **m
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_benchmark_line_trains_behind_accelerate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    same_run(here, 2, capsys)
+def test_command_trains_in_two_processes_as_in_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the variables that `accelerate launch` sets, in forked processes."""
+    words = ["train", "--as", "diffusers-sd", *OURS, "--", *flags()]
+    assert "fp16, as the launcher sets" in run_two(words, here / "out.txt", ACCELERATE_MIXED_PRECISION="fp16")
+    check_same_as_one_process(here, 2, capsys)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.distributed
-def test_the_benchmark_line_trains_behind_accelerate_on_eight(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    same_run(here, 8, capsys, gradient_accumulation_steps=4, max_train_steps=3)
+def test_accelerate_launch_of_eight_processes_trains_as_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"gradient_accumulation_steps": 4, "max_train_steps": 3}
+    assert "fp16, as the launcher sets" in launch(here, 8, **more)
+    check_same_as_one_process(here, 8, capsys, **more)
 
 
 @pytest.mark.slow

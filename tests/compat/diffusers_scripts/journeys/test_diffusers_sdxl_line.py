@@ -104,6 +104,7 @@ def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_check_reads_the_line_and_bench_measures_it(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,12 +125,10 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
-    """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
+def test_the_line_trains_in_two_processes(here: Path) -> None:
+    """With the variables that `accelerate launch` sets, in forked processes."""
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]
-    more = {"ACCELERATE_MIXED_PRECISION": "bf16"} if launcher == "accelerate" else {}
-    said = run_two(line, here / "out.txt", **more)
+    said = run_two(line, here / "out.txt", ACCELERATE_MIXED_PRECISION="bf16")
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     assert (here / "out" / "model_index.json").is_file()
-    assert ("bf16, as the launcher sets" in said) == (launcher == "accelerate")
+    assert "bf16, as the launcher sets" in said
