@@ -38,7 +38,7 @@ def columns(pictures: int) -> PlanColumns:
     return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
 
 
-def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
+def test_benchmark_command_gives_the_schedule_of_its_protocol() -> None:
     reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
     recipe = reading.recipe
     data = recipe.data
@@ -63,7 +63,7 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
+def test_foreign_command_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
     line = (
         f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=someone/withdrawn --use_ema "
         "--resolution=64 --center_crop --random_flip --train_batch_size=2 --gradient_accumulation_steps=2 "

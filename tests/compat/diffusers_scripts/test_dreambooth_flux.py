@@ -9,7 +9,7 @@ from ready_lines import batches, moved, pictures, ready, told
 
 
 @pytest.mark.slow
-def test_all_weights_of_the_transformer_move_and_are_told_the_scripts_guidance() -> None:
+def test_transformer_weights_train_with_the_scripts_guidance() -> None:
     pictures(Path("cat"), 20, 90)
     with ready("diffusers-dreambooth-flux", "--max_sequence_length=20", "--max_grad_norm=1e9") as job:
         calls, lengths = told(job), moved(job, batches(job))

@@ -8,7 +8,7 @@ import pytest
 from ready_lines import batches, moved, pictures, ready, told
 
 
-def test_a_line_of_flux_trains_its_layers_and_clip_at_rates_of_their_own() -> None:
+def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
     """AdamW's first step is as long as the rate, which shows batch and accumulation in it."""
     pictures(Path("cat"), 20, 90, 160, 230)
     words = (

@@ -12,7 +12,7 @@ from ready_lines import PRIOR, batches, moved, pictures, ready
 from mezzotint.families.base import latents_of
 
 
-def test_a_line_of_klein_pairs_pictures_and_leaves_out_captions_of_the_subject_alone() -> None:
+def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
     """Latents are the mean of the autoencoder's answer, and the two halves have weights of their own."""
     pictures(Path("cat"), 20, 90)
     pictures(Path("kind"), 160, 230)
@@ -31,7 +31,7 @@ def test_a_line_of_klein_pairs_pictures_and_leaves_out_captions_of_the_subject_a
         assert max(moved(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
 
 
-def test_layers_of_the_text_are_the_pipelines_or_those_that_are_written() -> None:
+def test_text_layers_default_to_those_of_the_pipeline() -> None:
     assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.said()
     assert "10, 20 and 30" not in LINES.said("--text_encoder_out_layers", "9", "18", "27")
     own = LINES.translate("--text_encoder_out_layers", "10", "20", "30").settings["model"]["flux2"]

@@ -14,7 +14,7 @@ from mezzotint.weights.low_bit import LowBitLinear
 
 
 @pytest.mark.slow
-def test_captions_of_a_table_take_the_place_of_the_prompt() -> None:
+def test_table_captions_replace_the_prompt() -> None:
     """Cached and shuffled, a picture meets its own caption."""
     pictures(Path("table"), 20, 90, 160, 230)
     rows = [{"picture": f"{shade:03}.png", "words": f"shade {shade}"} for shade in (20, 90, 160, 230)]
@@ -36,7 +36,7 @@ def test_captions_of_a_table_take_the_place_of_the_prompt() -> None:
 
 
 @pytest.mark.slow
-def test_the_frozen_model_is_held_in_eight_bits() -> None:
+def test_frozen_model_is_quantized_to_8_bits() -> None:
     pytest.importorskip("torchao")
     pictures(Path("cat"), 20, 90)
     Path("bits.json").write_text('{"load_in_8bit": true}')

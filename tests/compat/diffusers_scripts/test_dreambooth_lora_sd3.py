@@ -10,7 +10,7 @@ from ready_lines import batches, moved, pictures, ready
 
 
 @pytest.mark.slow
-def test_a_line_of_sd3_trains_blocks_by_prodigy() -> None:
+def test_sd3_blocks_train_with_prodigy() -> None:
     pictures(Path("cat"), 20, 90)
     words = ("--optimizer=prodigy", "--learning_rate=1", "--lora_blocks=0,2", "--lora_layers=attn.to_q")
     with ready("diffusers-dreambooth-lora-sd3", *words) as job:
@@ -21,7 +21,7 @@ def test_a_line_of_sd3_trains_blocks_by_prodigy() -> None:
         assert 0 < max(lengths.values()) < 1e-4, "its first rate is a millionth"
 
 
-def test_layers_are_named_as_peft_reads_them() -> None:
+def test_layer_names_match_peft() -> None:
     def targets(*words: str) -> list[str]:
         return list(LINES.translate(*words).settings["model"]["adapter"]["targets"])
 

@@ -9,7 +9,7 @@ from ready_lines import pictures, ready
 
 
 @pytest.mark.slow
-def test_offloading_encodes_pictures_ahead_in_their_own_shapes() -> None:
+def test_offloading_caches_latents_in_their_own_shapes() -> None:
     pictures(Path("cat"), 20, 90, size=(48, 32))
     pictures(Path("cat"), 160, 230, size=(32, 48))
     words = ("--use_aspect_ratio_buckets", "--aspect_ratio_buckets=32,48;48,32", "--offload", "--repeats=3")

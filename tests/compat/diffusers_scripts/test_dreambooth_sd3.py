@@ -9,7 +9,7 @@ from ready_lines import batches, moved, pictures, ready
 
 
 @pytest.mark.slow
-def test_all_weights_and_both_encoders_of_clip_move_at_their_rates() -> None:
+def test_transformer_and_both_clip_encoders_train_at_their_rates() -> None:
     """T5 is not among them, and the autoencoder stays in float32."""
     pictures(Path("cat"), 20, 90)
     words = ("--train_text_encoder", "--text_encoder_lr=1e-3", "--mixed_precision=bf16", "--max_grad_norm=1e9")

@@ -51,7 +51,7 @@ def objective_from(dialect: str, said: dict[str, Any]) -> tuple[FlowObjective, F
 
 
 @pytest.mark.parametrize(("dialect", "said"), SCHEMES, ids=lambda each: each if isinstance(each, str) else None)
-def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, said: dict[str, Any]) -> None:
+def test_timesteps_and_loss_weights_match_the_script(dialect: str, said: dict[str, Any]) -> None:
     objective, scheduler = objective_from(dialect, said)
     scheme, many = said["weighting_scheme"], 20_000
     u = compute_density_for_timestep_sampling(
@@ -76,13 +76,13 @@ def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, sa
     torch.testing.assert_close(loss.per_sample * loss.weight, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_shapes_of_buckets_are_the_scripts_own() -> None:
+def test_bucket_shapes_match_the_script() -> None:
     for side in (512, 1024, 768):
         sizes = KLEIN.translate("--use_aspect_ratio_buckets", f"--resolution={side}").settings["data"]["buckets"]
         assert [tuple(pair) for pair in sizes["sizes"]] == generate_aspect_ratio_buckets(side)
 
 
-def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> None:
+def test_options_without_effect_and_improvements_are_noted(tmp_path: Path) -> None:
     for lines, words, sentence in (
         (SD3, ["--logit_std=2", "--weighting_scheme=mode"], "--logit_std: without --weighting_scheme=logit_normal"),
         (SD3, ["--cache_latents"], "there, both are found by the number of the step"),
@@ -99,7 +99,7 @@ def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> N
     assert "once for the whole run" not in SD3.said("--center_crop")
 
 
-def test_a_file_for_bitsandbytes_says_one_of_two() -> None:
+def test_bitsandbytes_config_chooses_4_or_8_bits() -> None:
     flag = "--bnb_quantization_config_path=bits.json"
     for text, told in (
         ('{"load_in_8bit": true}', None),

@@ -14,7 +14,7 @@ EIGHT = Launched(8, "fp16", "accelerate")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
 
 
-def test_flags_that_both_scripts_have_act_alike() -> None:
+def test_shared_flags_act_as_in_the_other_script() -> None:
     words = [
         "--revision=main", "--dataset_config_name=a", "--image_column=b", "--caption_column=c", "--max_train_samples=9",
         "--cache_dir=d", "--train_batch_size=2", "--dataloader_num_workers=3", "--max_train_steps=7",
@@ -34,14 +34,14 @@ def test_flags_that_both_scripts_have_act_alike() -> None:
     assert xl["optim.lr"] == pytest.approx(1e-5 * 3 * 2 * 8)
 
 
-def test_pictures_are_encoded_once_and_what_is_drawn_of_them_is_told() -> None:
+def test_images_are_encoded_once_with_a_fixed_crop_and_flip() -> None:
     assert "each with one crop, as there" in notes()
     assert "each with one crop and mirror, as there" in notes("--random_flip")
     assert "each with one mirror, as there" in notes("--center_crop", "--random_flip")
     assert "encoded once" not in notes("--center_crop")
 
 
-def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> None:
+def test_quirks_not_copied_are_noted_where_they_matter() -> None:
     said = notes(
         "--use_ema", "--gradient_accumulation_steps=2", "--lr_scheduler=linear", "--proportion_empty_prompts=0.1",
         "--resume_from_checkpoint=latest",
@@ -53,7 +53,7 @@ def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> N
     assert bare == "--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"
 
 
-def test_the_other_script_is_refused_and_names_its_dialect() -> None:
+def test_other_script_is_refused_with_the_name_of_its_dialect() -> None:
     with pytest.raises(RecipeError, match=r"write --as diffusers-sd$"):
         LINES.dialect.translate(["python", "train_text_to_image.py", *BAREST], ALONE)
     with pytest.raises(RecipeError, match=r"write --as diffusers-sdxl$"):

@@ -12,9 +12,7 @@ from mezzotint.cli import main
 HUB = "hf_" + "Abcd1234" * 4 + "Ef"
 
 
-def test_a_foreign_line_with_a_token_is_answered_without_saying_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_access_token_in_a_command_is_never_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["--pretrained_model_name_or_path=m", f"--train_data_dir={tmp_path}", f"--hub_token={HUB}"]
     assert main(["translate", "--as", "diffusers-sd", "--", *line]) == 2
     said = capfd.readouterr()

@@ -82,7 +82,7 @@ def _recorded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "normal", normal)
 
 
-def test_the_record_has_these_cases() -> None:
+def test_record_has_these_cases() -> None:
     assert sorted(DREAMS) == ["dream_p1", "dream_p10"]
     assert sorted(CASES) == [
         "epsilon", "epsilon_snr_gamma_5", "input_perturbation_0.1", "noise_offset_0.1", "offset_and_perturbation",
@@ -94,7 +94,7 @@ def test_the_record_has_these_cases() -> None:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in IN_OTHERS else case for case in CASES]
 )
-def test_three_steps_are_the_recorded_ones(case: str) -> None:
+def test_three_training_steps_match_the_record(case: str) -> None:
     expected, recipe = RECORD[case], translated(case)
     family = Family.of(recipe.model, only=["denoiser"])
     text = TextEmbedding(TENSORS["input.encoder_hidden_states"])
@@ -119,7 +119,7 @@ def test_three_steps_are_the_recorded_ones(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DREAMS)
-def test_dream_is_refused_by_name(case: str) -> None:
+def test_dream_training_is_refused(case: str) -> None:
     with pytest.raises(RecipeError) as caught:
         translated(case)
     assert [problem.where for problem in caught.value.problems] == ["--dream_training"]

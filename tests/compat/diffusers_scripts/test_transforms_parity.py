@@ -54,7 +54,7 @@ def settings_of(pictures: Path, *flags: str) -> DataSettings:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: Path, tmp_path: Path) -> None:
+def test_recorded_images_are_bit_exact(version: str, pictures: Path, tmp_path: Path) -> None:
     filter_name, flags = VERSIONS[version]
     settings = settings_of(pictures, *flags)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
@@ -72,7 +72,7 @@ def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: P
         assert batch.crop_top_left.tolist() == [facts["sdxl_center_crop_top_left"]]
 
 
-def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_path: Path) -> None:
+def test_longer_side_is_truncated_to_whole_pixels(pictures: Path, tmp_path: Path) -> None:
     settings = settings_of(pictures)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):

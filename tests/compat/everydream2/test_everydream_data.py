@@ -78,7 +78,7 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
+def test_resume_after_ctrl_c_is_exact_with_live_settings(
     world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = world.root / "live.yaml"
@@ -108,7 +108,7 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path, capsys: Any) -> None:
+def test_check_lists_batch_names_and_badly_filled_batches(world: Any, folder: Path, capsys: Any) -> None:
     (folder / "more.zip").write_bytes(b"PK")
     assert world.train("look", verb="check", **settings(folder, run__steps=None, run__epochs=2)) == 0
     page = capsys.readouterr().out
@@ -127,9 +127,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
-    world: Any, folder: Path, capsys: Any
-) -> None:
+def test_holdout_that_splits_a_batch_name_is_reported(world: Any, folder: Path, capsys: Any) -> None:
     words = settings(folder, data__holdout__fraction=0.6, run__steps=1)
     assert world.train("look", verb="check", **words) == 0
     page = " ".join(capsys.readouterr().out.split())
@@ -143,7 +141,7 @@ def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
         assert said in start
 
 
-def test_the_schedule_of_the_run_says_what_it_trains_on(world: Any, folder: Path) -> None:
+def test_schedule_file_lists_the_trained_samples(world: Any, folder: Path) -> None:
     recipe = located(parse(world.words("run", **settings(folder)), "train"))
     runtime = Runtime(assemble.torch.device("cpu"), Launch(), recipe.run)
     dataset = assemble.open_dataset(recipe, runtime)

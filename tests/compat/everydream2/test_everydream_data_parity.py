@@ -38,14 +38,14 @@ def table_of(resolution: int, **values: Any) -> DataSettings:
 # --- buckets ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_sizes_of_every_resolution() -> None:
+def test_bucket_table_has_the_sizes_of_each_resolution() -> None:
     lists = record("buckets")["buckets"]
     assert tuple(map(int, lists)) == TABLES
     for resolution, sizes in lists.items():
         assert [[s.width, s.height] for s in buckets.table(table_of(int(resolution)))] == sizes
 
 
-def test_pictures_fall_into_the_bucket_of_the_record_and_are_undersized_as_there() -> None:
+def test_bucket_and_undersized_flag_match_the_record() -> None:
     recorded = record("buckets")
     width, height = np.array(recorded["sizes"], dtype=np.int32).T
     for resolution, expected in recorded["assign"].items():
@@ -60,7 +60,7 @@ def test_pictures_fall_into_the_bucket_of_the_record_and_are_undersized_as_there
     assert len(width) == 60
 
 
-def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> None:
+def test_underfilled_buckets_have_the_recorded_multiplier() -> None:
     recorded = record("bucket_warnings")
     sizes = buckets.table(table_of(512))
     number, group = [], []
@@ -93,7 +93,7 @@ def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> Non
     assert warnings == 7
 
 
-def test_ratios_in_small_numbers() -> None:
+def test_ratios_are_shown_as_small_integers() -> None:
     for (width, height), (above, below) in record("buckets")["rational_aspect"]:
         fill = balance.Fill(0, Size(width, height), 1, 0, 0, 0, 1)
         assert (fill.ratio.numerator, fill.ratio.denominator) == (above, below)
@@ -103,7 +103,7 @@ def test_ratios_in_small_numbers() -> None:
 
 
 @pytest.mark.parametrize("case", record("crop")["cases"])
-def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]) -> None:
+def test_recorded_crops_are_among_the_sampled_ones(case: dict[str, Any]) -> None:
     size, bucket = Size(*case["size"]), Size(*case["bucket"])
     settings = DataSettings(crop="triangular", jitter=case["jitter"])
     boxes = []
@@ -166,7 +166,7 @@ def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
     }
 
 
-def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue) -> None:
+def test_recorded_folder_gives_its_captions_and_settings(tree: Catalogue) -> None:
     images = {image["path"]: image for image in record("captions")["images"]}
     # told by the documents and lost in the reference: with a caption from the name, and below the folder of a global
     documented = {"opts/pic a.jpg", "g/sub/pic i.jpg", "g/sub/sub2/pic j.jpg"}
@@ -180,7 +180,7 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
             assert Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
 
 
-def test_the_manifests_of_the_record(tmp_path: Path) -> None:
+def test_recorded_manifests_give_their_samples(tmp_path: Path) -> None:
     recorded = record("captions")
     expected = {
         "main_prompt_entries": recorded["json_2025"]["main_prompt_entries"]["result"],  # one sample an entry
@@ -201,7 +201,7 @@ def test_the_manifests_of_the_record(tmp_path: Path) -> None:
         assert len(catalogue) == len(images)
 
 
-def test_kept_tags_stay_as_in_the_record() -> None:
+def test_kept_tags_match_the_record() -> None:
     orders = set()
     for case in record("keep_tags"):
         tags = Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
@@ -214,7 +214,7 @@ def test_kept_tags_stay_as_in_the_record() -> None:
     assert len(orders) > 5
 
 
-def test_weighted_tags_are_drawn_by_weight_up_to_the_limit() -> None:
+def test_weighted_tags_are_sampled_up_to_the_limit() -> None:
     cases = record("captions")["shuffle_weighted"]
     first = Counter[str]()
     for number, case in enumerate(cases):
@@ -278,7 +278,7 @@ DRAWN = ("batch_id", "batch_id_grad_accum", "multiply_fraction", "multiply_small
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in DRAWN])
-def test_batches_have_the_composition_of_the_record(name: str) -> None:
+def test_batch_composition_matches_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
         ours, *rest = planned(case, number)
@@ -287,7 +287,7 @@ def test_batches_have_the_composition_of_the_record(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["batch_id", "batch_id_grad_accum"])
-def test_named_batches_are_those_of_the_record(name: str) -> None:
+def test_named_batches_match_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
         epoch_plan, columns, sizes, names = planned(case, number)
@@ -304,7 +304,7 @@ def test_named_batches_are_those_of_the_record(name: str) -> None:
         )  # fmt: skip
 
 
-def test_windows_of_accumulation_keep_to_a_name_as_in_the_record() -> None:
+def test_accumulation_windows_keep_to_a_name() -> None:
     case = CASES["batch_id_grad_accum"]
     for number, epoch in enumerate(case["epochs"]):
         epoch_plan, columns, _, names = planned(case, number)
@@ -324,7 +324,7 @@ def test_windows_of_accumulation_keep_to_a_name_as_in_the_record() -> None:
         assert max(len(set(window) - {"default_batch"}) for window in ours) == 1
 
 
-def test_fractions_of_visits_add_up_over_an_epoch() -> None:
+def test_fractional_repeats_add_up_over_an_epoch() -> None:
     for name in ("multiply_fraction", "multiply_small"):
         case = CASES[name]
         whole = round(sum(item[3] for item in case["items"]), 6)
@@ -343,7 +343,7 @@ def test_fractions_of_visits_add_up_over_an_epoch() -> None:
 
 
 @pytest.mark.parametrize("case", record("batches")["first_fit_decreasing"])
-def test_lists_are_joined_into_windows_as_in_the_record(case: dict[str, Any]) -> None:
+def test_lists_are_packed_into_windows_as_recorded(case: dict[str, Any]) -> None:
     of_list = {one: number for number, part in enumerate(case["input"]) for one in part}
     lengths = [len(part) for part in case["input"]]
 
@@ -357,7 +357,7 @@ def test_lists_are_joined_into_windows_as_in_the_record(case: dict[str, Any]) ->
     assert sorted(ours) == sorted(case["output"])
 
 
-def test_the_schedule_has_the_lines_of_the_record(tmp_path: Path) -> None:
+def test_schedule_file_has_the_recorded_lines(tmp_path: Path) -> None:
     form = re.compile(r"step:(\d{5}), wh:\[(\d+), (\d+)\], r:(\d), path:(.+)\n?")
     case = CASES["single_image"]
     assert case["schedule_file"] == "ep0_batch_schedule.txt"

@@ -81,7 +81,7 @@ def printed_line(said: str, before: str) -> list[str]:
     return shlex.split(printed)
 
 
-def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
+def test_command_trains_as_its_recipe_and_writes_the_usual_folders(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("--ema_decay_rate=0.9", "--ema_update_interval=1", "--write_schedule", "^") == 0
@@ -105,9 +105,7 @@ def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
 
 
 @pytest.mark.slow
-def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_findlast_resumes_bit_exactly(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "optimizer.json").write_text(json.dumps({"base": PLAIN["base"] | {"lr_scheduler": "constant"}}))
     assert train("--resume_ckpt=findlast") == 2
     assert "E1507" in capsys.readouterr().err
@@ -125,7 +123,7 @@ def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
     assert "nothing is left to train" in capsys.readouterr().out
 
 
-def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_line_stays_on_top(
+def test_changed_train_json_applies_from_the_next_epoch(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = {"load_settings_every_epoch": True, "zero_frequency_noise_ratio": 0.1, "max_epochs": 3}
@@ -166,7 +164,7 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
 
 
 @pytest.mark.slow
-def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     flags = ("--steps=2", "--warm-up=1", "--as-written", "--out=measured", "run.validation.timesteps=1")
@@ -178,7 +176,7 @@ def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config=train.json", "--lr=9e-6", "--write_schedule", "--flip_p=0.5"]
     # as trainSD21.json spells it: of five pictures four are left for the third epoch, which then has two batches
     written(here, max_epochs=3, rated_dataset=True, rated_dataset_target_dropout_rate=20)
@@ -197,7 +195,7 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
 STEP = {"batch_size": 5, "no_save_ckpt": True, "shuffle_tags": False}
 
 
-def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_trains_it_further(
+def test_minimal_command_trains_and_prints_how_to_extend_the_run(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "optimizer.json").unlink()
@@ -222,9 +220,7 @@ def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_train
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_line_that_goes_on(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cosine_acts_on_both_networks_and_a_longer_run_resumes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "optimizer.json").unlink()
     written(here, **STEP, max_epochs=3)
     assert train("--lr_scheduler=cosine", "--lr=1e-5", over=("optim.optimizer.kind=adamw",)) == 0
@@ -245,7 +241,7 @@ def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_li
     assert len(rates(run, "denoiser")) == 4
 
 
-def test_a_run_that_began_with_another_default_keeps_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_started_with_another_default_keeps_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where there is no optimizer.json the text encoder's rate was a cosine once."""
     (here / "optimizer.json").write_text(json.dumps({"text_encoder_overrides": {"lr": 5e-7, "lr_scheduler": "cosine"}}))
     written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
@@ -279,7 +275,7 @@ def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -
 
 
 @pytest.mark.slow
-def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_on_and_goes_again(
+def test_live_minus_one_switches_zero_terminal_snr_on_and_off(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minus, half = {"zero_frequency_noise_ratio": -1}, {"zero_frequency_noise_ratio": 0.5}
@@ -306,7 +302,7 @@ def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_
     assert logged(run)[:2] == logged(run_of(here, "line")), "as if the line had said so"
 
 
-def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everything_else_act(
+def test_impossible_live_schedule_is_ignored_with_its_offset(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = {"zero_frequency_noise_ratio": -1, "clip_skip": 2}
@@ -323,7 +319,7 @@ def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everyt
 
 
 @pytest.mark.slow
-def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
+def test_run_started_with_partial_minus_one_resumes_with_it(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tuple(path for path in live_settings.LIVE if path not in live_settings.SINCE_ZERO)
@@ -348,7 +344,7 @@ def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+def test_command_trains_in_two_processes_of_torchrun(tmp_path: Path, shallow_sd: Path) -> None:
     (tmp_path / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
     line = (
         "--resume_ckpt=model", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",

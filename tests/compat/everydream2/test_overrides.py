@@ -13,7 +13,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 
-def test_several_sources_keep_their_own(tmp_path: Path) -> None:
+def test_several_sources_keep_their_own_overrides(tmp_path: Path) -> None:
     one = lay(tmp_path / "one", {"a.png": None, "batch_id.txt": "x", "multiply.txt": "2"})
     two = lay(tmp_path / "two", {"a.png": None, "a.yaml": "rating: 3\nflip_p: 0.5\nbatch_id: y"})
     listed = manifest(two, {"image": "a.png", "rating": 3, "batch_id": "x"})
@@ -24,7 +24,7 @@ def test_several_sources_keep_their_own(tmp_path: Path) -> None:
     assert data_set.overrides.rating.tolist() == [1, 3]
 
 
-def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> None:
+def test_second_start_reads_overrides_from_the_catalogue(tmp_path: Path) -> None:
     mapping = "flip_p: 0.1\ncond_dropout: 0\nbatch_id: b\ntags: [{tag: t, weight: 2}, u]\nshuffle_tags: true"
     root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping, "c.png": None})
     first = build(settings_of(root), tmp_path / "index", workers=1)
@@ -39,7 +39,7 @@ def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> 
     assert first.folder == again.folder
 
 
-def test_the_data_set_is_another_one_when_a_folder_file_changes(tmp_path: Path) -> None:
+def test_changed_folder_file_changes_the_dataset_identity(tmp_path: Path) -> None:
     root = lay(tmp_path / "data", {"a.png": None})
     seen = {build(settings_of(root), tmp_path / "index", workers=1).fingerprint}
     for name, text in (
@@ -53,14 +53,14 @@ def test_the_data_set_is_another_one_when_a_folder_file_changes(tmp_path: Path) 
     assert len(seen) == 5
 
 
-def test_pictures_with_nothing_of_their_own_are_the_data_set_they_are_elsewhere(tmp_path: Path) -> None:
+def test_images_without_overrides_have_the_same_identity_elsewhere(tmp_path: Path) -> None:
     root = lay(tmp_path / "data", {"a.png": None, "a.txt": "a cat"})
     plain = DataSettings.model_validate({"path": root})
     ours = build(settings_of(root), tmp_path / "index", workers=1)
     assert ours.fingerprint == build(plain, tmp_path / "index", workers=1).fingerprint
 
 
-def test_pictures_with_own_flips_have_several_placements_in_a_cache(tmp_path: Path) -> None:
+def test_images_with_own_flips_have_several_cache_entries(tmp_path: Path) -> None:
     root = lay(tmp_path / "data", {"a.png": None, "flip_p.txt": "0.5", "sub/b.png": None})
     settings = settings_of(root, resolution=64, cache={"latents": True, "crops": 20})
     data_set = build(settings, tmp_path / "index", workers=1)

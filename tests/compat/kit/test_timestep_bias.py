@@ -24,7 +24,7 @@ THEIRS: list[Lines] = [
 
 
 @pytest.mark.parametrize("lines", THEIRS, ids=lambda lines: lines.name)
-def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Lines) -> None:
+def test_documented_timestep_bias_range_is_read(lines: Lines) -> None:
     bias = lines.recipe(*WORDS).objective.timestep_bias
     assert bias.model_dump() == {"strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25}
     assert "--timestep_bias_portion: not used with range" in lines.said(*WORDS)

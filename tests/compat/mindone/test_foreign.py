@@ -11,7 +11,7 @@ from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 
-def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
+def test_tool_command_errors_name_its_own_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also where the name stands behind our verb without a switch, as the model does that is drawn from."""
@@ -23,7 +23,7 @@ def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
     assert "in this command line: nope.ckpt is --weight" in said
 
 
-def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replace_stands(
+def test_repeated_merge_names_the_flag_and_replace_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -39,7 +39,7 @@ def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replac
 
 
 @pytest.mark.parametrize("more", [(), ("--save_path", "mine")])
-def test_the_folder_of_a_run_is_the_flag_that_names_it(more: tuple[str, ...]) -> None:
+def test_run_folder_errors_name_the_flag(more: tuple[str, ...]) -> None:
     """Not the one that leaves the time of the start out of it."""
     line = ("--config=sd_xl_base_finetune_910b.yaml", "--weight=x.ckpt", "--data_path=p", *more)
     stamped = foreign.translation("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())

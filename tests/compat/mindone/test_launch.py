@@ -63,14 +63,14 @@ def table(path: Path, *servers: tuple[str, int]) -> Path:
     return path
 
 
-def test_one_card_trains_what_the_document_says() -> None:
+def test_one_device_trains_as_documented() -> None:
     translation = ahead(SINGLE)
     assert (translation.command, translation.lines) == ("train", ())
     assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
     assert translation.settings["data"]["path"] == ["/data/pictures/"]
 
 
-def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
+def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
     translation = ahead(MPI)
     [(server, line)] = translation.lines
     assert server == ""
@@ -86,7 +86,7 @@ def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
         DIALECT.translate(words(MPI), ALONE)
 
 
-def test_a_script_on_one_server_is_one_line(tmp_path: Path) -> None:
+def test_script_on_one_server_becomes_one_command(tmp_path: Path) -> None:
     ranks = table(tmp_path / "hccl_8p.json", ("10.0.0.1", 8))
     translation = ahead(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
     [(server, line)] = translation.lines
@@ -99,7 +99,7 @@ def test_a_script_on_one_server_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", [1, 2])
-def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int) -> None:
+def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int) -> None:
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     place = {1: "0 8 16", 2: "8 16 16"}[server]
     line = f"bash {PLAIN} {ranks} {place} /data/pictures/ # run on server {server}"
@@ -116,7 +116,7 @@ def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int)
         DIALECT.translate(words(line), ALONE)
 
 
-def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
+def test_missing_rank_table_leaves_placeholders_for_addresses() -> None:
     translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
@@ -124,7 +124,7 @@ def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
                for note in translation.notes)  # fmt: skip
 
 
-def test_the_cache_is_filled_alone_or_by_many() -> None:
+def test_cache_is_filled_by_one_or_several_processes() -> None:
     translation = ahead(CACHE)
     assert translation.command == "cache"
     cache = translation.settings["data"]["cache"]
@@ -138,7 +138,7 @@ def test_the_cache_is_filled_alone_or_by_many() -> None:
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
-def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path) -> None:
+def test_documented_command_trains_on_the_existing_cache(tmp_path: Path) -> None:
     assert ahead(HERE).settings["data"]["cache"]["latents"] is False
     (tmp_path / "cache_data/latents/abc").mkdir(parents=True)
     assert ahead(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
@@ -151,7 +151,7 @@ def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path)
     assert "--cache_latent True --cache_text_embedding True" in typed
 
 
-def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data() -> None:
+def test_mindone_cache_of_the_same_data_is_trained_on() -> None:
     Path("data").mkdir()
     Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
     Path("cache_data/latent_cache").mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
-def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path, whose: str) -> None:
+def test_train_command_prints_how_to_train_on_the_cache(tmp_path: Path, whose: str) -> None:
     inside = "latents/abc/layout.json" if whose == "Mezzotint" else "latent_cache/a.npy"
     (tmp_path / "there" / inside).parent.mkdir(parents=True)
     (tmp_path / "there" / inside).touch()
@@ -180,7 +180,7 @@ def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path,
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
-def test_variants_of_the_script_carry_their_settings() -> None:
+def test_script_variants_have_their_settings() -> None:
     by_script = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
     plain, cached, six, both = (
         by_script[f"run_distribute_vanilla_ft_910b{end}.sh"] for end in ("", "_cache", "_bs6", "_bs6_cache")
@@ -195,7 +195,7 @@ def test_variants_of_the_script_carry_their_settings() -> None:
     assert "vaefix" in six["model"]["path"]
 
 
-def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_translate_prints_the_commands_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from mezzotint.cli import main
 
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
@@ -225,7 +225,7 @@ def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: py
         ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
-def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str, said: str) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, arguments: str, said: str) -> None:
     gap = table(tmp_path / "gap.json", ("a", 4), ("b", 4))
     tree = json.loads(gap.read_text())
     tree["server_list"] = tree["server_list"][1:]
@@ -243,7 +243,7 @@ def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str,
     assert said in str(caught.value)
 
 
-def test_other_scripts_and_hosts_are_refused_by_name() -> None:
+def test_other_scripts_and_hosts_are_refused() -> None:
     with pytest.raises(
         RecipeError, match=r"run_infer\.sh +E1084 is not a script of the documents; known scripts: run_"
     ):
@@ -252,7 +252,7 @@ def test_other_scripts_and_hosts_are_refused_by_name() -> None:
         DIALECT.translate(words(MPI.replace("-n 8", "-n 16 --hostfile hosts")), ALONE)
 
 
-def test_msrun_is_read_as_well() -> None:
+def test_msrun_is_translated() -> None:
     line = "msrun --worker_num=16 --local_worker_num=8 --node_rank=1 --master_addr=10.0.0.1 --master_port=8118 "
     translation = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
     assert [server for server, _ in translation.lines] == ["server 1", "server 2"]

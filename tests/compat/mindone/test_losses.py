@@ -93,7 +93,7 @@ def losses(recipe: Recipe, said: Tensor, x_0: Tensor) -> tuple[Tensor, Tensor, T
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("scaling", "weighting", "kind"), list(product(SCALINGS, WEIGHTINGS, ("l2", "l1"))))
-def test_a_line_trains_the_loss_of_its_classes(
+def test_command_trains_the_loss_of_its_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scaling: str, weighting: str, kind: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -38,7 +38,7 @@ def test_trained_denoiser_is_merged_into_a_mindspore_checkpoint(
     require_a_denoiser_takes_its_place(forms, family, "mindspore", ".ckpt", tmp_path, capsys, written=("out.ckpt",))
 
 
-def test_names_that_a_trainer_left_behind_are_freed(
+def test_leftover_prefixes_of_tensor_names_are_removed(
     forms: dict[str, Path], family: Family, tmp_path: Path, capsys: Any
 ) -> None:
     state = scaled(family, tmp_path / "unet.ckpt", 2.0)

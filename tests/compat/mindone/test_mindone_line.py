@@ -75,7 +75,7 @@ def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
 
 
 @pytest.mark.slow
-def test_the_document_from_its_cache_to_its_model(
+def test_documented_commands_fill_the_cache_and_train(
     here: Path, loaded: list[set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
@@ -100,7 +100,7 @@ def test_the_document_from_its_cache_to_its_model(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trained_unet_is_merged_and_sampled_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line(*CACHED, "--save_path", "runs/unet")) == 0
     assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
     said = " ".join(capsys.readouterr().err.split())
@@ -132,7 +132,7 @@ def test_a_trained_unet_is_merged_and_drawn_from(here: Path, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
+def test_half_precision_has_a_static_loss_scale(here: Path) -> None:
     assert run("train", *line("--use_ema", "--clip_grad", "True", "--snr_gamma", "5.0", level="O2")) == 0
     run_lines = [one for one in outside.read_lines(here / "runs" / "metrics.jsonl") if "loss" in one]
     assert len(run_lines) == 2
@@ -143,7 +143,7 @@ def test_half_precision_has_a_scale_that_stays(here: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_check_and_bench_read_the_line(
+def test_check_and_bench_accept_the_command(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("check", *line("--is_parallel", "True"), over=("--processes=2",)) == 0
@@ -157,7 +157,7 @@ def test_check_and_bench_read_the_line(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_resumes_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line("--save_path", "runs/mine")) == 0
     assert run("train", *line("--save_path", "runs/mine")) == 2, "a second start is refused, and prints how to go on"
     assert "mezzotint train runs/mine/recipe.yaml" in capsys.readouterr().err
@@ -175,7 +175,7 @@ def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFi
         (("pictures", "dir,text", "dir,caption"), "E12", "text"),
     ],
 )
-def test_what_is_wrong_is_a_sentence(
+def test_invalid_files_are_reported(
     here: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str, str], code: str, said: str
 ) -> None:
     path = here / YAML if change[0] == "configs" else here / "pictures" / "img_txt.csv"
@@ -186,7 +186,7 @@ def test_what_is_wrong_is_a_sentence(
     assert said in message
 
 
-def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runtime_errors_name_the_flags_of_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line("--data_path", "nowhere")) == 2
     assert "in this command line: data.path is --data_path" in capsys.readouterr().err
     drawing = [
@@ -210,7 +210,7 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("launcher", ["accelerate", "mpirun"])
-def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
+def test_command_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
     words = ["train", "--as", "mindone-sdxl", *OURS, "run.steps=1", "--", *line("--is_parallel", "True")]
     if launcher == "mpirun":

@@ -51,7 +51,7 @@ def recorded(name: str) -> Any:
 
 
 @pytest.mark.parametrize("line", RECORD["square32"], ids=lambda line: line["file"])
-def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue: Catalogue) -> None:
+def test_square_transforms_are_bit_exact(line: dict[str, Any], catalogue: Catalogue) -> None:
     row = next(row for row in range(len(catalogue)) if catalogue.key(row) == line["file"])
     size, bucket = Size(int(catalogue.width[row]), int(catalogue.height[row])), Size(32, 32)
     corner = tuple(line["crop_coords_top_left"])
@@ -65,7 +65,7 @@ def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue
     assert catalogue.captions(row) == (line["txt"].replace("nan", ""),), "an empty caption stays empty"
 
 
-def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue: Catalogue) -> None:
+def test_recorded_sizes_match_the_sampled_crop(catalogue: Catalogue) -> None:
     rows = np.arange(len(catalogue), dtype=np.int32)
     lines = {line["file"]: line for line in RECORD["square32"]}
     settings = settings_of()
@@ -84,7 +84,7 @@ def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue:
 
 
 @pytest.mark.parametrize(("batch", "place"), BATCHES, ids=lambda value: str(value)[:24])
-def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any], place: int) -> None:
+def test_multi_size_transforms_are_bit_exact(batch: dict[str, Any], place: int) -> None:
     """It rounds the free side up where ours cuts it: told so, the pixels are the same."""
     height, width = batch["size_hw"]
     path = DATA / "pictures" / RECORD["square32"][place]["file"]
@@ -99,7 +99,7 @@ def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any]
 
 
 @pytest.mark.parametrize("name", OPENCV)
-def test_a_picture_resized_is_opencvs_to_the_bit(name: str) -> None:
+def test_resized_image_is_bit_exact_with_opencv(name: str) -> None:
     kind, size = name.split(".")
     height, width = map(int, size.split("x"))
     with Image.open(DATA / "pictures" / "a.png") as image:

@@ -30,7 +30,7 @@ WEIGHTINGS = {"unit": "unit", "epsilon": "eps", "v": "v", "edm": "edm0.5"}
 
 @pytest.mark.parametrize(("kind", "weighting", "loss"), list(product(SCALINGS, WEIGHTINGS, ("mse", "l1"))))
 @pytest.mark.parametrize("gamma", [None, 5.0])
-def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss: str, gamma: float | None) -> None:
+def test_loss_matches_mindone_for_all_classes(kind: str, weighting: str, loss: str, gamma: float | None) -> None:
     """StandardDiffusionLoss: the mean of w |D − x_0|^p with D = c_skip x_σ + c_out F(c_in x_σ, …) and w ← min(w, γ),
     from the recorded factors and weights, at the recorded σ that are entries of the table."""
     settings = ObjectiveSettings.model_validate(
@@ -60,7 +60,7 @@ def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss
     torch.testing.assert_close(losses.per_sample * losses.weight, expected, rtol=3e-4, atol=1e-6)
 
 
-def test_the_factors_used_above_are_the_recorded_ones() -> None:
+def test_preconditioning_factors_match_the_record() -> None:
     at = SIGMAS
     for kind, name in SCALINGS.items():
         c_skip = RECORD[f"scaling.{name}.c_skip"]
@@ -72,7 +72,7 @@ def test_the_factors_used_above_are_the_recorded_ones() -> None:
 
 
 @pytest.mark.slow
-def test_decay_groups_of_the_full_size_base_are_the_recorded_ones() -> None:
+def test_decay_groups_of_the_full_size_base_match_the_record() -> None:
     record = json.loads((DATA / "decay_groups.json").read_text())
     optim = OptimSettings(optimizer=AdamWeightDecay(no_decay=("@mindone",)))
     words = ["optim.optimizer.kind=adam-weight-decay", "optim.optimizer.no_decay=['@mindone']"]

@@ -10,9 +10,7 @@ from mezzotint import outside
 
 
 @pytest.mark.slow
-def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(
-    world: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_from_foreign_weights_resumes_bit_exactly(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"run__start__step": 2, "run__export__optimizer_file": "mindone"}
     settings |= {"optim__optimizer__kind": "adam-weight-decay", "data__captions__dropped": "zeros"}
     assert world.train("whole", run__steps=6, **settings) == 0

@@ -35,7 +35,7 @@ def table_of_mindone(world: Any, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_its_tables_are_checked_cached_and_trained(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mindone_tables_are_checked_cached_and_trained(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     folder = world.root / "data"
     folder.mkdir()
     settings = PLAIN | table_of_mindone(world, folder) | {"data__path": folder}
@@ -47,7 +47,7 @@ def test_its_tables_are_checked_cached_and_trained(world: Any, capsys: pytest.Ca
 
 
 @pytest.mark.slow
-def test_sdxl_of_mindspore_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
+def test_mindspore_sdxl_is_checked_trained_and_sampled_from(world: Any, sdxl_folder: Path) -> None:
     """Training gives the loss that the folder of the same weights gives."""
     checkpoint = world.root / "mindspore.ckpt"
     assert main(["convert", str(sdxl_folder), str(checkpoint)]) == 0

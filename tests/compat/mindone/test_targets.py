@@ -35,7 +35,7 @@ from mezzotint.compat.mindone._targets import TARGETS
         ("crop_coords_top_left", "aesthetic_score", "E1081", "in this order"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name_and_line(old: str, new: str, code: str, said: str) -> None:
+def test_unsupported_classes_are_refused_with_their_line(old: str, new: str, code: str, said: str) -> None:
     text = replaced(old, new)
     first, *rest = problems(text)
     assert {problem.code for problem in (first, *rest)} == {code}
@@ -44,7 +44,7 @@ def test_what_cannot_be_is_refused_by_name_and_line(old: str, new: str, code: st
     assert first.line is not None
 
 
-def test_every_class_has_a_role_and_params_or_a_reason() -> None:
+def test_each_class_has_a_role_or_a_reason() -> None:
     for name, target in TARGETS.items():
         assert target.role, name
         assert not (target.refused and target.params), name

@@ -35,7 +35,7 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
         ("media,a.json\n", "[]", "E1202", "set another data.path"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_a_sentence(
+def test_malformed_list_is_reported_by_check(
     listed: str, annotation: str, code: str, sentence: str, checked: Callable[..., Checked],
     write_clip: Callable[..., Path], tmp_path: Path
 ) -> None:  # fmt: skip

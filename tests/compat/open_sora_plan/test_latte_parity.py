@@ -77,7 +77,7 @@ def run(latte: Latte, name: str, case: str) -> Tensor:
 
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1] != "joint_train_plain"])
-def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None:
+def test_output_matches_the_record(name: str, case: str, dtype: torch.dtype) -> None:
     with torch.no_grad(), AsRecorded():
         output = run(network(name, dtype), name, case)
     within(output, record(name)[f"{case}.out.sample"], roundings=ROUNDINGS[dtype][0])
@@ -85,7 +85,7 @@ def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), TRAINED)
-def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> None:
+def test_gradients_match_the_record(name: str, case: str, dtype: torch.dtype) -> None:
     latte = network(name, dtype).train()
     with AsRecorded():
         loss = run(latte, name, case).square().mean()
@@ -99,7 +99,7 @@ def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> 
         within(gradients, gradient, roundings=ROUNDINGS[dtype][1], name=parameter)
 
 
-def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stills_differ_only_by_the_temporal_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
     latte, case = network("latte_base"), "joint_train_plain"
     expected = record("latte_base")[f"{case}.out.sample"]
@@ -111,21 +111,21 @@ def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch
 
 
 @pytest.mark.parametrize(("frames", "scale"), [(5, 1), (17, 1), (56, 3), (129, 8)])
-def test_temporal_tables_are_the_records(frames: int, scale: int) -> None:
+def test_temporal_tables_match_the_record(frames: int, scale: int) -> None:
     expected = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
     table = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
     torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("grid", "base", "scale"), [((8, 8), 8, 1), ((8, 8), 16, 2), ((6, 10), 8, 1)])
-def test_plane_tables_are_the_records(grid: tuple[int, int], base: int, scale: int) -> None:
+def test_spatial_tables_match_the_record(grid: tuple[int, int], base: int, scale: int) -> None:
     expected = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
     table = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
     torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1, 3])
-def test_turns_in_time_are_the_records(scale: int) -> None:
+def test_temporal_rotations_match_the_record(scale: int) -> None:
     recorded = record("positions")
     turns = positions.time_rotation(12, 16, scale=scale, device="cpu")
     turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
@@ -133,7 +133,7 @@ def test_turns_in_time_are_the_records(scale: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 2])
-def test_turns_in_the_plane_are_the_records(scale: int) -> None:
+def test_spatial_rotations_match_the_record(scale: int) -> None:
     recorded = record("positions")
     turns = positions.plane_rotation((3, 4), 16, scale=scale, device="cpu")
     turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)

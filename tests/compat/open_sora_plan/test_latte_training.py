@@ -42,7 +42,7 @@ def joint(family: Family, clips: int = 2, joined_images: int = 2) -> Batch:
     return replace(batch_of(noise(clips, 4, 2, 4, 4), text_of(family, *["a red ball"] * clips)), joined_images=beside)
 
 
-def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
+def test_stills_follow_the_frames_of_their_clip(family: Family) -> None:
     batch = joint(family)
     result = latents_of(family, batch, torch.device("cpu"))
     assert result.shape == (2, 4, 4, 4, 4)
@@ -55,7 +55,7 @@ def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
             assert torch.equal(result[clip, :, 2 + still], batch.joined_images.latents[2 * clip + still])
 
 
-def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
+def test_clips_and_stills_are_encoded_separately(family: Family) -> None:
     pixels, joined_images = noise(1, 3, 5, 32, 32).clamp(-1, 1), noise(2, 3, 32, 32, seed=2).clamp(-1, 1)
     batch = joint(family, clips=1)
     assert batch.joined_images is not None
@@ -68,7 +68,7 @@ def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
     assert torch.equal(result[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
 
 
-def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Family) -> None:
+def test_sample_loss_is_the_mean_over_frames_and_stills(family: Family) -> None:
     batch = joint(family)
     trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu", "seed": 5})
     loss, level = trainer.train_step.loss(batch, 0)
@@ -104,7 +104,7 @@ def saved_bytes() -> Iterator[list[int]]:
         yield total
 
 
-def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
+def test_gradient_checkpointing_saves_memory_except_exempt_pairs() -> None:
     kept, gradients = {}, {}
     for name, settings in {
         "none": None,
@@ -131,7 +131,7 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_two_clips_by_heart(family: Family) -> None:
+def test_two_clips_are_overfitted(family: Family) -> None:
     clips, text = noise(2, 4, 2, 4, 4), text_of(family, "a red ball", "a blue cat")
     assert text.mask is not None
     many = TextEmbedding(text.states.repeat(4, 1, 1), text.mask.repeat(4, 1))
@@ -144,7 +144,7 @@ def test_it_learns_two_clips_by_heart(family: Family) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"min_snr_gamma": 5.0}, {"noise_offset": 0.1}, {"loss": "huber"}])
-def test_other_objectives_train_it_too(family: Family, changes: dict[str, Any]) -> None:
+def test_other_objectives_train(family: Family, changes: dict[str, Any]) -> None:
     batch = joint(family)
     trainer: Any = trainer_over(
         Family.tiny(seed=1), [step_batches([batch], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}

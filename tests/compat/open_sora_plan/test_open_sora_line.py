@@ -77,7 +77,7 @@ def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[s
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
+def test_killed_run_resumes_bit_exactly_and_exports_both_models(here: Path) -> None:
     child = fork(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
     assert exit_status(child) == 128 + signal.SIGKILL, (here / "said").read_text()
     assert main(line(*flags(resume_from_checkpoint=True))) == 0
@@ -95,7 +95,7 @@ def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line(*flags(), verb="check")) == 0
     page = " ".join(capsys.readouterr().out.split())
     for said in (
@@ -108,7 +108,7 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("strategy", "absent"), [("None", "*layernorm*"), ("unclip", "*label_emb* and *time_embed* and *emb_layers*")]
 )
-def test_groups_by_names_that_the_network_has_not_are_trained(
+def test_parameter_groups_without_matching_names_are_noted(
     here: Path, capsys: pytest.CaptureFixture[str], strategy: str, absent: str
 ) -> None:
     alone = {"image_data": None, "use_image_num": None, "max_train_steps": 2, "checkpointing_steps": None}
@@ -120,7 +120,7 @@ def test_groups_by_names_that_the_network_has_not_are_trained(
 
 
 @pytest.mark.slow
-def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
@@ -129,7 +129,7 @@ def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_minimal_command_reports_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line("--video_data=clips.txt", verb="check")) == 2
     assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
     assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
@@ -150,7 +150,7 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
         ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so run.whole_epochs leaves no step"),
     ],
 )  # fmt: skip
-def test_bad_input_is_a_sentence_with_a_remedy(
+def test_invalid_input_is_reported_with_a_remedy(
     here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], said: str
 ) -> None:
     for name, text in files.items():
@@ -161,7 +161,7 @@ def test_bad_input_is_a_sentence_with_a_remedy(
     assert not (here / "out" / "checkpoints").exists()
 
 
-def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_autoencoder_of_v1_0_is_recognized_by_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = json.loads((here / "vae" / "config.json").read_text())
     config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
     (here / "vae" / "config.json").write_text(json.dumps(config))
@@ -171,7 +171,7 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path) -> None:
+def test_two_sharded_processes_equal_one_and_one_resumes(here: Path) -> None:
     """A batch of 1 on each of two processes is one of 2; optimizer state, gradients and EMA are sharded."""
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
     assert main(line(*flags(**plain, output_dir="one"))) == 0
@@ -182,7 +182,7 @@ def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path) ->
     longer = plain | {"max_train_steps": 4}
     assert main(line(*flags(**longer, resume_from_checkpoint=True))) == 0
     assert main(line(*flags(**longer, output_dir="one", resume_from_checkpoint=True))) == 0
-    assert len(logged(here / "out")) == 3
+    assert len(logged(here / "out")) == 4
     assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
 
 
@@ -195,7 +195,7 @@ def cached(here: Path) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
+def test_missing_text_cache_prints_the_command_that_writes_it(
     here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for verb in ("train", "check"):

@@ -25,7 +25,7 @@ def drawn(folder: Path, *words: str) -> list[Path]:
     return sorted(folder.glob("*-seed*"))
 
 
-def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_picture(tmp_path: Path) -> None:
+def test_clip_length_defaults_to_the_model_and_one_frame_is_an_image(tmp_path: Path) -> None:
     (whole,) = drawn(tmp_path / "own")
     assert probe(whole)[0] == 5
     (still,) = drawn(tmp_path / "still", "--frames=1")
@@ -38,7 +38,7 @@ def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_pi
 
 
 @pytest.mark.parametrize("solver", ["ddim", "ddpm", "pndm", "dpm2-a"])
-def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
+def test_clips_sampled_in_a_batch_equal_those_sampled_alone(solver: Any) -> None:
     family = Family.tiny(seed=2)
     requests = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
     settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, timestep_spacing="library", batch_size=2)

@@ -52,7 +52,7 @@ LATTE: dict[str, Any] = PLAIN | {
 
 
 @pytest.mark.slow
-def test_its_lists_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clip_lists_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = LATTE | {"data__format": "clip-list", "data__path": world.root / "clips.txt"}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
     for verb, said in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
@@ -62,7 +62,7 @@ def test_its_lists_are_checked_cached_and_trained(world: Any, films: Path, capsy
 
 
 @pytest.mark.slow
-def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
+def test_released_latte_folder_is_trained_and_sampled_from(
     world: Any, films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}

@@ -30,7 +30,7 @@ OURS = (
 
 
 @pytest.mark.slow
-def test_a_subject_is_learned_by_a_file_that_diffusers_loads(
+def test_dreambooth_writes_lora_files_that_diffusers_loads(
     tmp_path: Path, sdxl_folder: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -60,7 +60,7 @@ def losses() -> list[float]:
 @pytest.mark.parametrize(
     "model", [model if model in QUICK else pytest.param(model, marks=pytest.mark.slow) for model in ADAPTERS]
 )
-def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> None:
+def test_lora_command_writes_the_file_that_peft_expects(model: str) -> None:
     """The layers are those that peft finds by the script's own list. The strength alpha / rank is in the tensors, which
     were trained with it: both say alpha / rank = 1."""
     from peft import LoraConfig
@@ -85,7 +85,7 @@ def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["sd3", "flux"])
-def test_a_line_of_all_weights_leaves_the_pipeline(model: str) -> None:
+def test_full_training_command_exports_the_pipeline(model: str) -> None:
     """Text encoders that were trained are in it."""
     dialect = f"diffusers-dreambooth-{model}"
     assert train(dialect, "--train_text_encoder", "--text_encoder_lr=1e-3") == 0
@@ -102,7 +102,7 @@ def test_a_line_of_all_weights_leaves_the_pipeline(model: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["sd3", "flux"])
-def test_adapters_of_text_encoders_are_in_the_file(model: str) -> None:
+def test_text_encoder_adapters_are_in_the_file(model: str) -> None:
     dialect = f"diffusers-dreambooth-lora-{model}"
     assert train(dialect, "--train_text_encoder", "--text_encoder_lr=1e-2") == 0
     encoders = {"text_encoder", "text_encoder_2"} if model == "sd3" else {"text_encoder"}
@@ -116,7 +116,7 @@ def test_adapters_of_text_encoders_are_in_the_file(model: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_file_has_the_type_of_the_arithmetic_or_float32() -> None:
+def test_adapter_file_has_the_compute_dtype_or_float32() -> None:
     for words, dtype in (
         (["--mixed_precision=bf16"], "BF16"),
         (["--mixed_precision=bf16", "--upcast_before_saving"], "F32"),
@@ -133,7 +133,7 @@ FLUX = "diffusers-dreambooth-lora-flux"
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_bench_measures_it(
+def test_check_and_bench_accept_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["check", "--as", FLUX, *OURS, "--processes=2", "--", *line(FLUX)]) == 0
@@ -147,7 +147,7 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_line_trains_in_two_processes() -> None:
+def test_command_trains_in_two_processes() -> None:
     """With the variables that `accelerate launch` sets, in forked processes."""
     pasted = [word for word in line(FLUX) if word not in ("accelerate", "launch")]
     said = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), ACCELERATE_MIXED_PRECISION="bf16")
@@ -157,7 +157,7 @@ def test_the_line_trains_in_two_processes() -> None:
 
 
 @pytest.mark.slow
-def test_class_pictures_are_drawn_and_the_last_prompt_at_both_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_class_images_and_previews_at_both_ends_are_generated(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a cat", "--num_class_images=2",
         "--train_batch_size=1", "--final_validation_prompt=a cat", "--num_validation_images=1", "--caption_dropout=0.1",

@@ -35,7 +35,7 @@ def train(dialect: str, model: Path, *more: str) -> int:
     return main(["train", "--as", dialect, *OURS, "--", *words])
 
 
-def test_the_word_is_a_file_that_diffusers_loads(
+def test_learned_token_file_is_loaded_by_diffusers(
     here: Path, shallow_sd: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -58,7 +58,7 @@ def test_the_word_is_a_file_that_diffusers_loads(
     assert torch.equal(table[pipe.tokenizer.convert_tokens_to_ids("<toy>")], rows[0])
 
 
-def test_sdxl_has_a_file_for_each_text_encoder(here: Path, sdxl_folder: Path) -> None:
+def test_sdxl_has_a_token_file_for_each_text_encoder(here: Path, sdxl_folder: Path) -> None:
     assert train("diffusers-textual-inversion-sdxl", sdxl_folder, "--center_crop") == 0
     for name in ("learned_embeds.safetensors", "learned_embeds_2.safetensors"):
         assert [*load_file(here / "toy" / name)] == ["<toy>"]

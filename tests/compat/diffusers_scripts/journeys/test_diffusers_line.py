@@ -65,9 +65,7 @@ def train(*words: str) -> int:
     return main(["train", "--as", "diffusers-sd", *OURS, "--", *words])
 
 
-def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_dir_has_a_pipeline_with_the_ema_unet(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from diffusers import StableDiffusionPipeline
 
     assert train("python", "train_text_to_image.py", *flags(), "--report_to=all") == 0
@@ -85,7 +83,7 @@ def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
 
 
 @pytest.mark.slow
-def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = here / "sd-pokemon-model"
     assert train(*flags(max_train_steps=4, output_dir="whole")) == 0
     assert train(*flags()) == 0
@@ -102,7 +100,7 @@ def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pyt
     assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0
 
 
-def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
+def test_output_dir_with_another_model_is_refused_before_training(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(here / "model", here / "sd-pokemon-model")
@@ -113,7 +111,7 @@ def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_tells_its_notes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_accepts_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "--as", "diffusers-sd", *OURS, "--processes=2", "--", *flags()]
     assert main(words) == 0
     page = capsys.readouterr().out
@@ -183,7 +181,7 @@ def test_accelerate_launch_of_eight_processes_trains_as_one(here: Path, capsys: 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+def test_command_trains_in_two_processes_of_torchrun(tmp_path: Path, shallow_sd: Path) -> None:
     line = (
         "--pretrained_model_name_or_path=model", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
         "--max_train_steps=1", "--output_dir=out", "--seed=1",

@@ -50,9 +50,7 @@ def train(*words: str, over: tuple[str, ...] = ()) -> int:
 
 
 @pytest.mark.slow
-def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_the_unet_is_trained_and_exported_with_ema_weights(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     drawn = ("sample.steps=1", "sample.size=[64,64]")
     words = ["--validation_prompt=a red shape", "--num_validation_images=2", "--max_train_steps=3"]
     assert train("python", "train_text_to_image_sdxl.py", *flags(), *words, over=drawn) == 0
@@ -71,9 +69,7 @@ def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
 
 
 @pytest.mark.slow
-def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_autoencoder_encodes_latents_and_is_exported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file, save_file
 
     path = here / "vae-fix" / "diffusion_pytorch_model.safetensors"
@@ -88,7 +84,7 @@ def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
     assert losses[0] != losses[1], "latents of one autoencoder do not serve another"
 
 
-def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_conditioning_is_the_crop_that_was_encoded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[tuple[float, ...]] = []
     plain = Family.predict
 
@@ -105,7 +101,7 @@ def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_bench_measures_it(
+def test_check_and_bench_accept_the_command(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["check", "--as", "diffusers-sdxl", *OURS, "--processes=2", "--", *flags()]) == 0
@@ -125,7 +121,7 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_line_trains_in_two_processes(here: Path) -> None:
+def test_command_trains_in_two_processes(here: Path) -> None:
     """With the variables that `accelerate launch` sets, in forked processes."""
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]
     said = run_two(line, here / "out.txt", ACCELERATE_MIXED_PRECISION="bf16")

@@ -21,7 +21,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.effect("run.live.path")
 @pytest.mark.effect("run.live.dialect")
 @pytest.mark.effect("run.live.line")
-def test_a_train_json_is_read_below_the_line(world: Any, capsys: Any) -> None:
+def test_train_json_has_lower_precedence_than_the_command_line(world: Any, capsys: Any) -> None:
     path = world.root / "train.json"
     path.write_text(json.dumps({"min_snr_gamma": 5, "zero_frequency_noise_ratio": 0.3}))
     words = {"run__live__path": str(path), "run__live__dialect": "everydream2", **COMMON}

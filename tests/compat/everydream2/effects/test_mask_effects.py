@@ -20,5 +20,5 @@ def as_everydream(folder: Path) -> dict[str, Any]:
 
 # breaks if the format lost its masks, gave them to another picture, or trained them as pictures
 @pytest.mark.effect("data.mask.source")
-def test_masks_come_with_a_folder_of_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_from_an_everydream_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_everydream, feed, noisy, tmp_path)

@@ -21,5 +21,5 @@ def as_mindone(folder: Path) -> dict[str, Any]:
 
 # breaks if the format lost its masks, gave them to another picture, or trained them as pictures
 @pytest.mark.effect("data.mask.source")
-def test_masks_come_with_a_table_of_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_with_a_mindone_table(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_mindone, feed, noisy, tmp_path)

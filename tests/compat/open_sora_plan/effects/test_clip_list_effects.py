@@ -73,7 +73,7 @@ def refusal(*words: str) -> str:
 
 # breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
 @pytest.mark.effect("data.clips.interval")
-def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
+def test_interval_skips_frames(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", {"path": "b.mp4", "cap": "b", "frame_idx": "3:8"})
     drawn, own = sorted(seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0])
     assert drawn == [3, 4, 5, 6, 7]
@@ -82,7 +82,7 @@ def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
 
 # breaks if what is not there were never counted, or always
 @pytest.mark.effect("data.clip_list.missing")
-def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None:
+def test_missing_clips_are_skipped_or_counted(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "gone.mp4")
     skipped, counted = (
         feed(path, **SQUARE, clips__frames=5, clip_list__missing=one).report for one in ("skip", "count")
@@ -93,7 +93,7 @@ def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None
 
 # breaks if embeddings of files were not read, were made anew, or came back changed
 @pytest.mark.effect("data.clip_list.text_embeddings")
-def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
+def test_text_embeddings_are_imported_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
     for name, count in (("a", 3), ("b", 18)):
         mask = (np.arange(20) < count).astype(np.uint8)

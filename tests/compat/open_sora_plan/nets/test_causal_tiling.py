@@ -20,7 +20,7 @@ from mezzotint.weights.folder.model_folder import shipped
 
 
 @pytest.mark.parametrize("frames", [9, 17])
-def test_pieces_give_back_the_length_of_the_clip(frames: int) -> None:
+def test_tiling_keeps_the_length_of_the_clip(frames: int) -> None:
     tiling = {"enabled": True, "side": 32, "frames": 9}
     settings = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte={"tiling": tiling})
     one = Family.of(settings, ["vae"])
@@ -30,7 +30,7 @@ def test_pieces_give_back_the_length_of_the_clip(frames: int) -> None:
 
 
 @pytest.mark.parametrize("frames", [3, 9, 10, 14, 17, 18])
-def test_chunks_of_time_are_encoded_alone_and_share_a_frame(frames: int, network: CausalVAE) -> None:
+def test_temporal_tiles_share_one_frame(frames: int, network: CausalVAE) -> None:
     network.tiling = Tiling(side=32, frames=9)
     pixels = clip(frames, 24, 24)  # 24 of 32: the second tile begins at 24, so there is none
     chunks = [pixels[:, :, start : start + 9] for start in range(0, max(frames - 1, 1), 8)]
@@ -54,7 +54,7 @@ def untiled(network: CausalVAE, method: str, part: Tensor) -> Tensor:
     return result
 
 
-def test_what_fits_a_piece_is_not_parted(network: CausalVAE) -> None:
+def test_clip_that_fits_a_tile_is_not_split(network: CausalVAE) -> None:
     pixels = clip(9, 32, 32)
     whole = network.encode(pixels)
     network.tiling = Tiling(side=32, frames=9)
@@ -66,7 +66,7 @@ def test_what_fits_a_piece_is_not_parted(network: CausalVAE) -> None:
     assert torch.equal(parted, network.decode(latents))
 
 
-def test_tiles_are_blended_row_by_row_with_what_was_blended_before(network: CausalVAE) -> None:
+def test_tiles_are_blended_with_already_blended_neighbours(network: CausalVAE) -> None:
     """Against a plain reading of the rule, number by number."""
     tiling = Tiling(side=64, frames=9, overlap=0.25)  # 8 latents, of which 2 are blended: a tile each 48 pixels
     pixels = clip(5, 80, 120)
@@ -100,7 +100,7 @@ def test_tiled_clips_keep_their_sizes(network: CausalVAE) -> None:
     assert network.decode(latents).shape == (1, 3, 9, 24, 40)
 
 
-def test_a_plain_picture_has_no_seams() -> None:
+def test_block_means_are_tiled_without_seams() -> None:
     """A coder that gives each pixel block's mean: whatever is blended is equal, and the whole comes back."""
     tiling = Tiling(side=32, frames=9)
     pixels = clip(5, 80, 104)
@@ -112,7 +112,7 @@ def test_a_plain_picture_has_no_seams() -> None:
 
 
 @pytest.mark.parametrize("overlap", [0, 1, -0.25, 0.3, 1.25])
-def test_an_overlap_that_would_drift_is_refused_with_one_that_does_not(overlap: float) -> None:
+def test_misaligned_overlap_is_refused_with_an_aligned_one(overlap: float) -> None:
     with pytest.raises(RecipeError, match=r"overlap of tiles .* write 0\.\d+") as met:
         Tiling(overlap=overlap)
     assert met.value.code == "E1003"
@@ -153,7 +153,7 @@ class StorageCounter(TorchDispatchMode):
         self.live.now -= self._known.pop(address, 0)
 
 
-def test_a_long_clip_in_pieces_takes_the_memory_of_one_piece(network: CausalVAE) -> None:
+def test_tiled_long_clip_needs_the_memory_of_one_tile(network: CausalVAE) -> None:
     tiling = Tiling(side=32, frames=9)
     most: dict[str, int] = {}
     sizes = {"one piece": (9, 32), "longer": (33, 32), "longer and larger": (33, 72), "whole": (33, 72)}
