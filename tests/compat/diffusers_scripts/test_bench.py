@@ -15,7 +15,6 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.bench import bench
 from mezzotint.tasks.bench.measuring import counts
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.reading.command_line import parse as parse_words
 from support.run_folders import bench_results
 
 BENCHMARK = [
@@ -76,6 +75,3 @@ def test_foreign_command_has_two_rows_and_the_published_target(shared_world: Any
     assert [one["name"] for one in results["rows"]] == ["as written", "fast"]
     assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in results["rows"])
     assert not (tmp_path / "theirs").exists()
-    assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
-    plain = bench._options(parse_words(["x"], "bench"))
-    assert (plain.fast, plain.target) == (False, None)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_files import write_before_each_epoch
 from PIL import Image
 
 from mezzotint import outside
@@ -18,7 +19,6 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.reading.read import located
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train import _live_settings
 
 FILES = {
     "global.yaml": "tags: [a drawing]\nflip_p: 0.25\n",
@@ -83,13 +83,7 @@ def test_resume_after_ctrl_c_is_exact_with_live_settings(
 ) -> None:
     file = world.root / "live.yaml"
     by_epoch = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
-    decide = _live_settings.LiveSettings._decide
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        file.write_text(by_epoch.get(epoch, by_epoch[1]) + "\n")
-        return decide(self, epoch)
-
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: file.write_text(by_epoch.get(epoch, by_epoch[1]) + "\n"))
     words = settings(folder, run__live__path=str(file), run__epochs=3, run__steps=None, run__save__every="1 epoch")
     assert world.wait(world.fork("whole", **words)) == 0
     stopped = words | {"run__export__when_stopped": True, "run__export__name": "'{last}{name}-gs{micro_step:05}{ema}'"}

@@ -17,7 +17,7 @@ from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files.tags import Tags
-from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
+from mezzotint.data.schedule import balance, captions, plan, schedule_file
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.settings.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
@@ -340,21 +340,6 @@ def test_fractional_repeats_add_up_over_an_epoch() -> None:
             assert (counts >= np.floor(columns.repeats)).all()
             seen += np.minimum(counts, np.ceil(columns.repeats))
         assert np.abs(seen / 400 - columns.repeats).max() < 0.12
-
-
-@pytest.mark.parametrize("case", record("batches")["first_fit_decreasing"])
-def test_lists_are_packed_into_windows_as_recorded(case: dict[str, Any]) -> None:
-    of_list = {one: number for number, part in enumerate(case["input"]) for one in part}
-    lengths = [len(part) for part in case["input"]]
-
-    def windows(joined: list[int]) -> list[list[int]]:
-        """For each window, how many entries of which length of list; −1 for the filler."""
-        chunks = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
-        return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in chunks]
-
-    ours = _grouping.packed(case["input"], case["filler"], case["size"])
-    assert windows(ours) == windows(case["output"])
-    assert sorted(ours) == sorted(case["output"])
 
 
 def test_schedule_file_has_the_recorded_lines(tmp_path: Path) -> None:

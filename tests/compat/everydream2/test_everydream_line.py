@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from live_files import make_unchangeable, recorded_events, write_before_each_epoch
 from PIL import Image
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.settings import recipe as live_settings
+from mezzotint.settings.recipe import SINCE_ZERO
 from mezzotint.tasks.bench import bench
-from mezzotint.tasks.train import _live_settings
 from support.run_folders import logged, tensors_of
 from support.supported_table import require_a_line_trains_in_two_processes
 
@@ -132,17 +132,11 @@ def test_changed_train_json_applies_from_the_next_epoch(
             "save_every_n_epochs": 1, "save_ckpts_from_n_epochs": 3, "batch_size": 4},
         2: {"min_snr_gamma": None, "clip_skip": "much"},
     }  # fmt: skip
-    decide = _live_settings.LiveSettings._decide
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        written(here, **live | changes.get(epoch, {}))
-        return decide(self, epoch)
-
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: written(here, **live | changes.get(epoch, {})))
     written(here, **live)
     assert train("--zero_frequency_noise_ratio=0.05", "--no_save_ckpt") == 0
     said = capsys.readouterr().out
-    events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT]
+    events = recorded_events(run_of(here))
     assert [event["epoch"] for event in events] == [0, 1, 2]
     expected = {
         "objective.noise_offset": 0.05, "objective.zero_terminal_snr": False, "sample.guidance_rescale": 0.0,
@@ -259,17 +253,12 @@ def test_run_started_with_another_default_keeps_it(here: Path, capsys: pytest.Ca
 
 def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -> Callable[[], None]:
     """train.json says something else from each epoch on. Returns what makes it say again what it says now."""
-    decide = _live_settings.LiveSettings._decide
     whole = STEP | {"load_settings_every_epoch": True, "max_epochs": len(epochs), "save_every_n_epochs": 1}
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        written(here, **whole | epochs[epoch])
-        return decide(self, epoch)
 
     def begin() -> None:
         written(here, **whole | {"zero_frequency_noise_ratio": 0.1})
 
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: written(here, **whole | epochs[epoch]))
     begin()
     return begin
 
@@ -312,9 +301,7 @@ def test_impossible_live_schedule_is_ignored_with_its_offset(
     assert said.count("warning: zero_frequency_noise_ratio in train.json is ignored: with objective.zero_termin") == 1
     assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
     assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
-    events = [
-        e["values"] for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT
-    ]
+    events = [event["values"] for event in recorded_events(run_of(here))]
     assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
 
 
@@ -322,10 +309,8 @@ def test_impossible_live_schedule_is_ignored_with_its_offset(
 def test_run_started_with_partial_minus_one_resumes_with_it(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = tuple(path for path in live_settings.LIVE if path not in live_settings.SINCE_ZERO)
     begin = live(here, monkeypatch, *[{"zero_frequency_noise_ratio": -1}] * 3)
-    for module in (live_settings, _live_settings):
-        monkeypatch.setattr(module, "LIVE", before)
+    make_unchangeable(monkeypatch, *SINCE_ZERO)
     assert train("--project_name=whole") == 0
     begin()
     assert train() == 0

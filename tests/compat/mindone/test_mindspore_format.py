@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from mindspore_files import RECORD, entry, everything, file_of
+from mindspore_files import RECORD, entry, entry_head, everything, file_of
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.compat.mindone import _mindspore_wire as wire
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import formats, tensor_files
@@ -67,12 +66,6 @@ def test_tensors_of_each_dtype_and_shape_round_trip(tmp_path: Path, dtype: torch
     assert found["after"].tolist() == [1, 1]
 
 
-def test_all_dtypes_are_tested() -> None:
-    assert set(DTYPES) == set(mindspore_format._KINDS)
-    names = "Float32 Float16 BFloat16 Float64 Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Bool Int4"
-    assert set(names.split()) == set(mindspore_format._TYPES)
-
-
 def test_unsupported_dtypes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"x is torch.complex64, which MindSpore's format does not have") as caught:
         mindspore_format.write(tmp_path / "x.ckpt", {"x": torch.zeros(2, dtype=torch.complex64)})
@@ -102,30 +95,10 @@ def test_slices_begin_above_512_mebibytes() -> None:
     assert mindspore_format.SLICE == 512 * 1024 * 1024
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
-def test_large_tensor_is_stored_in_equal_slices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
-) -> None:
-    monkeypatch.setattr(mindspore_format, "SLICE", limit)
-    path = tmp_path / "x.ckpt"
-    tensor = torch.arange(10.0).reshape(5, 2)
-    mindspore_format.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
-    with path.open("rb") as file:
-        values = list(wire.values(file.fileno(), path.stat().st_size))
-    assert [value.size for value in values if value.name == "x"] == sizes
-    assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
-    assert everything(path)["x"].equal(tensor)
-    assert tensor_files.read_header(path) == {
-        "before": tensor_files.TensorInfo("F32", (1,)),
-        "x": tensor_files.TensorInfo("F32", (5, 2)),
-        "after": tensor_files.TensorInfo("F32", (1,)),
-    }
-
-
 def test_large_file_reads_only_headers_and_requested_tensors(tmp_path: Path) -> None:
     """Six gibibytes of nothing in twelve slices, which take no room on the disk, and a small tensor behind them."""
     path, part = tmp_path / "large.ckpt", mindspore_format.SLICE
-    head = wire.head_of("large", (12, part // 4), "Float32", part)
+    head = entry_head("large", (12, part // 4), "Float32", part)
     with path.open("wb") as file:
         for _ in range(12):
             file.write(head)

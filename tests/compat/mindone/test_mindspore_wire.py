@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from mindspore_files import RECORD, entry, everything, file_of
 
 from mezzotint.compat.mindone import _mindspore_wire as wire
@@ -17,6 +18,26 @@ def test_packed_dimensions_are_read(tmp_path: Path) -> None:
     told = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
     path = file_of(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, told)))
     assert everything(path)["x"].shape == (2, 300)
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
+def test_large_tensor_is_stored_in_equal_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(mindspore_format, "SLICE", limit)
+    path = tmp_path / "x.ckpt"
+    tensor = torch.arange(10.0).reshape(5, 2)
+    mindspore_format.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
+    with path.open("rb") as file:
+        values = list(wire.values(file.fileno(), path.stat().st_size))
+    assert [value.size for value in values if value.name == "x"] == sizes
+    assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
+    assert everything(path)["x"].equal(tensor)
+    assert tensor_files.read_header(path) == {
+        "before": tensor_files.TensorInfo("F32", (1,)),
+        "x": tensor_files.TensorInfo("F32", (5, 2)),
+        "after": tensor_files.TensorInfo("F32", (1,)),
+    }
 
 
 def test_endless_empty_slices_are_refused_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from mindone_yaml import DOCUMENT, PLAIN, notes, problems, recipe, refused, replaced
 
-from mezzotint.compat.mindone._targets import BASE, REFINER
 from mezzotint.compat.mindone.adam_weight_decay_settings import AdamWeightDecay
 from mezzotint.compat.mindone.dialect import SHIPPED
 
@@ -122,8 +121,13 @@ def test_smaller_depth_is_a_smaller_network() -> None:
 
 def test_refiner_is_conditioned_on_a_score() -> None:
     text = PLAIN
-    for key in ("adm_in_channels", "model_channels", "channel_mult", "transformer_depth", "context_dim"):
-        text = replaced(f"{key}: {BASE[key]}", f"{key}: {REFINER[key]}", text)
+    for base, refiner in (
+        ("adm_in_channels: 2816", "adm_in_channels: 2560"), ("model_channels: 320", "model_channels: 384"),
+        ("channel_mult: [1, 2, 4]", "channel_mult: [1, 2, 4, 4]"),
+        ("transformer_depth: [1, 2, 10]", "transformer_depth: 4"),
+        ("context_dim: 2048", "context_dim: [1280, 1280, 1280, 1280]"),
+    ):  # fmt: skip
+        text = replaced(base, refiner, text)
     first = text.index("          - is_trainable: False\n            input_key: txt\n            target: gm.modules."
                        "embedders.modules.FrozenCLIPEmbedder\n")  # fmt: skip
     second = text.index("          - is_trainable", first + 5)

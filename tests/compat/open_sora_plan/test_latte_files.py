@@ -175,22 +175,6 @@ def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> Non
     assert {"shared.weight", "encoder.block.23.layer.1.DenseReluDense.wi_1.weight"} < set(names)
 
 
-def test_check_lists_the_file_of_each_part(released: Path) -> None:
-    from mezzotint.tasks.check._model_files import components
-    from mezzotint.tasks.check.memory import described
-
-    section = settings(released)
-    parts = described(Family, section)[1].parts()
-    listed, problems = components(section, parts)
-    assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in listed] == [
-        ("denoiser", True, True), ("text_encoder", True, True), ("vae", True, True),
-    ]  # fmt: skip
-    assert not problems
-    narrow = Family.tiny().parts() | {"denoiser": torch.nn.Linear(2, 2)}
-    (problem,) = components(section, narrow)[1]
-    assert problem.code == "E1405"
-
-
 def test_files_are_recognized_as_latte(released: Path, tmp_path: Path) -> None:
     file = released / "5x64x64" / "diffusion_pytorch_model.safetensors"
     save_file({f"network.{n}": t for n, t in load_file(file).items()}, tmp_path / "port.safetensors")

@@ -1,4 +1,4 @@
-"""LatteT2V against Open-Sora-Plan's own class: outputs and gradients of every recorded case, positions, rotations."""
+"""LatteT2V against Open-Sora-Plan's own class: outputs and gradients of every recorded case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from support.rounding import RoundedOnce, within
 
@@ -108,33 +107,3 @@ def test_stills_differ_only_by_the_temporal_table(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(latte, "_time_table", lambda x, frames: torch.zeros(()))
         output = run(latte, "latte_base", case)
     within(output, expected, roundings=ROUNDINGS[torch.float32][0])
-
-
-@pytest.mark.parametrize(("frames", "scale"), [(5, 1), (17, 1), (56, 3), (129, 8)])
-def test_temporal_tables_match_the_record(frames: int, scale: int) -> None:
-    expected = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
-    table = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
-    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("grid", "base", "scale"), [((8, 8), 8, 1), ((8, 8), 16, 2), ((6, 10), 8, 1)])
-def test_spatial_tables_match_the_record(grid: tuple[int, int], base: int, scale: int) -> None:
-    expected = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
-    table = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
-    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1, 3])
-def test_temporal_rotations_match_the_record(scale: int) -> None:
-    recorded = record("positions")
-    turns = positions.time_rotation(12, 16, scale=scale, device="cpu")
-    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(turned, recorded[f"rope.out_1d_scale{scale}"], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1, 2])
-def test_spatial_rotations_match_the_record(scale: int) -> None:
-    recorded = record("positions")
-    turns = positions.plane_rotation((3, 4), 16, scale=scale, device="cpu")
-    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(turned, recorded[f"rope.out_2d_scale{scale}"], rtol=0, atol=1e-6)

@@ -12,7 +12,6 @@ from diffusers.models.transformers.latte_transformer_3d import LatteTransformer3
 from small_nets import LATTE, inputs, released, tiny
 from torch import Tensor
 
-from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.run import RecomputeSettings
@@ -132,8 +131,6 @@ def test_clips_may_exceed_the_configured_size() -> None:
     with torch.no_grad():
         output = network(latents, torch.tensor([5]), inputs(batch=1)["text"])
     assert output.shape == (1, 8, 7, 6, 12)
-    longer = positions.time(7, 16, scale=1, device="cpu")
-    assert torch.equal(longer[:3], positions.time(3, 16, scale=1, device="cpu"))
 
 
 def test_joined_still_equals_a_clip_of_one_frame() -> None:
