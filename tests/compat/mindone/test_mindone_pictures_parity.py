@@ -1,4 +1,4 @@
-"""Pixels and sizes of MindONE's example for SDXL, recorded, against ours; and OpenCV's resizing, on which it is built.
+"""Pixels and sizes of MindONE's example for SDXL, recorded, against ours.
 
 The square chain resizes the shorter side to 32 (its code 3), cuts a square at a drawn place; the other covers one of
 three sizes (bilinear) and cuts at a drawn place. What it drew stands in the record and is given to ours.
@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.worker import read_picture
-from mezzotint.data.media import _opencv_resize, decoding
+from mezzotint.data.media import decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
@@ -29,7 +28,6 @@ from support.loading import open_loader
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"
 RECORD: dict[str, Any] = json.loads((DATA / "pipeline.json").read_text())
 PIXELS = load_file(DATA / "pipeline.safetensors")
-OPENCV = load_file(DATA / "opencv_resize.safetensors")
 BATCHES = [(batch, place) for batch in RECORD["multi_aspect"]["batches"] for place in (0, 1)]
 
 
@@ -96,12 +94,3 @@ def test_multi_size_transforms_are_bit_exact(batch: dict[str, Any], place: int) 
         path, placed, resize="bilinear", antialias=False, background="#ffffff", max_pixels=1_000_000
     )  # fmt: skip
     assert np.array_equal(pixels, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])
-
-
-@pytest.mark.parametrize("name", OPENCV)
-def test_resized_image_is_bit_exact_with_opencv(name: str) -> None:
-    kind, size = name.split(".")
-    height, width = map(int, size.split("x"))
-    with Image.open(DATA / "pictures" / "a.png") as image:
-        resized = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
-    assert np.array_equal(resized, OPENCV[name])
