@@ -1,5 +1,5 @@
-"""What holds for every dialect: each flag has its row with the documented default, and where it acts it moves the
-settings that it should, and no others. `support/dialect_cases/` says for each of them what is known of its flags."""
+"""Common tests of all dialects: each flag has its row with the documented default, and changes only the settings that
+it should. `support/dialect_cases/` has the expectations of each dialect."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ every_dialect = pytest.mark.parametrize("lines", ALL, ids=lambda lines: lines.na
 
 
 def by_dialect(cases: Callable[[Lines], Iterator[tuple[object, Any]]], first: str = "") -> list[Any]:
-    """Parameters of a test: a dialect, with its cases. Cases that another dialect has shown are for `make slow`. cases:
-    of a dialect, each with what it is known by at others. first: the dialect that is looked at before others."""
+    """Parameters of a test: a dialect with its cases. Cases that repeat those of another dialect are for `make slow`.
+    cases: of a dialect, each with its identity across dialects. first: the dialect that comes before others."""
     parameters, shown = [], set[int]()
     for one in sorted(ALL, key=lambda lines: (lines.name != first, lines.name)):
         new, repeated = [], []
@@ -75,7 +75,7 @@ def test_each_row_names_existing_settings_and_has_a_description(lines: Lines) ->
 def test_minimal_command_equals_the_documented_defaults(lines: Lines) -> None:
     first, again = lines.translate(), lines.translate()
     assert flat(first.settings) == {**FOREIGN_DEFAULTS, **lines.settings}, (
-        "what other trainers do, and what the line says"
+        "common defaults of other trainers, and those of the command"
     )
     assert as_yaml(first.settings, first.origin) == as_yaml(again.settings, again.origin)
     assert first.notes == again.notes
@@ -112,7 +112,7 @@ def test_settings_of_a_flag_are_a_valid_recipe(lines: Lines, flags: list[str]) -
             written = str(value) if isinstance(recipe[path], str) and not isinstance(value, str) else value
             if isinstance(written, str):
                 written = re.sub(r"^1 (epoch|step)s$", r"1 \1", written.removeprefix("./"))
-            assert recipe[path] in (written, [written]), (flag, path)  # one value may stand where a list is read
+            assert recipe[path] in (written, [written]), (flag, path)  # one value may be written for a list
 
 
 @pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "without effect"))
@@ -144,9 +144,9 @@ def test_refused_flag_is_an_error_with_a_reason(lines: Lines, flags: list[str]) 
 @every_dialect
 def test_impossible_values_are_reported_by_flag(lines: Lines) -> None:
     for words, where, *code in lines.impossible:
-        [(named, said)] = lines.refusal(*words)
+        [(named, output)] = lines.refusal(*words)
         assert named == where, words
-        assert not code or said == code[0], words
+        assert not code or output == code[0], words
 
 
 @pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.choices))

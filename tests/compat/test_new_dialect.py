@@ -1,5 +1,4 @@
-"""A dialect that no list names: the file that docs/how-to-add/compat.md shows is put in place; its line is translated
-and trained."""
+"""The example of docs/how-to-add/compat.md, installed as a package: its command is translated and trained."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BENCHMARK = [
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations are counted and curves drawn in other tests."""
+    """Operations are counted and curves plotted in other tests."""
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
 

@@ -1,4 +1,4 @@
-"""The page that translates a line."""
+"""The page that translates a command."""
 
 from __future__ import annotations
 

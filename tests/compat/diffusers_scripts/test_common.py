@@ -59,9 +59,9 @@ def test_own_precision_overrides_that_of_the_launcher(
     translation = translate(*words, launched=launched)
     run = translation.settings["run"]
     assert (run["precision"], run["frozen_dtype"], run["weight_dtype"]) == (precision, frozen, "fp32")
-    said = [str(n) for n in translation.notes if n.flag == "mixed_precision" and "float32" not in n.text]
-    assert len(said) == (note is not None)
-    assert note is None or note in said[0]
+    output = [str(n) for n in translation.notes if n.flag == "mixed_precision" and "float32" not in n.text]
+    assert len(output) == (note is not None)
+    assert note is None or note in output[0]
     if words:
         assert translation.origin["run.precision"] == "--mixed_precision"
     elif launched.mixed_precision:

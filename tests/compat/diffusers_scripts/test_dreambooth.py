@@ -18,9 +18,9 @@ def test_batch_has_instance_and_class_halves_on_each_process() -> None:
 def test_class_images_without_prior_preservation_are_noted() -> None:
     words = ("--class_data_dir=cats", "--class_prompt=a cat", "--num_class_images=5")
     assert LINES.changed(*words) == {}
-    assert LINES.said(*words).count("without --with_prior_preservation") == 3
+    assert LINES.notes_text(*words).count("without --with_prior_preservation") == 3
 
 
 def test_prior_loss_weight_with_another_meaning_is_noted() -> None:
-    assert "v-prediction" in LINES.said("--snr_gamma=5")
+    assert "v-prediction" in LINES.notes_text("--snr_gamma=5")
     assert LINES.recipe("--snr_gamma=5").objective.min_snr_gamma == 5

@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-flux`: a run made ready from a line of it."""
+"""The dialect `diffusers-dreambooth-lora-flux`: a run prepared from its command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
         "--adam_weight_decay_text_encoder=0.5", "--rank=2", "--lora_alpha=6", "--max_grad_norm=1e9",
     )  # fmt: skip
     with ready("diffusers-dreambooth-lora-flux", *words) as job:
-        assert job.model.optim.optimizer.kind == "adamw", "eight bits need a GPU, and the run says so"
+        assert job.model.optim.optimizer.kind == "adamw", "8-bit optimizers need a GPU"
         calls, lengths = told(job), moved(job, batches(job))
         decay = {group.part: group.weight_decay for group in job.model.update.groups}
         assert decay == {"denoiser": 1e-4, "text_encoder": 0.5}

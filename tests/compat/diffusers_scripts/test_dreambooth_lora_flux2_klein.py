@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-flux2-klein`: a run made ready from a line of it, and layers of its text."""
+"""The dialect `diffusers-dreambooth-lora-flux2-klein`: a run prepared from its command, and layers of its text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.families.base import latents_of
 
 
 def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
-    """Latents are the mean of the autoencoder's answer, and the two halves have weights of their own."""
+    """Latents are the mean of the posterior, and the two halves have separate weights."""
     pictures(Path("cat"), 20, 90)
     pictures(Path("kind"), 160, 230)
     words = (*PRIOR, "--prior_loss_weight=0.25", "--caption_dropout=1", "--random_flip", "--train_batch_size=1")
@@ -23,7 +23,7 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
         assert batch.captions == ("", "a cat")
         assert batch.is_class is not None
         assert batch.is_class.tolist() == [False, True]
-        assert batch.weight.tolist() == [2.0, 0.5], "1 and a quarter, of halves of two pictures"
+        assert batch.weight.tolist() == [2.0, 0.5], "1 and a quarter, of halves of two images"
         family, device = job.model.family, torch.device("cpu")
         x_0 = latents_of(family, batch, device, job.model.objective.settings.posterior)
         assert torch.equal(x_0, family.encode_media(batch.pixels).chunk(2, dim=1)[0])
@@ -32,7 +32,7 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
 
 
 def test_text_layers_default_to_those_of_the_pipeline() -> None:
-    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.said()
-    assert "10, 20 and 30" not in LINES.said("--text_encoder_out_layers", "9", "18", "27")
+    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.notes_text()
+    assert "10, 20 and 30" not in LINES.notes_text("--text_encoder_out_layers", "9", "18", "27")
     own = LINES.translate("--text_encoder_out_layers", "10", "20", "30").settings["model"]["flux2"]
     assert own["text_layers"] == [10, 20, 30]

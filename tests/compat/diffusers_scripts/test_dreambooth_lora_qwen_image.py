@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-qwen-image`: runs made ready from lines of it."""
+"""The dialect `diffusers-dreambooth-lora-qwen-image`: runs prepared from its commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.weights.low_bit import LowBitLinear
 
 @pytest.mark.slow
 def test_table_captions_replace_the_prompt() -> None:
-    """Cached and shuffled, a picture meets its own caption."""
+    """Cached and shuffled, an image keeps its own caption."""
     pictures(Path("table"), 20, 90, 160, 230)
     rows = [{"picture": f"{shade:03}.png", "words": f"shade {shade}"} for shade in (20, 90, 160, 230)]
     Path("table/metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))

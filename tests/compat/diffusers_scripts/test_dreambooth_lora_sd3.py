@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-sd3`: a run made ready from a line of it, and the names of layers."""
+"""The dialect `diffusers-dreambooth-lora-sd3`: a run prepared from its command, and the names of layers."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ def test_one_of_folder_and_table_is_needed() -> None:
 
 
 def test_options_without_effect_are_noted() -> None:
-    for words, sentence in (
+    for words, message in (
         (["--image_column=x"], "--image_column: without --dataset_name it has no effect"),
         (["--text_encoder_lr=1"], "--text_encoder_lr: without --train_text_encoder it has no effect"),
         (["--prodigy_beta3=0.9"], "--prodigy_beta3: without --optimizer=prodigy it has no effect"),
         (["--optimizer=prodigy", "--use_8bit_adam"], "--use_8bit_adam: without AdamW it has no effect"),
         ([*PRIOR], "there, half of them with the other one"),
     ):
-        assert sentence in LINES.said(*words), words
+        assert message in LINES.notes_text(*words), words
     assert LINES.recipe("--image_column=x").data.columns.image == "image"
 
 

@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-z-image`: a run made ready from a line of it."""
+"""The dialect `diffusers-dreambooth-lora-z-image`: a run prepared from its command."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def test_offloading_caches_latents_in_their_own_shapes() -> None:
         for step, _ in zip(job.trainer.batches, range(2), strict=False):
             shapes |= {tuple(batch.moments.shape[-2:]) for batch in step.batches if batch.moments is not None}
         assert len(shapes) == 2
-        assert {(width, height) for height, width in shapes} == shapes, "one lies, the other stands"
+        assert {(width, height) for height, width in shapes} == shapes, "one is landscape, the other portrait"

@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-sd3`: a run made ready from a line of it."""
+"""The dialect `diffusers-dreambooth-sd3`: a run prepared from its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line of diffusers' script in the place of a recipe."""
+"""A command of diffusers' script in place of a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialects of textual inversion: the word, and the sentences around it."""
+"""The dialects of textual inversion: the learned token, and the caption templates around it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ every_line = pytest.mark.parametrize(
 def test_captions_are_sampled_templates_around_the_token(lines: Lines, kind: str, count: int, first: str) -> None:
     captions = lines.recipe(f"--learnable_property={kind}").data.captions
     [template] = captions.template
-    sentences = template.removeprefix("{").removesuffix("}").split("|")
-    assert (len(sentences), sentences[0]) == (count, first)
-    assert {sentence.count("{trigger}") for sentence in sentences} == {1}
+    templates = template.removeprefix("{").removesuffix("}").split("|")
+    assert (len(templates), templates[0]) == (count, first)
+    assert {caption_template.count("{trigger}") for caption_template in templates} == {1}
     assert captions.wildcards
 
 
@@ -37,4 +37,4 @@ def test_token_is_initialized_from_another(lines: Lines) -> None:
 @every_line
 def test_steps_override_epochs(lines: Lines) -> None:
     assert lines.recipe("--num_train_epochs=3").run.steps == 5000
-    assert "--max_train_steps is used" in lines.said("--num_train_epochs=3")
+    assert "--max_train_steps is used" in lines.notes_text("--num_train_epochs=3")

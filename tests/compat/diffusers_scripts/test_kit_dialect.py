@@ -1,4 +1,4 @@
-"""How any dialect reads a line, at the example of `diffusers-sd`: problems, scripts, a launcher, settings over it."""
+"""How any dialect reads a command, with `diffusers-sd` as the example: problems, scripts, a launcher, overrides."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_shared_flags_act_as_in_the_full_script() -> None:
 
 
 def test_improvements_are_noted_where_they_matter() -> None:
-    said = LINES.said("--mixed_precision=bf16", "--resume_from_checkpoint=latest", "--seed=1")
-    assert "kept in float32" in said
-    assert "makes more steps" in said
-    assert "float32" not in LINES.said("--mixed_precision=fp16")
+    output = LINES.notes_text("--mixed_precision=bf16", "--resume_from_checkpoint=latest", "--seed=1")
+    assert "kept in float32" in output
+    assert "makes more steps" in output
+    assert "float32" not in LINES.notes_text("--mixed_precision=fp16")

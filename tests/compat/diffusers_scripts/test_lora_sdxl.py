@@ -13,7 +13,7 @@ def test_differs_only_in_the_model_and_its_autoencoder() -> None:
     assert {path for path in lora.keys() | xl.keys() if lora.get(path) != xl.get(path)} == {
         "model.path", "model.family", "run.vae_dtype", "sample.steps", "sample.guidance",
     }  # fmt: skip
-    assert not {"data.cache.latents", "data.cache.text"} & xl.keys(), "nothing is encoded ahead, as there"
+    assert not {"data.cache.latents", "data.cache.text"} & xl.keys(), "nothing is cached, as in the script"
 
 
 def test_both_text_encoders_are_trained_on_request() -> None:

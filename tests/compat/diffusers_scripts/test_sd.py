@@ -1,4 +1,4 @@
-"""The dialect `diffusers-sd`: what it leaves out, what it does not copy, the line of the benchmark."""
+"""The dialect `diffusers-sd`: what it leaves out, what it does not copy, the command of the benchmark."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_defaults_leave_out_what_the_script_leaves_out() -> None:
 
 
 def test_quirks_not_copied_are_noted_where_they_matter() -> None:
-    said = " ".join(notes("--gradient_accumulation_steps=4", "--seed=1", "--prediction_type=epsilon", launched=EIGHT))
+    output = " ".join(notes("--gradient_accumulation_steps=4", "--seed=1", "--prediction_type=epsilon", launched=EIGHT))
     for words in ("logged loss is that of the whole step", "has full weight", "its own noise", "added in float32",
                   "is written to the exported scheduler"):  # fmt: skip
-        assert words in said
+        assert words in output
     assert notes() == ["--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"]
 
 

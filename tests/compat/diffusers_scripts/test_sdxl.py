@@ -11,7 +11,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.translation import Launched
 
 EIGHT = Launched(8, "fp16", "accelerate")
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
 def test_shared_flags_act_as_in_the_other_script() -> None:
@@ -30,7 +30,7 @@ def test_shared_flags_act_as_in_the_other_script() -> None:
     differ = {path for path in sd.keys() & xl.keys() if sd[path] != xl[path]}
     assert differ == {"model.family", "sample.steps", "sample.guidance"}
     assert sd.keys() - xl.keys() == {"optim.ema.device"}
-    assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as there"
+    assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as in the script"
     assert xl["optim.lr"] == pytest.approx(1e-5 * 3 * 2 * 8)
 
 
@@ -42,13 +42,13 @@ def test_images_are_encoded_once_with_a_fixed_crop_and_flip() -> None:
 
 
 def test_quirks_not_copied_are_noted_where_they_matter() -> None:
-    said = notes(
+    output = notes(
         "--use_ema", "--gradient_accumulation_steps=2", "--lr_scheduler=linear", "--proportion_empty_prompts=0.1",
         "--resume_from_checkpoint=latest",
     )  # fmt: skip
     for words in ("in 0.26.3 it never is", "500 optimizer steps, as given", "decided at each visit",
                   "has full weight", "resumes exactly"):  # fmt: skip
-        assert words in said
+        assert words in output
     bare = notes("--center_crop")
     assert bare == "--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"
 

@@ -45,7 +45,7 @@ STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
 
 
 def line(case: str) -> list[str]:
-    """The script's command line of a case."""
+    """The script's command of a case."""
     values = dict(RECORD[case]["case"])
     if "dream" in values:
         values |= {"dream_training": True, "dream_detail_preservation": values.pop("dream")}

@@ -1,4 +1,4 @@
-"""The verb `translate`, and `--as NAME -- …` of the other verbs: what is printed, what reads back, how words are
+"""The command `translate`, and `--as NAME -- …` of the other commands: what is printed, what reads back, how words are
 parted, and where a hub id is found."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How pictures fill batches and buckets, as it is told."""
+"""The report of how samples fill batches and buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 
 def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:
-    """Nine squares without a name, five squares and two wide pictures of the name `horses`."""
+    """Nine squares without a name, five squares and two wide images of the name `horses`."""
     root = tmp_path / "data"
     for folder, count, size in ((root, 9, (530, 530)), (root / "h", 5, (530, 530)), (root / "h", 2, (300, 200))):
         folder.mkdir(exist_ok=True)

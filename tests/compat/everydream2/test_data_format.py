@@ -1,4 +1,4 @@
-"""The format `everydream`: which file holds for which picture, and what is malformed."""
+"""The format `everydream`: which file applies to which image, and what is malformed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_missing_images_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ('[{"image": "a.png"},\n {"image": }]', r"list\.json:2: not JSON"),
         ('{"image": "a.png"}', r"list\.json:1: a manifest is a list of objects"),
@@ -162,9 +162,9 @@ def test_missing_images_are_skipped(tmp_path: Path) -> None:
         ("[" * 5000 + "]" * 5000, r"list\.json.*nested"),
     ],
 )
-def test_malformed_manifest_is_reported_with_its_entry(tmp_path: Path, text: str, sentence: str) -> None:
+def test_malformed_manifest_is_reported_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
     lay(tmp_path, {"a.png": None, "list.json": text})
-    with refused("E1217", sentence):
+    with refused("E1217", message):
         read(tmp_path / "list.json")
 
 

@@ -46,8 +46,8 @@ def test_batch_counts_are_divided_by_accumulation_rounding_up(batches: int, accu
              "--lr_warmup_steps=0", f"--log_step={batches}"]  # fmt: skip
     settings = flat(translate(*words).settings)
     assert (settings["optim.schedule.decay_steps"], settings["run.log_every"]) == (steps, steps)
-    said = f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
-    assert {f"--lr_decay_steps: {said}", *([f"--log_step: {said}"] if batches > 1 else [])} <= set(notes(*words))
+    output = f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
+    assert {f"--lr_decay_steps: {output}", *([f"--log_step: {output}"] if batches > 1 else [])} <= set(notes(*words))
 
 
 def test_polynomial_schedule_ends_at_a_fixed_rate() -> None:
@@ -58,7 +58,7 @@ def test_polynomial_schedule_ends_at_a_fixed_rate() -> None:
 
 
 def test_options_that_only_act_together_are_noted() -> None:
-    said = " ".join(
+    output = " ".join(
         notes("--keep_tags=4", "--ema_device=cuda", "--rated_dataset_target_dropout_percent=20",
               "--load_settings_every_epoch", "--cond_dropout=0.3", "--grad_accum=2", "--save_every_n_epochs=1",
               "--ckpt_every_n_minutes=5", "--resolution=700")
@@ -66,7 +66,7 @@ def test_options_that_only_act_together_are_noted() -> None:
     for words in ("captions that are shuffled", "there is no average", "ratings are ignored",
                   "without --config there is no file", "influences all", "averaged over its batches", "both save",
                   "rounded down to 640"):  # fmt: skip
-        assert words in said
+        assert words in output
     assert set(notes()) == {
         "--resume_ckpt: starts a new run; a run folder of Mezzotint would be resumed",
         "--sample_prompts: there is no sample_prompts.txt here: samples use captions of the data set",

@@ -1,4 +1,4 @@
-"""A data folder of EveryDream2 with every kind of file, trained over two epochs, killed and gone on with."""
+"""A data folder of EveryDream2 with every kind of file, trained, interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def test_resume_after_ctrl_c_is_exact_with_live_settings(
     assert world.end("parts") == world.end("whole")
     report = outside.read_lines(world.root / "whole" / "data_report.jsonl")
     assert [line for line in report if line["class"] == "noted"] == []
-    said = world.out("parts")
-    assert "epoch 2: objective.noise_offset is 0.1 from here" in said
-    assert "is ignored in epoch 3" in said
+    output = world.out("parts")
+    assert "epoch 2: objective.noise_offset is 0.1 from here" in output
+    assert "is ignored in epoch 3" in output
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -127,12 +127,12 @@ def test_holdout_that_splits_a_batch_name_is_reported(world: Any, folder: Path, 
     page = " ".join(capsys.readouterr().out.split())
     assert world.train("broken", **words) == 0
     start = capsys.readouterr().out
-    for said in (
+    for text in (
         "data.holdout.fraction splits images that are batched together by name: it holds out 2 of the 3 of 'horses'",
         "with data.holdout.path",
     ):
-        assert said in page
-        assert said in start
+        assert text in page
+        assert text in start
 
 
 def test_schedule_file_lists_the_trained_samples(world: Any, folder: Path) -> None:

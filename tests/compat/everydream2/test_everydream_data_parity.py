@@ -1,4 +1,4 @@
-"""Buckets, captions and batches against records of EveryDream2. Its own random stream decided which picture lies where;
+"""Buckets, captions and batches against records of EveryDream2. Its own random stream decided which image is where;
 compared are the rules: sizes, counts, groups, what is filled up and how much it counts."""
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_ratios_are_shown_as_small_integers() -> None:
         assert (fill.ratio.numerator, fill.ratio.denominator) == (above, below)
 
 
-# --- where a picture is cut -----------------------------------------------------------------------------------------
+# --- crops of an image ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", record("crop")["cases"])
@@ -113,13 +113,13 @@ def test_recorded_crops_are_among_the_sampled_ones(case: dict[str, Any]) -> None
         across, down = placed.resized.width / size.width, placed.resized.height / size.height
         top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
         boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
-    drawn = np.array(boxes)
-    assert (drawn[:, :2] >= 0).all()
-    assert (drawn[:, 2:] <= np.array(case["size"]) + 0.5).all()
-    spread = np.maximum(np.ptp(drawn, axis=0) * 0.15, 2.0)  # corners of the draws are rare
-    assert (drawn.min(axis=0) - spread <= case["box"]).all()
-    assert (drawn.max(axis=0) + spread >= case["box"]).all()
-    sides = drawn[:, 2:] - drawn[:, :2]
+    sampled = np.array(boxes)
+    assert (sampled[:, :2] >= 0).all()
+    assert (sampled[:, 2:] <= np.array(case["size"]) + 0.5).all()
+    spread = np.maximum(np.ptp(sampled, axis=0) * 0.15, 2.0)  # corners are rarely sampled
+    assert (sampled.min(axis=0) - spread <= case["box"]).all()
+    assert (sampled.max(axis=0) + spread >= case["box"]).all()
+    sides = sampled[:, 2:] - sampled[:, :2]
     expected = np.array(case["box"][2:]) - case["box"][:2]
     assert (sides.min(axis=0) - 3 <= expected).all()
     assert (sides.max(axis=0) + 3 >= expected).all()
@@ -146,7 +146,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
-    """What the record keeps of a picture, as the catalogue has it."""
+    """What the record has of an image, as in the catalogue."""
     own = catalogue.overrides
     tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(catalogue.captions(row)[0])
     return {
@@ -168,7 +168,7 @@ def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
 
 def test_recorded_folder_gives_its_captions_and_settings(tree: Catalogue) -> None:
     images = {image["path"]: image for image in record("captions")["images"]}
-    # told by the documents and lost in the reference: with a caption from the name, and below the folder of a global
+    # documented, and lost in the reference: with a caption from the name, and below the folder of a global
     documented = {"opts/pic a.jpg", "g/sub/pic i.jpg", "g/sub/sub2/pic j.jpg"}
     assert {tree.key(row) for row in range(len(tree))} == set(images)
     for row in range(len(tree)):
@@ -258,7 +258,7 @@ def planned(case: dict[str, Any], epoch: int) -> tuple[Any, PlanColumns, tuple[S
 
 
 def composition(epoch: Any, columns: PlanColumns, sizes: tuple[Size, ...], names: list[str]) -> Counter[Any]:
-    """(bucket, names, own pictures of a batch that was filled up) of every batch."""
+    """(bucket, names, own images of a batch that was filled up) of every batch."""
     counts: Counter[Any] = Counter()
     for batch in range(epoch.num_batches):
         visits = slice(epoch.starts[batch], epoch.starts[batch + 1])
@@ -274,7 +274,7 @@ def theirs(epoch: dict[str, Any]) -> Counter[Any]:
 
 
 DRAWN = ("batch_id", "batch_id_grad_accum", "multiply_fraction", "multiply_small")
-"""Cases whose composition is itself a draw; they have tests of their own."""
+"""Cases whose composition is random; they have their own tests."""
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in DRAWN])
@@ -294,7 +294,7 @@ def test_named_batches_match_the_record(name: str) -> None:
         ours = composition(epoch_plan, columns, sizes, names)
 
         def cells_of(counts: Counter[Any]) -> Counter[Any]:
-            """Which of the moved pictures lands in a mixed batch is a draw: mixed or nameless, it is the default."""
+            """Which of the moved images is in a mixed batch is random: mixed or unnamed, it is the default."""
             return Counter({key: n for key, n in counts.items() if len(key[1]) == 1 and key[1] != ("default_batch",)})
 
         assert cells_of(ours) == cells_of(theirs(epoch))

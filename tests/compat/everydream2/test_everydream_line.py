@@ -1,5 +1,5 @@
-"""The command line of EveryDream2's script, pasted with its train.json and optimizer.json: what it trains, where it
-lies, how it goes on, and what a train.json that changes does. On the tiny model and a few drawn pictures."""
+"""The command of EveryDream2's script with its train.json and optimizer.json: what it trains, where results are, how it
+resumes, and what a changing train.json does. On the tiny model and a few generated images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = {"base": {"optimizer": "adamw", "lr": 1e-3}, "text_encoder_overrides": {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shallow_sd: Path) -> Path:
-    """A folder to stand in: a model, pictures named as that trainer has them, train.json, optimizer.json."""
+    """The current folder: a model, images named as that trainer names them, train.json, optimizer.json."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
     (tmp_path / "input").mkdir()
@@ -75,9 +75,9 @@ def rates(folder: Path, part: str) -> list[float]:
     return [line[f"lr/{part}"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
-def printed_line(said: str, before: str) -> list[str]:
-    """The words behind `mezzotint` of a line that was printed."""
-    [printed] = re.findall(rf"{before}: mezzotint (train .*)", said)
+def printed_line(message: str, before: str) -> list[str]:
+    """The words after `mezzotint` of a printed command."""
+    [printed] = re.findall(rf"{before}: mezzotint (train .*)", message)
     return shlex.split(printed)
 
 
@@ -101,7 +101,7 @@ def test_command_trains_as_its_recipe_and_writes_the_usual_folders(
     assert same(run, native)
     assert logged(run) == logged(native)
     assert len(logged(run)) == 6
-    assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0, "the printed line goes on, with nothing left to do"
+    assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0
 
 
 @pytest.mark.slow
@@ -114,10 +114,10 @@ def test_findlast_resumes_bit_exactly(here: Path, capsys: pytest.CaptureFixture[
     half = run_of(here)
     capsys.readouterr()
     assert train("--resume_ckpt=findlast", "--no_save_ckpt") == 0
-    said = capsys.readouterr().out
-    assert f"resuming logs/{half.name}; its model is" in said
-    assert "not bit-exact" not in said
-    assert run_of(here) == half, "no folder of its own"
+    output = capsys.readouterr().out
+    assert f"resuming logs/{half.name}; its model is" in output
+    assert "not bit-exact" not in output
+    assert run_of(here) == half
     assert same(half, run_of(here, "whole"))
     assert train(f"--resume_ckpt=logs/{half.name}", "--no_save_ckpt") == 0
     assert "nothing is left to train" in capsys.readouterr().out
@@ -135,7 +135,7 @@ def test_changed_train_json_applies_from_the_next_epoch(
     write_before_each_epoch(monkeypatch, lambda epoch: written(here, **live | changes.get(epoch, {})))
     written(here, **live)
     assert train("--zero_frequency_noise_ratio=0.05", "--no_save_ckpt") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     events = recorded_events(run_of(here))
     assert [event["epoch"] for event in events] == [0, 1, 2]
     expected = {
@@ -151,10 +151,10 @@ def test_changed_train_json_applies_from_the_next_epoch(
         "by min_snr_gamma in train.json; it was None",
         "train.json: batch_size in train.json cannot change during a run",
     ):
-        assert words in said
-    assert "model.path cannot" not in said
+        assert words in output
+    assert "model.path cannot" not in output
     assert events[2]["values"] == expected, "a broken file changes nothing"
-    assert re.search(r"is ignored in epoch 3: .*clip_skip in train\.json  E1017 must be an integer", said, re.DOTALL)
+    assert re.search(r"is ignored in epoch 3: .*clip_skip in train\.json  E1017 must be an integer", output, re.DOTALL)
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("unmeasured")
 def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config=train.json", "--lr=9e-6", "--write_schedule", "--flip_p=0.5"]
-    # as trainSD21.json spells it: of five pictures four are left for the third epoch, which then has two batches
+    # as trainSD21.json spells it: of five images four are left for the third epoch, which then has two batches
     written(here, max_epochs=3, rated_dataset=True, rated_dataset_target_dropout_rate=20)
     assert main(["check", "--as", "everydream2", *OURS, "--", *words]) == 0
     page = " ".join(capsys.readouterr().out.split())
@@ -184,7 +184,7 @@ def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.Captur
     assert not (here / "logs").exists()
 
 
-# --- without an optimizer.json; five pictures are one batch, so that an epoch is a step -------------------------------
+# --- without an optimizer.json; five images are one batch, so that an epoch is a step ---------------------------------
 
 STEP = {"batch_size": 5, "no_save_ckpt": True, "shuffle_tags": False}
 
@@ -195,18 +195,18 @@ def test_minimal_command_trains_and_prints_how_to_extend_the_run(
     (here / "optimizer.json").unlink()
     written(here, **STEP, max_epochs=1)
     assert train() == 0
-    said = capsys.readouterr().out
-    assert "using adamw with float32 moments; the run keeps it" in said
-    assert "the text encoder's rate is" not in said
+    output = capsys.readouterr().out
+    assert "using adamw with float32 moments; the run keeps it" in output
+    assert "the text encoder's rate is" not in output
     run = run_of(here)
     events = outside.read_lines(run / "history.jsonl")
     assert [e["optim.optimizer.kind"] for e in events if e["event"] == "started"] == ["adamw"]
     assert "kind: adamw\n" in (run / "recipe.yaml").read_text()
     assert train("--resume_ckpt=findlast") == 0
-    said = capsys.readouterr().out
-    assert "this run's is adamw, kept" in said
-    assert "to train it further, raise max_epochs in train.json, or run: mezzotint train --as" in said
-    assert main(printed_line(said, "or run")) == 0
+    output = capsys.readouterr().out
+    assert "this run's is adamw, kept" in output
+    assert "to train it further, raise max_epochs in train.json, or run: mezzotint train --as" in output
+    assert main(printed_line(output, "or run")) == 0
     assert "not bit-exact" not in capsys.readouterr().out
     assert run_of(here) == run
     assert (rates(run, "denoiser"), rates(run, "text_encoder")) == ([1e-6] * 2, [5e-7] * 2)
@@ -225,11 +225,11 @@ def test_cosine_acts_on_both_networks_and_a_longer_run_resumes(here: Path, capsy
     written(here, **STEP, max_epochs=4)
     words = ("--lr_scheduler=cosine", "--lr=1e-5", "--resume_ckpt=findlast")
     capsys.readouterr()
-    for verb in ("check", "train"):
-        assert main([verb, *line(*words, over=("optim.optimizer.kind=adamw",))[1:]]) == 2
-        said = capsys.readouterr().err
-        assert "E1510" in said
-        again = printed_line(said, "not bit-exact")
+    for command in ("check", "train"):
+        assert main([command, *line(*words, over=("optim.optimizer.kind=adamw",))[1:]]) == 2
+        output = capsys.readouterr().err
+        assert "E1510" in output
+        again = printed_line(output, "not bit-exact")
     assert "run.allow_change=[run.epochs]" in again
     assert main(again) == 0
     assert len(rates(run, "denoiser")) == 4
@@ -248,11 +248,11 @@ def test_run_started_with_another_default_keeps_it(here: Path, capsys: pytest.Ca
     assert rates(run, "text_encoder") == pytest.approx([5e-7, 5e-7 * (1 + math.cos(math.pi / 3)) / 2])
 
 
-# --- -1 while the run goes --------------------------------------------------------------------------------------------
+# --- -1 during a run --------------------------------------------------------------------------------------------------
 
 
 def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -> Callable[[], None]:
-    """train.json says something else from each epoch on. Returns what makes it say again what it says now."""
+    """train.json changes before each epoch. Returns a function that writes its first version again."""
     whole = STEP | {"load_settings_every_epoch": True, "max_epochs": len(epochs), "save_every_n_epochs": 1}
 
     def begin() -> None:
@@ -270,7 +270,7 @@ def test_live_minus_one_switches_zero_terminal_snr_on_and_off(
     minus, half = {"zero_frequency_noise_ratio": -1}, {"zero_frequency_noise_ratio": 0.5}
     live(here, monkeypatch, minus, minus, half)
     assert train() == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in (
         "epoch 1: objective.noise_offset is 0 from here, by zero_frequency_noise_ratio in train.json; it was 0.1",
         "epoch 1: objective.zero_terminal_snr is true from here, by zero_frequency_noise_ratio in train.json",
@@ -279,7 +279,7 @@ def test_live_minus_one_switches_zero_terminal_snr_on_and_off(
         "epoch 3: objective.noise_offset is 0.5 from here",
         "epoch 3: objective.zero_terminal_snr is false from here",
     ):
-        assert said.count(words) == 1, words
+        assert output.count(words) == 1, words
     run = run_of(here)
     exported = [json.loads((run / f"exports/{name}/scheduler/scheduler_config.json").read_text())
                 for name in ("myproj-ep02-gs00002", "last-myproj-ep03-gs00003")]  # fmt: skip
@@ -288,7 +288,7 @@ def test_live_minus_one_switches_zero_terminal_snr_on_and_off(
     monkeypatch.chdir(here)
     written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
     assert train("--zero_frequency_noise_ratio=-1", "--project_name=line") == 0
-    assert logged(run)[:2] == logged(run_of(here, "line")), "as if the line had said so"
+    assert logged(run)[:2] == logged(run_of(here, "line"))
 
 
 def test_impossible_live_schedule_is_ignored_with_its_offset(
@@ -297,10 +297,10 @@ def test_impossible_live_schedule_is_ignored_with_its_offset(
     both = {"zero_frequency_noise_ratio": -1, "clip_skip": 2}
     live(here, monkeypatch, both, both, both)
     assert train(over=("model.prediction=edm", "objective.noise_offset_per=sample")) == 0
-    said = capsys.readouterr().out
-    assert said.count("warning: zero_frequency_noise_ratio in train.json is ignored: with objective.zero_termin") == 1
-    assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
-    assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
+    output = capsys.readouterr().out
+    assert output.count("warning: zero_frequency_noise_ratio in train.json is ignored: with objective.zero_termin") == 1
+    assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in output
+    assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in output
     events = [event["values"] for event in recorded_events(run_of(here))]
     assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
 
@@ -322,7 +322,7 @@ def test_run_started_with_partial_minus_one_resumes_with_it(
     begun = [line for line in lines if json.loads(line).get("epoch", 0) < 2]
     (run / "history.jsonl").write_text("".join(begun))
     capsys.readouterr()
-    assert train(f"--resume_ckpt=logs/{run.name}") == 0, "a train.json that says -1 now is no other run"
+    assert train(f"--resume_ckpt=logs/{run.name}") == 0, "-1 in train.json does not make it another run"
     assert "zero_terminal_snr" not in capsys.readouterr().out
     assert same(run, run_of(here, "whole"))
 
@@ -337,6 +337,6 @@ def test_command_trains_in_two_processes_of_torchrun(tmp_path: Path, shallow_sd:
     )  # fmt: skip
     own = ("data.resolution=64", "data.buckets.shape=square", "data.buckets.step=32", "run.folder=out",
            "run.preview.every=null", "data.workers=0")  # fmt: skip
-    said = require_a_line_trains_in_two_processes("everydream2", line, own, shallow_sd)
+    output = require_a_line_trains_in_two_processes("everydream2", line, own, shallow_sd)
     assert (tmp_path / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
-    assert "whatever the launcher's precision" in said
+    assert "whatever the launcher's precision" in output

@@ -1,4 +1,4 @@
-"""JSON files of settings below a line, at the example of EveryDream2's train.json: values, and mistakes in them."""
+"""JSON settings files of a command, with EveryDream2's train.json as the example: values, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_data_root_may_be_a_list(root: Any, paths: list[str]) -> None:
 
 def test_key_without_effect_is_noted_with_the_file() -> None:
     translation = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
-    said = [str(note) for note in translation.notes]
-    assert any(note.startswith("lowvram in train.json: it has no effect in EveryDream2 either") for note in said)
-    assert any(note.startswith("amp in train.json: only disable_amp has an effect") for note in said)
+    output = [str(note) for note in translation.notes]
+    assert any(note.startswith("lowvram in train.json: it has no effect in EveryDream2 either") for note in output)
+    assert any(note.startswith("amp in train.json: only disable_amp has an effect") for note in output)
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_key_without_effect_is_noted_with_the_file() -> None:
     ],
 )
 def test_error_names_the_key_and_the_file(content: Any, where: str, code: str, words: str) -> None:
-    [(named, said, what, remedy)] = problems(f"--config={written('train.json', content)}")
-    assert (named, said) == (where, code)
+    [(named, output, what, remedy)] = problems(f"--config={written('train.json', content)}")
+    assert (named, output) == (where, code)
     assert words in f"{what}; {remedy}"
 
 

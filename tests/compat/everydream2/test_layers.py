@@ -1,4 +1,4 @@
-"""What one file says, and what is malformed in it."""
+"""The settings in one file, and what is malformed in it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_yaml_1_1_booleans_are_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "expected"),
     [
         ("main_prompt: x\ntags: [a\n", ":2: column 7: a list that is not closed"),
         ("main_prompt: x\nmultipl: 2\n", ":2: multipl: unknown key; did you mean multiply?"),
@@ -82,9 +82,9 @@ def test_yaml_1_1_booleans_are_accepted(tmp_path: Path) -> None:
         ("main_prompt: a\nmain_prompt: b\n", ":2: column 1: this key is given twice"),
     ],
 )
-def test_malformed_mapping_is_reported_with_its_line(tmp_path: Path, content: str, sentence: str) -> None:
+def test_malformed_mapping_is_reported_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
     message = problem(lay(tmp_path, {"d/a.png": None, "d/a.yaml": content}))
-    assert f"d/a.yaml{sentence}" in message
+    assert f"d/a.yaml{expected}" in message
     assert "recipe" not in message
 
 

@@ -39,7 +39,7 @@ def test_without_a_file_the_shipped_one_applies() -> None:
     assert none.origin["optim.lr"] == "default of --lr"
     assert none.origin["optim.optimizer.kind"] == "default of base.optimizer in the optimizer.json that ships"
     written("optimizer.json", SHIPPED | {"base": SHIPPED["base"] | {"optimizer": "adamw"}})
-    assert flat(translate().settings)["optim.optimizer.kind"] == "adamw", "the default is read where it lies"
+    assert flat(translate().settings)["optim.optimizer.kind"] == "adamw", "the default file is read in place"
 
 
 def test_file_overrides_schedule_but_not_rate_of_the_command() -> None:
@@ -47,9 +47,9 @@ def test_file_overrides_schedule_but_not_rate_of_the_command() -> None:
     settings = flat(translation.settings)
     assert (settings["optim.lr"], settings["optim.schedule.kind"]) == (3e-6, "constant")
     assert "optim.part_lr.text_encoder" not in settings
-    said = [str(note) for note in translation.notes]
-    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in said
-    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in said
+    output = [str(note) for note in translation.notes]
+    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in output
+    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in output
     free = optimized({"base": {"lr_scheduler": None}}, "--lr_scheduler=linear")
     assert flat(free.settings)["optim.schedule.kind"] == "linear"
     assert free.origin["optim.schedule.kind"] == "--lr_scheduler", "not the key that leaves it open"
@@ -57,7 +57,7 @@ def test_file_overrides_schedule_but_not_rate_of_the_command() -> None:
 
 @pytest.mark.parametrize("case", RECORD, ids=lambda case: str(case["args"] or case["base_in"]))
 def test_learning_rates_and_schedules_match_everydream(case: dict[str, Any]) -> None:
-    """Its merged settings, one batch a step; a rate of the line counts before both, as its documents have it."""
+    """Its merged settings, one batch per step; a learning rate in the command overrides both, as documented."""
     steps, line = case["epoch_len"] * case["max_epochs"], case["args"]
     content = {"base": SHIPPED["base"] | case["base_in"]}
     content["text_encoder_overrides"] = SHIPPED["text_encoder_overrides"] | case["te_in"]

@@ -1,4 +1,4 @@
-"""What samples have of their own, from a folder of EveryDream2 to the catalogue and the cache."""
+"""Overrides of samples, from a folder of EveryDream2 to the catalogue and the cache."""
 
 from __future__ import annotations
 

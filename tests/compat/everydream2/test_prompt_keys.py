@@ -1,4 +1,4 @@
-"""Files of prompts with this trainer's keys: they say the same as those with ours."""
+"""Prompt files with EveryDream2's keys mean the same as those with ours."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_missing_solver_is_replaced_by_the_nearest_with_a_note(write: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "said"),
+    ("change", "line", "expected"),
     [
         ({"cfg": 7}, 2, "cfg unknown key; did you mean cfgs?"),
         ({"cfgs": []}, 2, "cfgs is empty"),
@@ -78,7 +78,7 @@ def test_missing_solver_is_replaced_by_the_nearest_with_a_note(write: Any) -> No
         ({"samples": [{"prompt": "a", "show_progress_bars": True}]}, 5, "samples[0].show_progress_bars unknown key"),
     ],
 )
-def test_error_names_the_key_as_written(write: Any, change: Any, line: int, said: str) -> None:
+def test_error_names_the_key_as_written(write: Any, change: Any, line: int, expected: str) -> None:
     with pytest.raises(RecipeError) as caught:
         prompt_file.read(write(change))
-    assert f"prompts.json line {line}: {said}" in caught.value.message
+    assert f"prompts.json line {line}: {expected}" in caught.value.message

@@ -1,4 +1,4 @@
-"""How a run of `everydream2` goes: saves, going on, the file that is read at each epoch, what is held out."""
+"""Runs of `everydream2`: saves, resuming, the file that is read at each epoch, the holdout."""
 
 from __future__ import annotations
 

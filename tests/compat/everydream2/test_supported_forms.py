@@ -1,4 +1,4 @@
-"""EveryDream2's data through the verbs."""
+"""EveryDream2's data with `check`, `cache` and `train`."""
 
 from __future__ import annotations
 

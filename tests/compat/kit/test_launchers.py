@@ -1,4 +1,4 @@
-"""What becomes of a launcher that was pasted with a line."""
+"""Launchers pasted with a command."""
 
 from __future__ import annotations
 

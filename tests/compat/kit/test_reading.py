@@ -1,4 +1,4 @@
-"""How the words of a foreign line are read."""
+"""Reading the words of a foreign command."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def test_all_unknown_flags_are_reported_with_the_nearest_name() -> None:
         ("--stepz", "E1016"), ("--rate", "E1017"), ("stray", "E1016"), ("--kind", "E1017"), ("--folder", "E1017"),
         ("--prompts", "E1017"), ("-x", "E1016"),
     ]  # fmt: skip
-    said = {where: text for where, _, text in refused}
-    assert "did you mean --steps?" in said["--stepz"]
-    assert "did you mean cosine?" in said["--kind"]
-    assert "variable" in said["--folder"]
+    output = {where: text for where, _, text in refused}
+    assert "did you mean --steps?" in output["--stepz"]
+    assert "did you mean cosine?" in output["--kind"]
+    assert "variable" in output["--folder"]
 
 
 @pytest.mark.parametrize(

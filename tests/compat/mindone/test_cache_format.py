@@ -90,7 +90,7 @@ def test_change_of_any_of_the_three_files_changes_the_sample(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"latents": np.ones((4, 6, 8), np.float32)}, "has float32 (4, 6, 8); floats (1, C, h, w) are needed"),
         ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "has non-finite numbers"),
@@ -100,7 +100,7 @@ def test_change_of_any_of_the_three_files_changes_the_sample(tmp_path: Path) -> 
         ({"vector": np.ones((2816,), np.float32)}, "has float32 (2816,); floats (1, V) are needed"),
     ],
 )
-def test_unusable_file_is_skipped_and_reported(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_unusable_file_is_skipped_and_reported(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     folder = tmp_path / "cache_data"
     write(folder, "a")
     write(folder, "bad", **other)
@@ -108,7 +108,7 @@ def test_unusable_file_is_skipped_and_reported(tmp_path: Path, other: dict[str, 
     assert keys(data_set) == ["a"]
     [(path, reason)] = data_set.report.skipped
     assert "bad" in path
-    assert said in reason
+    assert message in reason
 
 
 def test_truncated_file_is_skipped(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_cache_is_enabled_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["data.cache.latents=false"], "leave out data.cache.latents"),
         (["data.cache.text=false"], "leave out data.cache.latents"),
@@ -144,7 +144,7 @@ def test_cache_is_enabled_by_default() -> None:
         (["data.captions.dropout=0.1"], "leave out data.crop, data.flip"),
     ],
 )
-def test_settings_that_need_images_are_refused(words: list[str], said: str) -> None:
+def test_settings_that_need_images_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=r"data\.format=mindone-cache has") as error:
         read_text("schema: 1", overrides=["data.format=mindone-cache", *words])
-    assert said in str(error.value)
+    assert message in str(error.value)

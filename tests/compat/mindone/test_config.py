@@ -1,4 +1,4 @@
-"""YAML files of `target` and `params`: where a mistake stands, and what is missing."""
+"""YAML files of `target` and `params`: the line of a mistake, and what is missing."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from support.contradictions import contradiction
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache has none"),
         (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "need whole tensors"),
     ],
 )
-def test_conflicting_settings_are_reported_with_a_remedy(settings: list[str], sentence: str) -> None:
-    assert sentence in contradiction(*settings)
+def test_conflicting_settings_are_reported_with_a_remedy(settings: list[str], message: str) -> None:
+    assert message in contradiction(*settings)
 
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])

@@ -72,7 +72,7 @@ def test_epochs_and_workers_are_translated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (PLAIN.replace(CROP, ""), "got Resize, Rescaler, Transpose"),
         (PLAIN.replace(CROP, CROP + CROP), "is listed more than once"),
@@ -82,7 +82,7 @@ def test_epochs_and_workers_are_translated() -> None:
          "is 512, but images are resized to 1024"),
     ],
 )  # fmt: skip
-def test_unsupported_order_of_transforms_is_refused(text: str, said: str) -> None:
-    codes, sentences = refused(text)
+def test_unsupported_order_of_transforms_is_refused(text: str, message: str) -> None:
+    codes, messages = refused(text)
     assert codes == {"E1082"}
-    assert said in sentences
+    assert message in messages

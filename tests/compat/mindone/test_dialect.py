@@ -15,7 +15,7 @@ from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")
 
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
 def test_minimal_command_is_a_recipe() -> None:

@@ -1,4 +1,4 @@
-"""A line of MindONE's in the place of a recipe."""
+"""A command of MindONE in place of a recipe."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from mezzotint.tasks.reading import foreign
 def test_tool_command_errors_name_its_own_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the name stands behind our verb without a switch, as the model does that is drawn from."""
+    """Also where the name follows our command without an option, as the model of `sample` does."""
     monkeypatch.chdir(tmp_path)
     drawing = ["python", "demo/sampling_without_streamlit.py", "--weight", "nope.ckpt", "--prompt", "fox"]
     assert main(["sample", "--as", "mindone-sdxl", "model.config=tiny-sdxl", "--", *drawing]) == 2
-    said = capsys.readouterr().err
-    assert "error[E1074]: nope.ckpt is neither a model" in said
-    assert "in this command line: nope.ckpt is --weight" in said
+    output = capsys.readouterr().err
+    assert "error[E1074]: nope.ckpt is neither a model" in output
+    assert "in this command line: nope.ckpt is --weight" in output
 
 
 def test_repeated_merge_names_the_flag_and_replace_option(
@@ -33,9 +33,9 @@ def test_repeated_merge_names_the_flag_and_replace_option(
                "--additional_weights", "unet_1.ckpt"]  # fmt: skip
     for more in ((), ("--save_path", "./merged_weight.ckpt")):
         assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
-        said = capsys.readouterr().err
-        assert "error[E1410]: merged_weight.ckpt: already exists" in said
-        assert "merged_weight.ckpt is --save_path; write --replace before the `--`" in said
+        output = capsys.readouterr().err
+        assert "error[E1410]: merged_weight.ckpt: already exists" in output
+        assert "merged_weight.ckpt is --save_path; write --replace before the `--`" in output
 
 
 @pytest.mark.parametrize("more", [(), ("--save_path", "mine")])

@@ -70,9 +70,9 @@ def test_imported_cache_gives_the_stored_latents_and_text(
     world: Any, settings: dict[str, Any], folder: Path, family: Family, capsys: Any
 ) -> None:
     assert world.train("run", verb="cache", **settings) == 0
-    said = capsys.readouterr().out
-    assert "importing latents of 3 pictures from files, which cannot be checked" in said
-    assert "6 entries, 0 present, 6 added" in said
+    output = capsys.readouterr().out
+    assert "importing latents of 3 pictures from files, which cannot be checked" in output
+    assert "6 entries, 0 present, 6 added" in output
     recipe = located(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
@@ -103,9 +103,9 @@ def test_imported_cache_gives_the_stored_latents_and_text(
 @pytest.mark.usefixtures("unmeasured")
 def test_check_lists_the_imported_cache(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     assert world.train("run", verb="check", **settings) == 0
-    said = capsys.readouterr().out
-    assert "3 pictures" in said
-    assert "48×64" in said
+    output = capsys.readouterr().out
+    assert "3 pictures" in output
+    assert "48×64" in output
     assert not (world.root / "run").exists()
 
 

@@ -1,5 +1,5 @@
-"""Every command of MindONE's document on vanilla fine-tuning, as it stands there: one card, `mpirun`, launch scripts
-with rank tables of 8 and 16 cards, the cache. What starts several processes becomes the torchrun lines that do it."""
+"""Every command of MindONE's document on vanilla fine-tuning: one device, `mpirun`, launch scripts with rank tables of
+8 and 16 devices, the cache. What starts several processes becomes torchrun commands."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def test_train_command_prints_how_to_train_on_the_cache(tmp_path: Path, whose: s
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
     translation = ahead(line)
     assert translation.settings["data"]["cache"]["latents"] is False
-    said = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
-    assert said in "\n".join(map(str, translation.notes))
+    output = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
+    assert output in "\n".join(map(str, translation.notes))
     added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
     assert "which this command does not use" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
@@ -201,18 +201,18 @@ def test_translate_prints_the_commands_before_the_recipe(tmp_path: Path, capsys:
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     line = words(f"bash {PLAIN} {ranks} 0 8 16 /data/pictures/")
     assert main(["translate", "--as", "mindone-sdxl", "--", *line]) == 0
-    said = capsys.readouterr().out
-    assert "# start it on 10.0.0.1 with\n#   torchrun --nnodes 2 " in said
-    assert "# start it on 10.0.0.2 with\n#   torchrun --nnodes 2 " in said
-    assert "batch_size: 16" in said
+    output = capsys.readouterr().out
+    assert "# start it on 10.0.0.1 with\n#   torchrun --nnodes 2 " in output
+    assert "# start it on 10.0.0.2 with\n#   torchrun --nnodes 2 " in output
+    assert "batch_size: 16" in output
     path = tmp_path / "recipe.yaml"
-    path.write_text(said)
+    path.write_text(output)
     assert main(["train", "--as", "mindone-sdxl", "--", *line]) == 2
     assert "type on server 1 of 2, 10.0.0.1: torchrun --nnodes 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("t.json 0 8 8", "takes TABLE START END WORLD DATA, got 4 arguments"),
         ("t.json 0 8 8 /data more", "got 6 arguments"),
@@ -225,7 +225,7 @@ def test_translate_prints_the_commands_before_the_recipe(tmp_path: Path, capsys:
         ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
-def test_invalid_arguments_are_reported(tmp_path: Path, arguments: str, said: str) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, arguments: str, message: str) -> None:
     gap = table(tmp_path / "gap.json", ("a", 4), ("b", 4))
     tree = json.loads(gap.read_text())
     tree["server_list"] = tree["server_list"][1:]
@@ -240,7 +240,7 @@ def test_invalid_arguments_are_reported(tmp_path: Path, arguments: str, said: st
     with pytest.raises(RecipeError) as caught:
         DIALECT.translate(words(f"bash {PLAIN} {arguments.format(**named)}"), ALONE)
     assert {problem.code for problem in caught.value.problems} == {"E1084"}
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_other_scripts_and_hosts_are_refused() -> None:

@@ -51,9 +51,9 @@ def test_leftover_prefixes_of_tensor_names_are_removed(
         odd[f"ema.model.diffusion_model.{inside}"] = tensor * 3
     mindspore_format.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
     merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "plain")
-    said = capsys.readouterr().out
-    assert f"`stage2.` from {len(held)} names" in said
-    assert f"left out: {len(held)} averaged tensors; --ema=use uses them" in said
+    output = capsys.readouterr().out
+    assert f"`stage2.` from {len(held)} names" in output
+    assert f"left out: {len(held)} averaged tensors; --ema=use uses them" in output
     assert same(load_file(tmp_path / "plain" / UNET), state)
     merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "averaged", "--ema=use")
     assert same(load_file(tmp_path / "averaged" / UNET), {n: t * 3 for n, t in state.items()})

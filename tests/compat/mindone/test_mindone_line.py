@@ -1,5 +1,5 @@
 """MindONE's document on vanilla fine-tuning from its first command to its last, at tiny size on a CPU: weights as a
-checkpoint of MindSpore's, pictures in a table, the cache, training on it, merging, drawing; one process and two."""
+MindSpore checkpoint, images in a table, the cache, training on it, merging, sampling; one process and two."""
 
 from __future__ import annotations
 
@@ -70,17 +70,17 @@ def line(*more: str, level: str = "O0") -> list[str]:
 CACHED = ("--cache_latent", "True", "--cache_text_embedding", "True", "--cache_path", "./cache_data")
 
 
-def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
-    return main([verb, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
+def run(command: str, *words: str, over: tuple[str, ...] = ()) -> int:
+    return main([command, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
 
 
 @pytest.mark.slow
 def test_documented_commands_fill_the_cache_and_train(
     here: Path, loaded: list[set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
-    said = capsys.readouterr().out
-    assert "this command line only encodes: mezzotint cache" in said
+    assert run("train", *line("--task", "=", "cache", *CACHED)) == 0
+    output = capsys.readouterr().out
+    assert "this command line only encodes: mezzotint cache" in output
     assert not (here / "runs").exists(), "only the cache is written"
     assert set().union(*loaded) == {"vae", "text_encoder", "text_encoder_2"}
     loaded.clear()
@@ -103,13 +103,13 @@ def test_documented_commands_fill_the_cache_and_train(
 def test_trained_unet_is_merged_and_sampled_from(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line(*CACHED, "--save_path", "runs/unet")) == 0
     assert run("train", *line("--data_path", "cache_data", "--save_path", "runs/none")) == 2
-    said = " ".join(capsys.readouterr().err.split())
-    assert "E1110" in said
-    assert "cache_data is a cache of Mezzotint and" in said
-    assert "in this command line: data.path is --data_path" in said
+    output = " ".join(capsys.readouterr().err.split())
+    assert "E1110" in output
+    assert "cache_data is a cache of Mezzotint and" in output
+    assert "in this command line: data.path is --data_path" in output
     file = Path("runs/unet/weights/unet_2.ckpt")
     laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]
-    assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0, "it may also be laid over the base at once"
+    assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0
     merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", CKPT, "--additional_weights", str(file)]
     assert main(["merge", "--as", "mindone-sdxl", "--config=model", "--", *merging]) == 0
     assert (here / "merged_weight.ckpt").is_file()
@@ -117,17 +117,17 @@ def test_trained_unet_is_merged_and_sampled_from(here: Path, capsys: pytest.Capt
                "--device_target", "CPU", "--ms_amp_level", "O0", "--sample_step", "1",
                "--sd_xl_base_ratios", "1.0_512"]  # fmt: skip
     ours = ["model.config=model", "--size=64x64"]
-    drawn = here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0"
+    generated = here / "outputs" / "demo" / "txt2img" / "SDXL-base-1.0"
     for more, there in (((), 1), (("--seed", "7", "--num_cols", "2"), 3)):
-        before = {path.name: path.read_bytes() for path in drawn.glob("*")}
+        before = {path.name: path.read_bytes() for path in generated.glob("*")}
         assert main(["sample", "--as", "mindone-sdxl", *ours, "--", *drawing, *more]) == 0
-        names = sorted(path.name for path in drawn.glob("0*.png"))
+        names = sorted(path.name for path in generated.glob("0*.png"))
         assert names == [f"{number:09d}.png" for number in range(there)]
-        assert all((drawn / name).read_bytes() == content for name, content in before.items()), (
+        assert all((generated / name).read_bytes() == content for name, content in before.items()), (
             "nothing is written over"
         )
-    assert len({(drawn / name).read_bytes() for name in names}) == 3
-    with Image.open(drawn / names[2]) as picture:
+    assert len({(generated / name).read_bytes() for name in names}) == 3
+    with Image.open(generated / names[2]) as picture:
         assert json.loads(picture.info["mezzotint"])["seed"] == "8"
 
 
@@ -159,7 +159,7 @@ def test_check_and_bench_accept_the_command(
 @pytest.mark.slow
 def test_run_resumes_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", *line("--save_path", "runs/mine")) == 0
-    assert run("train", *line("--save_path", "runs/mine")) == 2, "a second start is refused, and prints how to go on"
+    assert run("train", *line("--save_path", "runs/mine")) == 2
     assert "mezzotint train runs/mine/recipe.yaml" in capsys.readouterr().err
     text = (here / YAML).read_text()
     (here / YAML).write_text(text.replace("total_step: 2", "total_step: 3"))
@@ -169,21 +169,21 @@ def test_run_resumes_when_weight_names_it(here: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "said"),
+    ("change", "code", "expected"),
     [
         (("configs", "UNetModel", "UNetModle"), "E1080", "UNetModel"),
         (("pictures", "dir,text", "dir,caption"), "E12", "text"),
     ],
 )
 def test_invalid_files_are_reported(
-    here: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str, str], code: str, said: str
+    here: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str, str], code: str, expected: str
 ) -> None:
     path = here / YAML if change[0] == "configs" else here / "pictures" / "img_txt.csv"
     path.write_text(path.read_text().replace(*change[1:]))
     assert run("train", *line()) == 2
     message = capsys.readouterr().err
     assert code in message
-    assert said in message
+    assert expected in message
 
 
 def test_runtime_errors_name_the_flags_of_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,7 +204,7 @@ def test_runtime_errors_name_the_flags_of_the_command(here: Path, capsys: pytest
     assert main(["sample", "--as", "mindone-sdxl", "--", *drawing]) == 2
     assert "in this command line: sample.strength is --strength" in capsys.readouterr().err
     assert main(["sample", "--as", "mindone-sdxl", "sample.strength=6", "--", *drawing]) == 2
-    assert "of this line" not in capsys.readouterr().err, "it was not the line that said so"
+    assert "of this line" not in capsys.readouterr().err
 
 
 @pytest.mark.slow

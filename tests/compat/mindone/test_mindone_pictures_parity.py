@@ -1,7 +1,7 @@
 """Pixels and sizes of MindONE's example for SDXL, recorded, against ours.
 
-The square chain resizes the shorter side to 32 (its code 3), cuts a square at a drawn place; the other covers one of
-three sizes (bilinear) and cuts at a drawn place. What it drew stands in the record and is given to ours.
+The square chain resizes the shorter side to 32 (its code 3), cuts a square at a random position; the other covers one
+of three sizes (bilinear) and cuts at a random position. The positions are in the record and given to ours.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 def recorded(name: str) -> Any:
-    """Bytes of a recorded picture, from x / 127.5 − 1."""
+    """Bytes of a recorded image, from x / 127.5 − 1."""
     return np.rint((PIXELS[name].astype(np.float64) + 1) * 127.5).astype(np.uint8)
 
 
@@ -55,11 +55,11 @@ def test_square_transforms_are_bit_exact(line: dict[str, Any], catalogue: Catalo
     corner = tuple(line["crop_coords_top_left"])
     placed = Placement(bucket, cover(size, bucket), corner)
     assert np.array_equal(read_picture(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
-    drawn = {
+    sampled = {
         placement.at_visit(catalogue, Visit(row, 1, 0, epoch, 0), bucket, settings_of()).crop_top_left
         for epoch in range(200)
     }
-    assert corner in drawn, "ours draws from the same places"
+    assert corner in sampled, "ours samples the same positions"
     assert catalogue.captions(row) == (line["txt"].replace("nan", ""),), "an empty caption stays empty"
 
 
@@ -83,7 +83,7 @@ def test_recorded_sizes_match_the_sampled_crop(catalogue: Catalogue) -> None:
 
 @pytest.mark.parametrize(("batch", "place"), BATCHES, ids=lambda value: str(value)[:24])
 def test_multi_size_transforms_are_bit_exact(batch: dict[str, Any], place: int) -> None:
-    """It rounds the free side up where ours cuts it: told so, the pixels are the same."""
+    """It rounds the free side up where ours truncates it: with its size the pixels are the same."""
     height, width = batch["size_hw"]
     path = DATA / "pictures" / RECORD["square32"][place]["file"]
     old_height, old_width = batch["original"][place]

@@ -40,7 +40,7 @@ def test_loss_matches_mindone_for_all_classes(kind: str, weighting: str, loss: s
     index = RECORD["probe_sigma_to_idx"]
     sigma = RECORD["probe_quantized_sigma"]
     count = len(sigma)
-    x_0, said = (noise.normal(torch.arange(count) + 100 * n, (4, 3, 3)) for n in (1, 2))
+    x_0, output = (noise.normal(torch.arange(count) + 100 * n, (4, 3, 3)) for n in (1, 2))
     noised = objective.noise_at(x_0, StepDraws.at(0, 0, np.arange(count), "cpu"), index)
     at = sigma.view(-1, 1, 1, 1)
     x_sigma = x_0 + at * noised.noise
@@ -54,9 +54,9 @@ def test_loss_matches_mindone_for_all_classes(kind: str, weighting: str, loss: s
     w = {"unit": torch.ones_like(sigma), "epsilon": sigma**-2, "v": (sigma**2 + 1) / sigma**2,
          "edm": (sigma**2 + 0.25) / (0.5 * sigma) ** 2}[weighting]  # fmt: skip
     w = w if gamma is None else w.clamp_max(gamma)
-    error = (c_skip * x_sigma + c_out * said - x_0).abs() ** (2 if loss == "mse" else 1)
+    error = (c_skip * x_sigma + c_out * output - x_0).abs() ** (2 if loss == "mse" else 1)
     expected = (w.view(-1, 1, 1, 1) * error).flatten(1).mean(1)
-    losses = objective.loss(said, noised, torch.ones(count))
+    losses = objective.loss(output, noised, torch.ones(count))
     torch.testing.assert_close(losses.per_sample * losses.weight, expected, rtol=3e-4, atol=1e-6)
 
 

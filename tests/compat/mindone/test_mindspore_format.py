@@ -33,15 +33,15 @@ def recorded() -> dict[str, Any]:
 
 def test_mindspore_file_is_read_bit_exactly() -> None:
     found = everything(RECORD)
-    told = recorded()
-    for name, (kind, shape, values) in told["tensors"].items():
+    record = recorded()
+    for name, (kind, shape, values) in record["tensors"].items():
         assert str(found[name].dtype).removeprefix("torch.") == kind.lower()
         assert list(found[name].shape) == shape
         assert found[name].flatten().tolist() == values
-    appended = {name: value for name, value in told["appended"].items() if not isinstance(value, str)}
+    appended = {name: value for name, value in record["appended"].items() if not isinstance(value, str)}
     assert {name: found[name].item() for name in appended} == appended
     assert mindspore_format.read_metadata(RECORD) == {"note": "hello"}
-    assert len(found) == len(told["tensors"]) + 3
+    assert len(found) == len(record["tensors"]) + 3
 
 
 def test_written_bytes_equal_those_of_mindspore(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_large_file_reads_only_headers_and_requested_tensors(tmp_path: Path) -> 
 
 def counted_reads(path: Path) -> int:
     """Bytes that this process has asked for by reading."""
-    told = Path("/proc/self/io").read_text()
-    return int(told.partition("rchar: ")[2].split()[0])
+    record = Path("/proc/self/io").read_text()
+    return int(record.partition("rchar: ")[2].split()[0])
 
 
 def everything_named(path: Path, *names: str) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from mezzotint.weights.files import formats, tensor_files
 
 
 def test_packed_dimensions_are_read(tmp_path: Path) -> None:
-    told = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
-    path = file_of(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, told)))
+    tensor = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
+    path = file_of(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, tensor)))
     assert everything(path)["x"].shape == (2, 300)
 
 

@@ -170,7 +170,7 @@ def test_attention_and_autoencoder_precision_are_translated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("Denoiser\n", "DiscreteDenoiser\n", "passes timesteps, but EDMScaling needs a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
@@ -181,7 +181,7 @@ def test_attention_and_autoencoder_precision_are_translated() -> None:
         ),
     ],
 )
-def test_conflicting_loss_settings_are_refused(old: str, new: str, said: str) -> None:
-    codes, sentences = refused(with_edm(replaced(old, new, _EDM)))
+def test_conflicting_loss_settings_are_refused(old: str, new: str, message: str) -> None:
+    codes, messages = refused(with_edm(replaced(old, new, _EDM)))
     assert codes == {"E1081"}
-    assert said in sentences
+    assert message in messages

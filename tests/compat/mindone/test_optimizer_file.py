@@ -1,4 +1,4 @@
-"""Going on from another program's weights: stopped and gone on with as any run, its batches made ahead."""
+"""Training from another program's weights: interrupted and resumed as any run."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")
 
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
 def test_precision_levels_match_the_framework() -> None:

@@ -1,5 +1,5 @@
-"""SDXL in MindONE's checkpoints: every tensor of the full-size models has its place, and small models go there and back
-to the bit."""
+"""SDXL in MindONE's checkpoints: names of all tensors of the full-size models, and small models that are converted
+back and forth bit-exactly."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_conversion_to_mindspore_and_back_changes_no_tensor(
 
 
 def test_logit_scale_is_added_for_mindspore(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Its readers refuse a list that is not complete; no picture depends on the value."""
+    """Its readers refuse an incomplete list; no image depends on the value."""
     assert convert(folders["sdxl"], tmp_path / "x.ckpt") == 0
     scale = dict(mindspore_format.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
     assert scale.popitem()[1].item() == pytest.approx(math.log(100), abs=1e-4)
@@ -115,8 +115,10 @@ def test_other_families_are_not_written_as_mindspore_checkpoints(
     model = str(RECORDS.parent / "diffusers" / "tiny_sd")
     for words in (["convert", model], ["merge", model, model]):
         assert main([*words, str(tmp_path / "x.ckpt")]) == 2
-        said = capsys.readouterr().err
-        assert "only models of family sdxl can be written as .ckpt files; use a name that ends in .safetensors" in said
+        output = capsys.readouterr().err
+        assert (
+            "only models of family sdxl can be written as .ckpt files; use a name that ends in .safetensors" in output
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""SDXL in MindSpore's checkpoints and MindONE's tables, each through the verbs."""
+"""SDXL in MindSpore's checkpoints and MindONE's tables, each with the commands."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def test_mindone_tables_are_checked_cached_and_trained(world: Any, capsys: pytes
     folder.mkdir()
     settings = PLAIN | table_of_mindone(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
+    for verb, output in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
 
 

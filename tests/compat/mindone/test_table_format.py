@@ -61,7 +61,7 @@ def test_rows_without_images_and_images_without_rows_are_skipped(root: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "expected"),
     [
         ("dir,caption\na.png,x\n", "E1212", "no column 'text' for the caption; its columns are 'dir', 'caption'; "
          "the first line of the table reads dir,text"),
@@ -71,12 +71,12 @@ def test_rows_without_images_and_images_without_rows_are_skipped(root: Path) -> 
         ("dir,text\n/etc/passwd,x\n", "E1213", "img_txt.csv:2"),
     ],
 )  # fmt: skip
-def test_malformed_table_is_reported(root: Path, text: str, code: str, said: str) -> None:
+def test_malformed_table_is_reported(root: Path, text: str, code: str, expected: str) -> None:
     table(root, text)
     with pytest.raises(DatasetError) as error:
         read(root)
     assert error.value.code == code
-    assert said in error.value.message
+    assert expected in error.value.message
 
 
 def test_folder_without_a_table_names_one_nearby(root: Path) -> None:

@@ -1,5 +1,5 @@
-"""MindONE's conversion, merging and sampling tools as words of our verbs: the documents' lines, every flag, and what is
-refused."""
+"""MindONE's conversion, merging and sampling tools as commands of ours: the documented commands, every flag, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def words(verb: str, line: str) -> list[str]:
-    return DIALECT.words(verb, shlex.split(line.replace("\\\n", " ")))[0]
+def words(command: str, line: str) -> list[str]:
+    return DIALECT.words(command, shlex.split(line.replace("\\\n", " ")))[0]
 
 
 def changed(line: str) -> list[str]:
-    """The words of a line of `sample` that the barest one has not."""
+    """The words of a `sample` command that the shortest one does not have."""
     plain = words("sample", "--prompt 'a fox'")
     return [word for word in words("sample", f"--prompt 'a fox' {line}") if word not in plain]
 
 
-def notes(verb: str, line: str) -> str:
-    return "\n".join(str(note) for note in DIALECT.words(verb, shlex.split(line))[1])
+def notes(command: str, line: str) -> str:
+    return "\n".join(str(note) for note in DIALECT.words(command, shlex.split(line))[1])
 
 
 def test_documented_merge_is_translated() -> None:
@@ -134,7 +134,7 @@ def test_precision_and_prompt_file_are_translated(tmp_path: Path) -> None:
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
     begun = "--task img2img --img cat.png"
-    assert not [word for word in words("sample", begun) if word.startswith("--size")], "the picture's own"
+    assert not [word for word in words("sample", begun) if word.startswith("--size")]
     assert "img2img keeps the size of the image" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
 
 
@@ -167,7 +167,7 @@ def test_sampler_yaml_is_used_where_it_exists(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "line", "where"),
+    ("command", "line", "where"),
     [
         ("merge", "--base_weight a", "--additional_weights"),
         ("convert", "--task pt_to_pt --weight_safetensors a --weight_ms b", "--task"),
@@ -182,9 +182,9 @@ def test_sampler_yaml_is_used_where_it_exists(tmp_path: Path) -> None:
         ("sample", "--smaple_step 3", "--smaple_step"),
     ],
 )
-def test_unsupported_values_are_reported_by_flag(verb: str, line: str, where: str) -> None:
+def test_unsupported_values_are_reported_by_flag(command: str, line: str, where: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        words(verb, line)
+        words(command, line)
     assert [problem.where for problem in caught.value.problems] == [where]
 
 

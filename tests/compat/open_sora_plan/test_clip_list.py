@@ -1,4 +1,4 @@
-"""Open-Sora-Plan's lists and annotations become samples with lasting keys, or sentences that name file and line."""
+"""Open-Sora-Plan's lists and annotations become samples with stable keys, or errors that name file and line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_missing_files_are_skipped_or_counted(tmp_path: Path) -> None:
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} does not exist", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} does not exist", True),
     ]
-    # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
+    # kept: reading the file reports why it is unusable; nothing else reads an embedding
     used, skipped = listed(path, text_embeddings=True, missing="count")
     assert [s.key for s in used] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
@@ -167,9 +167,9 @@ def test_malformed_entry_is_reported(entry: Any, reason: str, tmp_path: Path) ->
 
 
 def test_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> None:
-    sentence = complaint("E1232", a_list(tmp_path, *[{}] * 13))
-    assert sentence.count("entry ") == 10
-    assert sentence.endswith("entry 10: no 'path'; it has no keys and 3 more")
+    message = complaint("E1232", a_list(tmp_path, *[{}] * 13))
+    assert message.count("entry ") == 10
+    assert message.endswith("entry 10: no 'path'; it has no keys and 3 more")
 
 
 def test_invalid_annotations_are_refused(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_weights_file_uses_the_shipped_configuration() -> None:
 
 
 def test_flags_that_need_another_flag_are_noted() -> None:
-    for words, said in (
+    for words, output in (
         (["--max_grad_norm=2"], "without --clip_grad"),
         (["--num_no_recompute=2"], "only with --use_recompute"),
         (["--sink_size=5"], "only with --dataset_sink_mode"), (["--scale_window=5"], "has an effect only in fp16"),
@@ -77,4 +77,4 @@ def test_flags_that_need_another_flag_are_noted() -> None:
         (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "counted in steps with"),
         (["--image_data=p.txt"], "no images are joined to clips"),
     ):  # fmt: skip
-        assert any(said in note for note in notes(*words)), words
+        assert any(output in note for note in notes(*words)), words

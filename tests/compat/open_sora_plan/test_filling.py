@@ -1,4 +1,4 @@
-"""Clips, their stills and the captions of both in the cache: kept once, found again, made anew when anything
+"""Clips, their stills and the captions of both in the cache: stored once, found again, made again when anything
 changed."""
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def test_frames_of_the_clip_are_cached_as_images(world: World, cached: bool) -> 
         assert batch.joined_images is not None
         assert batch.joined_images.moments is not None
         assert batch.moments is not None
-        # by this encoder's formula the first latent frame of a clip is its first frame, encoded alone
+        # by this encoder's formula the first latent frame of a clip is its first frame, encoded separately
         assert torch.equal(batch.joined_images.moments[::3], batch.moments[:, :, 0])
         assert torch.equal(batch.joined_images.moments[2::3], batch.moments[:, :, 2])
         assert batch.joined_images.text is not None

@@ -1,4 +1,4 @@
-"""Frames that Open-Sora-Plan has drawn, recorded, against ours."""
+"""Frames that Open-Sora-Plan has sampled, recorded, against ours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_clip_windows_match_the_record(entry: dict[str, Any]) -> None:
     frames = entry["num_frames"]
     clips = ClipsSettings(interval=entry["window"] // frames, start="not-last", short="repeat")
     assert window(frames, clips) == entry["window"]
-    # the reference draws with Python's random; its number comes out when the count of places is the same
+    # the reference uses Python's random; its number is reproduced if the number of positions is the same
     places = num_starts(entry["total_frames"], frames, clips)
     begin = random.Random(entry["python_random_seed"]).randint(0, places - 1)
     assert begin == entry["begin"]

@@ -1,4 +1,4 @@
-"""LatteT2V as a family: its files in every layout, captions by T5, clips and stills joined, exports that open."""
+"""LatteT2V as a family: its files in every layout, captions by T5, clips and joined stills, exports that open."""
 
 from __future__ import annotations
 

@@ -49,5 +49,5 @@ def test_export_incompatible_with_diffusers_is_not_written_for_it(tmp_path: Path
         assert not (out / "transformer").exists()
         again = Family.of(ModelSettings(family="latte", path=out))  # all parts are in it: they were random
         assert again.parts()["denoiser"].config == family.parts()["denoiser"].config
-        said = again.encode_text(["a cat"])
-        assert said.states.isfinite().all()
+        output = again.encode_text(["a cat"])
+        assert output.states.isfinite().all()

@@ -1,4 +1,4 @@
-"""Where a LatteT2V comes from: folders and files in every form, and what is said of those that are none."""
+"""LatteT2V folders and files in every form, and what is reported about unusable ones."""
 
 from __future__ import annotations
 

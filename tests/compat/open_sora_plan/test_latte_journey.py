@@ -64,11 +64,11 @@ def test_resumed_run_is_bit_exact_and_is_sampled_from(shared_world: Any, films: 
     loaded = [Family.of(ModelSettings(family="latte", path=path)) for path in (plain, average)]
     first, second = (family.parts()["denoiser"].state_dict() for family in loaded)
     assert not torch.equal(first["proj_out.weight"], second["proj_out.weight"])
-    drawn = shared_world.root / "drawn"
+    generated = shared_world.root / "generated"
     for place, words in ((shared_world.root / name, ()), (average, ("--frames=9", "run.device=cpu"))):
-        requested = [str(place), "--prompt=a RED ball", f"--out={drawn / place.name}", "--steps=2", "--size=32x32"]
+        requested = [str(place), "--prompt=a RED ball", f"--out={generated / place.name}", "--steps=2", "--size=32x32"]
         assert sample.run([*requested, *words]) == 0
-        with av.open(str(next((drawn / place.name).glob("*.mp4")))) as container:
+        with av.open(str(next((generated / place.name).glob("*.mp4")))) as container:
             stream = container.streams.video[0]
             found_frames = sum(1 for _ in container.decode(stream))
             assert (found_frames, stream.width, stream.average_rate) == (9 if words else 5, 32, 24)

@@ -1,4 +1,5 @@
-"""LatteT2V in the trainer: clips and stills in one loss, recompute with exempt pairs, learning two clips by heart."""
+"""LatteT2V in the trainer: clips and stills in one loss, gradient checkpointing with exempt pairs, overfitting two
+clips."""
 
 from __future__ import annotations
 
@@ -78,9 +79,9 @@ def test_sample_loss_is_the_mean_over_frames_and_stills(family: Family) -> None:
     assert batch.text is not None
     assert batch.joined_images is not None
     condition = replace(family.condition(batch.text, batch), joined_images=batch.joined_images.text)
-    said = family.predict(noised, condition)
-    squared = (said[:, :4] - noised.noise).square().flatten(1).mean(1)
-    assert torch.equal(objective.loss(said[:, :4], noised, torch.ones(2)).per_sample, squared)
+    output = family.predict(noised, condition)
+    squared = (output[:, :4] - noised.noise).square().flatten(1).mean(1)
+    assert torch.equal(objective.loss(output[:, :4], noised, torch.ones(2)).per_sample, squared)
     assert (loss.per_sample > squared).all()  # the variational term is added
     assert torch.equal(level, noised.level)
     lonely = replace(batch, joined_images=None)

@@ -1,5 +1,5 @@
-"""The command line of Open-Sora-Plan's train_t2v.py, pasted: clips and pictures written here, a small LatteT2V in the
-release's layout; killed and resumed, from a text cache that lies there, and by two processes that share."""
+"""The command of Open-Sora-Plan's train_t2v.py: clips and images written here, a small LatteT2V in the release's
+layout; killed and resumed, from an existing text cache, and sharded over two processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball
 
 @pytest.fixture(scope="module")
 def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
-    """Four clips, seven pictures, their lists, and a small model as the release lays it out: 5x32x32, vae, t5."""
+    """Four clips, seven images, their lists, and a small model in the layout of the release: 5x32x32, vae, t5."""
     root = tmp_path_factory.mktemp("sora")
     for n in range(4):
         write_clip(root / f"films/{n}.mp4", 8 + n, size=(48, 32))
@@ -52,14 +52,14 @@ def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callabl
 
 @pytest.fixture
 def here(world_of_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with all of it."""
+    """The current folder, with a copy of these files."""
     shutil.copytree(world_of_clips, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def flags(**more: Any) -> list[str]:
-    """The line; an option that is None is left out."""
+    """The options of the command; those that are None are left out."""
     values = {
         "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
         "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
@@ -71,8 +71,8 @@ def flags(**more: Any) -> list[str]:
     return [f"--{key}={value}" for key, value in (values | more).items() if value is not None]
 
 
-def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[str]:
-    return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
+def line(*words: str, command: str = "train", over: tuple[str, ...] = ()) -> list[str]:
+    return [command, "--as", "open-sora-plan", *OURS, *over, "--", *words]
 
 
 @pytest.mark.slow
@@ -96,13 +96,13 @@ def test_killed_run_resumes_bit_exactly_and_exports_both_models(here: Path) -> N
 
 @pytest.mark.usefixtures("unmeasured")
 def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line(*flags(), verb="check")) == 0
+    assert main(line(*flags(), command="check")) == 0
     page = " ".join(capsys.readouterr().out.split())
-    for said in (
+    for text in (
         "denoiser 167,504 trained", "4 clips, each with 2 of 7 images (groups)",
         "32×32×5 4 4 2", "an epoch has 2 batches, 2 steps", "length 4 steps",
     ):  # fmt: skip
-        assert said in page, page
+        assert text in page, page
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_parameter_groups_without_matching_names_are_noted(
 ) -> None:
     alone = {"image_data": None, "use_image_num": None, "max_train_steps": 2, "checkpointing_steps": None}
     assert main(line(*flags(group_strategy=strategy, **alone), over=("run.preview.every=null",))) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"optim.optimizer.no_decay: {absent} name" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"optim.optimizer.no_decay: {absent} name" in output
     assert len(logged(here / "out")) == 2
     assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
 
@@ -123,23 +123,23 @@ def test_parameter_groups_without_matching_names_are_noted(
 def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
-    assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
+    assert main(line(*flags(), command="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
 
 
 @pytest.mark.usefixtures("unmeasured")
 def test_minimal_command_reports_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line("--video_data=clips.txt", verb="check")) == 2
+    assert main(line("--video_data=clips.txt", command="check")) == 2
     assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
-    assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
-    said = capsys.readouterr()
-    assert "not given: all weights are random" in said.out
-    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
+    assert main(line("--video_data=clips.txt", "--ae_path=vae", command="check")) == 2
+    output = capsys.readouterr()
+    assert "not given: all weights are random" in output.out
+    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in output.err
 
 
 @pytest.mark.parametrize(
-    ("more", "files", "said"),
+    ("more", "files", "message"),
     [
         ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
         ({"image_data": None}, {}, "but there is no source of images; give a list with --image_data"),
@@ -151,13 +151,13 @@ def test_minimal_command_reports_what_is_missing(here: Path, capsys: pytest.Capt
     ],
 )  # fmt: skip
 def test_invalid_input_is_reported_with_a_remedy(
-    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], said: str
+    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], message: str
 ) -> None:
     for name, text in files.items():
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text(text)
     assert main(line(*flags(**more))) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (here / "out" / "checkpoints").exists()
 
 
@@ -188,7 +188,7 @@ def test_two_sharded_processes_equal_one_and_one_resumes(here: Path) -> None:
 
 @pytest.fixture
 def cached(here: Path) -> dict[str, Any]:
-    """The line with a text cache, whose folders are not there; no text encoder is named."""
+    """Options with a text cache whose folders are missing; no text encoder is named."""
     (here / "clips.txt").write_text("films,said/clips,clips.json\n")
     (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
     return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
@@ -198,17 +198,17 @@ def cached(here: Path) -> dict[str, Any]:
 def test_missing_text_cache_prints_the_command_that_writes_it(
     here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in ("train", "check"):
-        assert main(line(*flags(**cached), verb=verb)) == 2
-        said = capsys.readouterr().err
-        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in said
-        assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
-    printed = shlex.split(said.partition("write them with: mezzotint ")[2].partition("\n")[0])
+    for command in ("train", "check"):
+        assert main(line(*flags(**cached), command=command)) == 2
+        output = capsys.readouterr().err
+        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in output
+        assert shlex.join(line("model.latte.text_encoder", command="cache")[:7])[:-1] in output
+    printed = shlex.split(output.partition("write them with: mezzotint ")[2].partition("\n")[0])
     assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
     printed[printed.index("model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.latte.text_encoder=t5"
     assert main(printed) == 0
-    said = capsys.readouterr().out
-    assert "cache: 11 embeddings to write to files, with" in said
+    output = capsys.readouterr().out
+    assert "cache: 11 embeddings to write to files, with" in output
     stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
     family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", latte={"text_encoder": here / "t5"}))
     encoded = family.encode_text([cleaner()(CAPTIONS[0])])
@@ -218,7 +218,7 @@ def test_missing_text_cache_prints_the_command_that_writes_it(
     assert main(printed) == 0
     assert "to write" not in capsys.readouterr().out
     shutil.rmtree(here / "t5")
-    assert main(line(*flags(**cached), verb="check")) == 0
+    assert main(line(*flags(**cached), command="check")) == 0
     assert main(line(*flags(**cached))) == 0
     assert len(logged(here / "out")) == 2
 

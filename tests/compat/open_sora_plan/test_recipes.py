@@ -37,7 +37,7 @@ def test_check_accepts_the_recipe(
     ("name", "frames"), [("latte-17f", 17), pytest.param("latte-65f", 65, marks=pytest.mark.exhaustive)]
 )
 def test_memory_in_the_recipe_comment_matches_check(name: str, frames: int) -> None:
-    """Embeddings from files stand for those of T5, which takes no part in a step."""
+    """Embeddings come from files instead of T5, which takes no part in a step."""
     files = (
         "data.format=clip-list",
         "data.clip_list.text_embeddings=true",

@@ -33,14 +33,14 @@ def test_setting_is_moved_to_its_new_section(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("model:\n  text_encoder: a\n  latte: {text_encoder: b}\n", "remove one of them"),
         ("model:\n  text_encoder:\n    a\n", "move it there"),
     ],
 )
-def test_unmovable_setting_is_refused(text: str, sentence: str) -> None:
-    with pytest.raises(RecipeError, match=sentence):
+def test_unmovable_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
         migrate(text)
 
 

@@ -25,7 +25,7 @@ def test_each_name_leads_to_a_setting_or_a_remedy() -> None:
 
 
 def test_no_name_is_one_of_our_settings_with_another_meaning() -> None:
-    """A name that is a whole path of ours is read as that path, never as the foreign one."""
+    """A name that is a full path of ours is read as that path, never as the foreign one."""
     assert set(NAMES) & (set(by_path()) | set(sections())) == set()
 
 
@@ -70,13 +70,13 @@ def test_explain_shows_the_setting_and_the_origin_of_the_name(
     written: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", written]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{written} (")
-    assert f"is {meant} here" in " ".join(said.split())
-    assert f"\n\n{meant}\n  " in said
-    assert max(map(len, said.splitlines())) <= 100
+    output = capsys.readouterr().out
+    assert output.startswith(f"{written} (")
+    assert f"is {meant} here" in " ".join(output.split())
+    assert f"\n\n{meant}\n  " in output
+    assert max(map(len, output.splitlines())) <= 100
     assert nearest(written) == meant
-    assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or a section of ours is called so"
+    assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or one of our sections has that name"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The command line of diffusers' DreamBooth script for SDXL, pasted; on a tiny SDXL and six pictures."""
+"""The command of diffusers' DreamBooth script for SDXL, on a tiny SDXL and six images."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The command lines of diffusers' DreamBooth scripts for models on straight paths, pasted with their launcher; on tiny
-folders of the real classes. What each leaves is opened by the model's own pipeline."""
+"""The commands of diffusers' DreamBooth scripts for flow-matching models with their launcher, on tiny folders of the
+real classes. The results are opened by the model's own pipeline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def losses() -> list[float]:
 )
 def test_lora_command_writes_the_file_that_peft_expects(model: str) -> None:
     """The layers are those that peft finds by the script's own list. The strength alpha / rank is in the tensors, which
-    were trained with it: both say alpha / rank = 1."""
+    were trained with it: the effective alpha / rank is 1."""
     from peft import LoraConfig
 
     dialect = f"diffusers-dreambooth-lora-{model}"
@@ -150,10 +150,10 @@ def test_check_and_bench_accept_the_command(
 def test_command_trains_in_two_processes() -> None:
     """With the variables that `accelerate launch` sets, in forked processes."""
     pasted = [word for word in line(FLUX) if word not in ("accelerate", "launch")]
-    said = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), ACCELERATE_MIXED_PRECISION="bf16")
+    output = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), ACCELERATE_MIXED_PRECISION="bf16")
     assert json.loads(Path("out/environment.json").read_text())["processes"] == 2
     assert load_file("out/pytorch_lora_weights.safetensors")
-    assert "bf16, as the launcher sets" in said
+    assert "bf16, as the launcher sets" in output
 
 
 @pytest.mark.slow
@@ -166,5 +166,5 @@ def test_class_images_and_previews_at_both_ends_are_generated(capsys: pytest.Cap
     assert sorted(path.name for path in Path("kind").iterdir()) == ["class-00000.png", "class-00001.png"]
     steps = [json.loads(text) for text in Path("out/metrics.jsonl").read_text().splitlines()]
     assert [step["samples"] for step in steps if "loss" in step] == [2, 2]
-    drawn = sorted(path.name for path in Path("out/samples").iterdir() if path.is_dir())
-    assert drawn == ["step-00000000", "step-00000002"]
+    generated = sorted(path.name for path in Path("out/samples").iterdir() if path.is_dir())
+    assert generated == ["step-00000000", "step-00000002"]

@@ -1,4 +1,4 @@
-"""The command lines of diffusers' textual inversion scripts, pasted; on tiny models and six pictures."""
+"""The commands of diffusers' textual inversion scripts, on tiny models and six images."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def test_learned_token_file_is_loaded_by_diffusers(
     more = ("--num_vectors=2", "--learnable_property=style")
     assert train("diffusers-textual-inversion", shallow_sd, *more) == 0
     assert "longer than the text encoder reads" not in capsys.readouterr().out
-    said = {text for text in seen if text}
-    assert all(text.endswith("in the style of <toy>") and "|" not in text for text in said), said
-    assert len(said) > 1, "another sentence from visit to visit"
+    output = {text for text in seen if text}
+    assert all(text.endswith("in the style of <toy>") and "|" not in text for text in output), output
+    assert len(output) > 1, "another template at each visit"
     [rows] = load_file(here / "toy" / "learned_embeds.safetensors").values()
     assert len(rows) == 2
     assert list((here / "toy").rglob("step-00000002/learned_embeds.safetensors"))

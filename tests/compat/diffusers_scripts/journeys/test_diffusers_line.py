@@ -1,5 +1,5 @@
-"""The command line of diffusers' script, pasted: alone, behind `accelerate launch`, resumed; on the tiny model and six
-pictures with a metadata.jsonl."""
+"""The command of diffusers' text-to-image script: in one process, behind `accelerate launch`, resumed; on the tiny
+model and six images with a metadata.jsonl."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ use_cpu: true
 
 @pytest.fixture
 def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with a model, and pictures as an imagefolder."""
+    """The current folder, with a model, and images as an imagefolder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
     copy_with_table(PICTURES, tmp_path / "pictures")
@@ -69,10 +69,10 @@ def test_output_dir_has_a_pipeline_with_the_ema_unet(here: Path, capsys: pytest.
     from diffusers import StableDiffusionPipeline
 
     assert train("python", "train_text_to_image.py", *flags(), "--report_to=all") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     out = here / "sd-pokemon-model"
     for words in ("--report_to: of all trackers", "is dropped: it starts one process", f"copied to    {out}\n"):
-        assert words in said
+        assert words in output
     pipeline = StableDiffusionPipeline.from_pretrained(out, local_files_only=True, safety_checker=None)
     average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
     unet = pipeline.unet.state_dict()

@@ -1,4 +1,4 @@
-"""The command lines of diffusers' LoRA scripts, pasted; on tiny models and six pictures."""
+"""The commands of diffusers' LoRA scripts, on tiny models and six images."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_output_dir_has_a_lora_file_that_diffusers_loads(here: Path) -> None:
 
 
 def test_missing_class_images_are_generated_for_prior_preservation(here: Path) -> None:
-    """Two pictures are missing and drawn; each batch has a picture of both; the loss of each is logged."""
+    """Two images are missing and generated; each batch has an image of both; the loss of each is logged."""
     line = [
         "train_dreambooth_lora.py", "--pretrained_model_name_or_path=model", "--instance_data_dir=pictures",
         "--instance_prompt=a photo of sks", "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a",

@@ -1,4 +1,4 @@
-"""A line of diffusers' on a distilled model."""
+"""A command of diffusers for a distilled model."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A foreign line made ready as `mezzotint train --as NAME` does it, and stopped before its first step; on the tiny
-folders of models on straight paths, which hold networks of the real classes."""
+"""A run of a foreign command, prepared as `mezzotint train --as NAME` does it and stopped before its first step; on the
+tiny folders of flow-matching models, which hold networks of the real classes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pictures(folder: Path, *shades: int, size: tuple[int, int] = (40, 32)) -> No
 
 
 def line(dialect: str, *words: str) -> list[str]:
-    """The words of a line over the folder `cat`, its launcher and script included. A later word counts."""
+    """A command over the folder `cat`, with its launcher and script. Later words override earlier ones."""
     script = f"train_{dialect.removeprefix('diffusers-').replace('-', '_')}.py"
     named = [f"--pretrained_model_name_or_path={folder_of_model(dialect)}", "--instance_prompt=a photo of sks"]
     source = [] if any(word.startswith("--dataset_name") for word in words) else ["--instance_data_dir=cat"]
@@ -54,7 +54,7 @@ def line(dialect: str, *words: str) -> list[str]:
 
 @contextmanager
 def ready(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
-    """The run of a line before its first step."""
+    """The run of a command before its first step."""
     reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
     recipe = located(reading)
     runtime = open_runtime(recipe.run, Launch())
@@ -79,7 +79,7 @@ def moved(job: Any, step: Any) -> dict[str, float]:
 
 
 def told(job: Any) -> list[dict[str, Any]]:
-    """What the denoiser is told from now on."""
+    """Keyword inputs of the denoiser, recorded from now on."""
     calls: list[dict[str, Any]] = []
     job.model.family.parts()["denoiser"].register_forward_pre_hook(
         lambda module, inputs, named: calls.append(dict(named)), with_kwargs=True

@@ -16,7 +16,7 @@ from support.messages import refused
 
 
 def lay(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
-    """A folder of files; None is a picture."""
+    """Writes a folder of files; None is an image."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ def model(*words: str, only: tuple[str, ...] = ("denoiser",)) -> Any:
 
 
 def output_of(family: Family, x: Tensor) -> Tensor:
-    """What the denoiser says of latents at timestep 400, told nothing."""
+    """The output of the denoiser for latents at timestep 400 with an empty caption."""
     text = torch.zeros(len(x), 24, 32)
     t = torch.full((len(x),), 400)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_max_tokens_limits_the_caption() -> None:
     assert model(only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 24, 32)
 
 
-# breaks if positions are the added tables alone
+# breaks if positions are only the added tables
 @pytest.mark.effect("model.latte.rope")
 def test_rope_rotates_queries_and_keys() -> None:
     x = clip(1, 4, 2, 8, 8)
@@ -98,7 +98,7 @@ def test_video_length_scales_positions_in_time() -> None:
     assert not torch.equal(output_of(model(), x), output_of(model("model.latte.video_length=56"), x))
 
 
-# breaks if a picture is always a clip of one frame
+# breaks if an image is always a clip of one frame
 @pytest.mark.effect("model.latte.pictures")
 def test_images_skip_temporal_layers_as_joined_stills() -> None:
     x = clip(1, 4, 4, 4)
@@ -161,7 +161,7 @@ def test_vae_norms_can_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
         assert types == {expected}
 
 
-# breaks if the second half of the channels is never taught, or taught although the recipe says not to
+# breaks if the second half of the channels is never trained, or trained although the recipe disables it
 @pytest.mark.effect("model.latte.variance")
 def test_variance_adds_a_loss_for_the_second_half() -> None:
     moved = {}
@@ -191,15 +191,15 @@ def test_learned_variance_without_channels_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "E1465"
 
 
-def drawn(folder: Path, *words: str) -> list[Path]:
+def generate(folder: Path, *words: str) -> list[Path]:
     assert main(["sample", "tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
     return sorted(folder.glob("*-seed*"))
 
 
-# breaks if the file has another length, rate, size or codec than asked, or does not say how it was drawn
+# breaks if the file has another length, rate, size or codec than requested, or does not record how it was generated
 @pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
 def test_generated_clips_record_their_settings(tmp_path: Path) -> None:
-    one, two = drawn(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
+    one, two = generate(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
     count, width, height, rate, metadata = probe(one)
     assert (count, width, height, rate) == (7, 32, 32, 12.5)
     facts = json.loads(metadata["comment"])
@@ -209,8 +209,8 @@ def test_generated_clips_record_their_settings(tmp_path: Path) -> None:
         assert container.streams.video[0].codec_context.name == "h264"
     with Image.open(tmp_path / "h264" / "contact.png") as sheet:
         assert sheet.width > 2 * 4 * 32
-    (old,) = drawn(tmp_path / "mpeg4", "--frames=7", "sample.clip.codec=mpeg4", "--seed=3")
+    (old,) = generate(tmp_path / "mpeg4", "--frames=7", "sample.clip.codec=mpeg4", "--seed=3")
     with av.open(str(old)) as container:
         assert container.streams.video[0].codec_context.name == "mpeg4"
-    (rough,) = drawn(tmp_path / "rough", "--frames=7", "--seed=3", "sample.clip.quality=31")
+    (rough,) = generate(tmp_path / "rough", "--frames=7", "--seed=3", "sample.clip.quality=31")
     assert rough.stat().st_size < one.stat().st_size

@@ -1,4 +1,4 @@
-"""LatteT2V: shapes and names of the released sizes, clips and stills joined, masks, recompute, compile."""
+"""LatteT2V: shapes and names of the released sizes, clips and joined stills, masks, gradient checkpointing, compile."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def kept(network: Latte, sizes: dict[int, int]) -> Iterator[None]:
 
 
 def test_gradient_checkpointing_skips_exempt_pairs() -> None:
-    """The last pairs are exempt, as Open-Sora-Plan counts: the first of the pairs told from the end."""
+    """The last pairs are exempt, as Open-Sora-Plan counts: the first of the pairs counted from the end."""
     saved, gradients = {}, {}
     for exempt in (None, 0, 1, 2, 4):
         network = tiny(num_layers=4)

@@ -14,7 +14,7 @@ def test_masked_tokens_and_patches_are_ignored() -> None:
     network, tensors = tiny(), inputs()
     text_mask = torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)
     latent_mask = torch.ones(2, 3, 8, 8)
-    latent_mask[:, :, 5:] = 0  # row 5 lies in a patch with row 4, which counts
+    latent_mask[:, :, 5:] = 0  # row 5 is in a patch with row 4, which is not masked
     other = {name: tensor.clone() for name, tensor in tensors.items()}
     other["text"][:, :, 4:] = 9.0
     other["latents"][:, :, :, 6:] = 9.0

@@ -1,4 +1,4 @@
-"""What is known of the flags that diffusers' DreamBooth scripts for models on straight paths have in common."""
+"""Expectations of the flags that diffusers' DreamBooth scripts for flow-matching models have in common."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ADAPTED: dict[str, Any] = {
 
 
 def at(folder: str) -> dict[str, str]:
-    """Where the run lies."""
+    """The run folder."""
     return {"run.folder": folder, "run.export.folder": folder, "run.name": folder}
 
 
