@@ -50,6 +50,8 @@ def remove(tree: Path, names: Iterable[str]) -> None:
 def run_in_fork(tree: Path, out: Path, function: Callable[[], object]) -> str:
     """What a function prints in a process whose `mezzotint` and tests are those of a tree; it must return 0 or None."""
     import_all()
+    from diffusers import AutoencoderKL, UNet2DConditionModel  # noqa: F401 (imported once, before all forks)
+
     child = os.fork()
     if not child:
         status = 1

@@ -29,7 +29,7 @@ def test_tiling_keeps_the_length_of_the_clip(frames: int) -> None:
     assert one.decode_media(moments[:, :4]).shape == (1, 3, frames, 48, 48)
 
 
-@pytest.mark.parametrize("frames", [3, 9, 10, 14, 17, 18])
+@pytest.mark.parametrize("frames", [3, 9, 14, 18])
 def test_temporal_tiles_share_one_frame(frames: int, network: CausalVAE) -> None:
     network.tiling = Tiling(side=32, frames=9)
     pixels = clip(frames, 24, 24)  # 24 of 32: the second tile begins at 24, so there is none
