@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ready_lines import batches, moved, pictures, ready, told
+from prepared_commands import batches, largest_changes, pictures, prepared, record_inputs
 
 
 def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
@@ -16,9 +16,9 @@ def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
         "--learning_rate=1e-3", "--guidance_scale=2.5", "--lora_layers=attn.to_k,proj_out", "--use_8bit_adam",
         "--adam_weight_decay_text_encoder=0.5", "--rank=2", "--lora_alpha=6", "--max_grad_norm=1e9",
     )  # fmt: skip
-    with ready("diffusers-dreambooth-lora-flux", *words) as job:
+    with prepared("diffusers-dreambooth-lora-flux", *words) as job:
         assert job.model.optim.optimizer.kind == "adamw", "8-bit optimizers need a GPU"
-        calls, lengths = told(job), moved(job, batches(job))
+        calls, lengths = record_inputs(job), largest_changes(job, batches(job))
         decay = {group.part: group.weight_decay for group in job.model.update.groups}
         assert decay == {"denoiser": 1e-4, "text_encoder": 0.5}
         parts = {name.partition("/")[0] for name in lengths}

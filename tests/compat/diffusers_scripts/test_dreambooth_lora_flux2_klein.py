@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from dialect_cases.diffusers_dreambooth_lora_flux2_klein import LINES
-from ready_lines import PRIOR, batches, moved, pictures, ready
+from prepared_commands import PRIOR, batches, largest_changes, pictures, prepared
 
 from mezzotint.families.base import latents_of
 
@@ -17,7 +17,7 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
     pictures(Path("cat"), 20, 90)
     pictures(Path("kind"), 160, 230)
     words = (*PRIOR, "--prior_loss_weight=0.25", "--caption_dropout=1", "--random_flip", "--train_batch_size=1")
-    with ready("diffusers-dreambooth-lora-flux2-klein", *words) as job:
+    with prepared("diffusers-dreambooth-lora-flux2-klein", *words) as job:
         step = batches(job)
         [batch] = step.batches
         assert batch.captions == ("", "a cat")
@@ -28,7 +28,7 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
         x_0 = latents_of(family, batch, device, job.model.objective.settings.posterior)
         assert torch.equal(x_0, family.encode_media(batch.pixels).chunk(2, dim=1)[0])
         assert not torch.equal(x_0, latents_of(family, batch, device))
-        assert max(moved(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
+        assert max(largest_changes(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
 
 
 def test_text_layers_default_to_those_of_the_pipeline() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ready_lines import pictures, ready
+from prepared_commands import pictures, prepared
 
 
 @pytest.mark.slow
@@ -14,7 +14,7 @@ def test_offloading_caches_latents_in_their_own_shapes() -> None:
     pictures(Path("cat"), 160, 230, size=(32, 48))
     words = ("--use_aspect_ratio_buckets", "--aspect_ratio_buckets=32,48;48,32", "--offload", "--repeats=3")
     ours = ("model.z_image.distilled=true",)
-    with ready("diffusers-dreambooth-lora-z-image", *words, ours=ours) as job:
+    with prepared("diffusers-dreambooth-lora-z-image", *words, ours=ours) as job:
         assert set(job.model.family.parts()) == {"denoiser"}
         shapes = set()
         for step, _ in zip(job.trainer.batches, range(2), strict=False):

@@ -19,7 +19,7 @@ from diffusers.training_utils import (
     generate_aspect_ratio_buckets,
 )
 from foreign_lines import ALONE
-from ready_lines import PRIOR, folder_of_model, line
+from prepared_commands import PRIOR, folder_of_model, line
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
@@ -101,14 +101,14 @@ def test_options_without_effect_and_improvements_are_noted(tmp_path: Path) -> No
 
 def test_bitsandbytes_config_chooses_4_or_8_bits() -> None:
     flag = "--bnb_quantization_config_path=bits.json"
-    for text, told in (
+    for text, record_inputs in (
         ('{"load_in_8bit": true}', None),
         ('{"load_in_8bit": true, "load_in_4bit": true}', "--bnb_quantization_config_path"),
         ("{}", "--bnb_quantization_config_path"),
         ('{"load_in_5bit": true}', "load_in_5bit in bits.json"),
     ):
         Path("bits.json").write_text(text)
-        if told is None:
+        if record_inputs is None:
             assert KLEIN.changed(flag) == {"run.frozen_dtype": "int8"}
         else:
-            assert told in dict(KLEIN.refusal(flag))
+            assert record_inputs in dict(KLEIN.refusal(flag))

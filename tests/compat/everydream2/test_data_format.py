@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everydream_folders import lay, manifest, own, problem, read, samples, settings_of
+from everydream_folders import manifest, own, problem, read, samples, settings_of, write_files
 from PIL import Image
 
 from mezzotint.compat.everydream2 import data_format as everydream
@@ -21,7 +21,7 @@ from support.messages import refused
 
 def test_caption_is_the_file_name_up_to_the_first_underscore(tmp_path: Path) -> None:
     names = ["a dog_1.png", "a dog, brown, asleep_x_2.png", "cat.png", "under/a_b_c.png"]
-    by_key = samples(lay(tmp_path, dict.fromkeys(names)))
+    by_key = samples(write_files(tmp_path, dict.fromkeys(names)))
     assert {key: sample.captions for key, sample in by_key.items()} == {
         "a dog_1.png": ("a dog",),
         "a dog, brown, asleep_x_2.png": ("a dog, brown, asleep",),
@@ -31,7 +31,7 @@ def test_caption_is_the_file_name_up_to_the_first_underscore(tmp_path: Path) -> 
 
 
 def test_empty_file_name_is_a_missing_caption(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"_1.png": None, "b.png": None})
+    root = write_files(tmp_path, {"_1.png": None, "b.png": None})
     with refused("E1203", r"1 image has no caption: _1\.png.*data\.captions\.missing=empty"):
         read(root)
     assert samples(root, captions={"missing": "empty"})["_1.png"].captions == ("",)
@@ -39,7 +39,7 @@ def test_empty_file_name_is_a_missing_caption(tmp_path: Path) -> None:
 
 
 def test_nearer_files_have_precedence(tmp_path: Path) -> None:
-    root = lay(tmp_path, {
+    root = write_files(tmp_path, {
         "global.yaml": "tags: [far]\nmultiply: 2\nflip_p: 0.1",
         "d/global.yaml": "tags: [near]\nmain_prompt: of the folder",
         "d/local.yaml": "tags: [here]\nmultiply: 3",
@@ -63,7 +63,7 @@ def test_nearer_files_have_precedence(tmp_path: Path) -> None:
 
 
 def test_folder_files_apply_to_that_folder(tmp_path: Path) -> None:
-    root = lay(tmp_path, {
+    root = write_files(tmp_path, {
         "d/multiply.txt": " 2.5\n", "d/cond_dropout.txt": "0.1", "d/flip_p.txt": "0.3", "d/loss_scale.txt": "0",
         "d/batch_id.txt": "my horses\n", "d/shuffle_tags.txt": "", "d/a.png": None, "d/sub/b.png": None,
     })  # fmt: skip
@@ -76,7 +76,7 @@ def test_folder_files_apply_to_that_folder(tmp_path: Path) -> None:
 
 def test_local_yaml_overrides_numbers_but_not_batch_names(tmp_path: Path) -> None:
     local = "multiply: 3\ncond_dropout: 0\nflip_p: 1\nbatch_id: other\nloss_scale: 0.5"
-    root = lay(tmp_path, {
+    root = write_files(tmp_path, {
         "local.yaml": local, "multiply.txt": "7", "cond_dropout.txt": "0.2", "flip_p.txt": "0.2",
         "batch_id.txt": "mine", "loss_scale.txt": "2", "a.png": None, "b.png": None, "b.yaml": "batch_id: third",
     })  # fmt: skip
@@ -88,12 +88,12 @@ def test_local_yaml_overrides_numbers_but_not_batch_names(tmp_path: Path) -> Non
 
 def test_caption_file_outside_the_data_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("not for training")
-    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": f"caption: {tmp_path}/secret.txt"})
+    root = write_files(tmp_path / "data", {"a.png": None, "a.yaml": f"caption: {tmp_path}/secret.txt"})
     assert "there is no file" in problem(root)
 
 
 def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
+    root = write_files(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
     listing = everydream.FORMAT.files_at(root, settings_of(root))
     assert listing.names == ["a.png"]
     assert listing.unknown == {".gif": 1, ".md": 1}
@@ -101,7 +101,7 @@ def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:
 
 def test_empty_folder_is_reported(tmp_path: Path) -> None:
     with refused("E1202", "no images found"):
-        build(settings_of(lay(tmp_path / "data", {"global.yaml": "tags: [x]"})), tmp_path / "index", workers=1)
+        build(settings_of(write_files(tmp_path / "data", {"global.yaml": "tags: [x]"})), tmp_path / "index", workers=1)
 
 
 @pytest.mark.parametrize("name", ["source", "lines"])
@@ -112,7 +112,9 @@ def test_settings_without_effect_are_refused(name: str) -> None:
 
 
 def test_manifest_lists_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lay(tmp_path, {"data/a.png": None, "data/global.yaml": "tags: [not here]", "here/b_1.png": None, "far/c.png": None})
+    write_files(
+        tmp_path, {"data/a.png": None, "data/global.yaml": "tags: [not here]", "here/b_1.png": None, "far/c.png": None}
+    )
     path = manifest(
         tmp_path / "data",
         {"image": "a.png", "caption": "a cat, black", "batch_id": 7},
@@ -133,7 +135,7 @@ def test_manifest_lists_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_changed_image_of_a_manifest_is_noticed(tmp_path: Path) -> None:
-    lay(tmp_path, {"a.png": None})
+    write_files(tmp_path, {"a.png": None})
     path = manifest(tmp_path, {"image": "a.png"})
     first = build(settings_of(path), tmp_path / "index", workers=1)
     Image.new("RGB", (80, 64)).save(tmp_path / "a.png")
@@ -142,7 +144,7 @@ def test_changed_image_of_a_manifest_is_noticed(tmp_path: Path) -> None:
 
 
 def test_missing_images_are_skipped(tmp_path: Path) -> None:
-    lay(tmp_path, {"a.png": None, "b.xcf": b"x"})
+    write_files(tmp_path, {"a.png": None, "b.xcf": b"x"})
     items = read(manifest(tmp_path, {"image": "gone.png"}, {"image": "a.png"}, {"image": "b.xcf"}))
     assert [(s.path, s.reason) for s in items if isinstance(s, Skipped)] == [
         ("gone.png", "no such file, neither next to the manifest nor in the current folder"),
@@ -163,7 +165,7 @@ def test_missing_images_are_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_malformed_manifest_is_reported_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
-    lay(tmp_path, {"a.png": None, "list.json": text})
+    write_files(tmp_path, {"a.png": None, "list.json": text})
     with refused("E1217", message):
         read(tmp_path / "list.json")
 
@@ -174,7 +176,7 @@ def test_missing_manifest_is_reported(tmp_path: Path) -> None:
 
 
 def test_shuffled_tags_with_a_fixed_order_are_refused(tmp_path: Path) -> None:
-    root = lay(tmp_path / "data", {"a.png": None, "shuffle_tags.txt": ""})
+    root = write_files(tmp_path / "data", {"a.png": None, "shuffle_tags.txt": ""})
     with refused("E1218", r"tags of 1 images.*set data\.cache\.shuffles above 1"):
         build(settings_of(root, cache={"text": True}), tmp_path / "index", workers=1)
     assert len(build(settings_of(root, cache={"text": True, "shuffles": 2}), tmp_path / "index", workers=1)) == 1
@@ -182,7 +184,7 @@ def test_shuffled_tags_with_a_fixed_order_are_refused(tmp_path: Path) -> None:
 
 def test_held_out_captions_are_unshuffled_and_unweighted(tmp_path: Path) -> None:
     mapping = "main_prompt: x\ntags: [a, b, c, d]\nshuffle_tags: true\ncond_dropout: 1\nloss_scale: 0.1"
-    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
+    root = write_files(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
     settings = settings_of(root, resolution=64, workers=0)
     data_set = build(settings, tmp_path / "index", workers=1)
     [batch] = held_out(data_set, np.zeros(1, np.int32), settings, seed=0)

@@ -46,7 +46,7 @@ def words(line: str) -> list[str]:
     return shlex.split(line.replace("\\\n", " "), comments=True)
 
 
-def ahead(line: str) -> Translation:
+def translated(line: str) -> Translation:
     """As `translate` reads it, and proved to be a recipe."""
     return foreign.translation("mindone-sdxl", words(line), ALONE)
 
@@ -64,14 +64,14 @@ def table(path: Path, *servers: tuple[str, int]) -> Path:
 
 
 def test_one_device_trains_as_documented() -> None:
-    translation = ahead(SINGLE)
+    translation = translated(SINGLE)
     assert (translation.command, translation.lines) == ("train", ())
     assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
     assert translation.settings["data"]["path"] == ["/data/pictures/"]
 
 
 def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
-    translation = ahead(MPI)
+    translation = translated(MPI)
     [(server, line)] = translation.lines
     assert server == ""
     start, _, flags = line.partition(" -- ")
@@ -88,7 +88,7 @@ def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
 
 def test_script_on_one_server_becomes_one_command(tmp_path: Path) -> None:
     ranks = table(tmp_path / "hccl_8p.json", ("10.0.0.1", 8))
-    translation = ahead(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
+    translation = translated(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
     [(server, line)] = translation.lines
     assert server == ""
     assert line == (
@@ -103,7 +103,7 @@ def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int)
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     place = {1: "0 8 16", 2: "8 16 16"}[server]
     line = f"bash {PLAIN} {ranks} {place} /data/pictures/ # run on server {server}"
-    translation = ahead(line)
+    translation = translated(line)
     for number, (address, typed) in enumerate(translation.lines):
         assert address == f"10.0.0.{number + 1}"
         assert typed.startswith(
@@ -117,7 +117,7 @@ def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int)
 
 
 def test_missing_rank_table_leaves_placeholders_for_addresses() -> None:
-    translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
+    translation = translated(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
     assert any("there is no rank table /path_to/hccl_16p.json here; replace ADDRESS_1" in str(note)
@@ -125,25 +125,25 @@ def test_missing_rank_table_leaves_placeholders_for_addresses() -> None:
 
 
 def test_cache_is_filled_by_one_or_several_processes() -> None:
-    translation = ahead(CACHE)
+    translation = translated(CACHE)
     assert translation.command == "cache"
     cache = translation.settings["data"]["cache"]
     assert (cache["latents"], cache["text"], cache["path"]) == (True, True, "./cache_data")
-    five = ahead("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
+    five = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
     assert five.command == "cache"
     [(_, line)] = five.lines
     assert line.startswith("torchrun --nproc-per-node 8 -m mezzotint cache --as mindone-sdxl -- ")
     assert five.settings["data"]["cache"]["path"] == "./cache_data"
-    six = ahead("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/ /disk/cached")
+    six = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/ /disk/cached")
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
 def test_documented_command_trains_on_the_existing_cache(tmp_path: Path) -> None:
-    assert ahead(HERE).settings["data"]["cache"]["latents"] is False
+    assert translated(HERE).settings["data"]["cache"]["latents"] is False
     (tmp_path / "cache_data/latents/abc").mkdir(parents=True)
-    assert ahead(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
+    assert translated(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
     (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
-    translation = ahead(HERE)
+    translation = translated(HERE)
     data = translation.settings["data"]
     assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, ["data"])
     assert "./cache_data is a cache of Mezzotint and is used" in "\n".join(map(str, translation.notes))
@@ -156,12 +156,12 @@ def test_mindone_cache_of_the_same_data_is_trained_on() -> None:
     Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
     Path("cache_data/latent_cache").mkdir(parents=True)
     Path("cache_data/latent_cache/other.npy").touch()
-    translation = ahead(HERE)
+    translation = translated(HERE)
     data = translation.settings["data"]
     assert (data["format"], data["path"]) == ("mindone", ["data"])
     assert "is a cache of MindONE, but not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
-    data = ahead(HERE).settings["data"]
+    data = translated(HERE).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
 
 
@@ -171,17 +171,19 @@ def test_train_command_prints_how_to_train_on_the_cache(tmp_path: Path, whose: s
     (tmp_path / "there" / inside).parent.mkdir(parents=True)
     (tmp_path / "there" / inside).touch()
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
-    translation = ahead(line)
+    translation = translated(line)
     assert translation.settings["data"]["cache"]["latents"] is False
     output = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
     assert output in "\n".join(map(str, translation.notes))
-    added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
+    added = translated(f"{line} --cache_latent True --cache_text_embedding True")
     assert "which this command does not use" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
 def test_script_variants_have_their_settings() -> None:
-    by_script = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
+    by_script = {
+        name: translated(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name
+    }
     plain, cached, six, both = (
         by_script[f"run_distribute_vanilla_ft_910b{end}.sh"] for end in ("", "_cache", "_bs6", "_bs6_cache")
     )
@@ -254,7 +256,7 @@ def test_other_scripts_and_hosts_are_refused() -> None:
 
 def test_msrun_is_translated() -> None:
     line = "msrun --worker_num=16 --local_worker_num=8 --node_rank=1 --master_addr=10.0.0.1 --master_port=8118 "
-    translation = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
+    translation = translated(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
     assert [server for server, _ in translation.lines] == ["server 1", "server 2"]
     where = "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8"
     assert where in translation.lines[1][1]

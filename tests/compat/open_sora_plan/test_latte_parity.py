@@ -55,13 +55,13 @@ def network(name: str, dtype: torch.dtype = torch.float32) -> Latte:
     return latte.to(dtype)
 
 
-def under(name: str, start: str) -> dict[str, Tensor]:
+def with_prefix(name: str, start: str) -> dict[str, Tensor]:
     return {k.removeprefix(start): v for k, v in record(name).items() if k.startswith(start)}
 
 
 def run(latte: Latte, name: str, case: str) -> Tensor:
     description, dtype = described(name)["cases"][case], next(latte.parameters()).dtype
-    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in under(name, f"{case}.in.").items()}
+    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in with_prefix(name, f"{case}.in.").items()}
     output: Tensor = latte(
         tensors["hidden_states"],
         tensors["timestep"],
@@ -90,7 +90,7 @@ def test_gradients_match_the_record(name: str, case: str, dtype: torch.dtype) ->
         loss = run(latte, name, case).square().mean()
         loss.backward()
     within(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], roundings=32, name="loss")
-    parameters, expected = dict(latte.named_parameters()), under(name, f"{case}.grad.")
+    parameters, expected = dict(latte.named_parameters()), with_prefix(name, f"{case}.grad.")
     assert len(expected) == 6
     for parameter, gradient in expected.items():
         gradients = parameters[parameter].grad

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ready_lines import OURS, folder_of_model, line, pictures
+from prepared_commands import OURS, folder_of_model, line, pictures
 from safetensors import safe_open
 from safetensors.torch import load_file
 

@@ -156,9 +156,9 @@ def check_same_as_one_process(here: Path, processes: int, capsys: pytest.Capture
     assert logged(many) == pytest.approx(logged(alone), rel=5e-3)
     weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (many, alone)]
     base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
-    moved = max(float((weights[0][name] - base[name]).abs().max()) for name in base)
-    assert moved > 1e-6
-    assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * moved for name in base)
+    largest_changes = max(float((weights[0][name] - base[name]).abs().max()) for name in base)
+    assert largest_changes > 1e-6
+    assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * largest_changes for name in base)
 
 
 @pytest.mark.slow

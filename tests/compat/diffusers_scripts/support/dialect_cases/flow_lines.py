@@ -136,9 +136,9 @@ def with_targets(acts: Acts, targets: list[str], *parts: str) -> Acts:
     """Of adapters, whose layers are named besides when text encoders are trained."""
     if not parts:
         return acts
-    words, moved = acts["train_text_encoder"]
+    words, largest_changes = acts["train_text_encoder"]
     both = [*targets, *(f"{part}/attention" for part in parts)]
-    return {**acts, "train_text_encoder": (words, {**moved, "model.adapter.targets": both})}
+    return {**acts, "train_text_encoder": (words, {**largest_changes, "model.adapter.targets": both})}
 
 
 def report_to(project: str) -> tuple[list[str], dict[str, Any]]:
