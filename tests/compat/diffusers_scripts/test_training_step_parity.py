@@ -41,7 +41,7 @@ ROUNDINGS = {"noisy_latents": 16, "target": 16, "model_pred": 256, "loss": 256, 
 whose convolutions each machine adds up in its own order, several times the 30 of a machine unlike the recording one; 8
 of their sums for weights, which a step of 1e-4 hardly moves."""
 STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
-"""The record's random numbers, in the order of the addresses that stand for them below."""
+"""The record's random numbers, in the order of the addresses that represent them below."""
 
 
 def line(case: str) -> list[str]:
@@ -61,7 +61,7 @@ def translated(case: str) -> Recipe:
 
 
 class AtGivenTimesteps(Objective):
-    """The objective, at the record's timesteps and with addresses that stand for the record's random numbers."""
+    """The objective, at the record's timesteps and with addresses that represent the record's random numbers."""
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         first, second, third = (torch.full((len(x_0),), place) for place in range(len(STREAMS)))
@@ -127,7 +127,7 @@ def test_dream_training_is_refused(case: str) -> None:
 
 
 def _first_step(case: str, family: Family, objective: Objective, text: TextEmbedding) -> dict[str, float]:
-    """How far, at most, what goes in and what comes out is from the record."""
+    """The largest differences of inputs and outputs from the record."""
     noised = objective.noise(TENSORS["input.latents"], StepDraws.at(0, 0, torch.arange(4).numpy(), "cpu"))
     with torch.no_grad():
         predicted = family.predict(noised, family.condition(text, None))

@@ -221,7 +221,7 @@ def test_weighted_tags_are_sampled_up_to_the_limit() -> None:
         tags = Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
         ours = captions.shuffled(tags, address=draws.key(0, "case", number)).split(", ")
         theirs = case["output"].split(", ")
-        # documented: no tag beyond the limit; the record goes one tag beyond it
+        # documented: no tag beyond the limit; the record has one more
         over = len(case["output"]) > case["max_length"]
         assert len(ours) == len(theirs) - over
         assert len(", ".join(ours)) <= case["max_length"]

@@ -111,7 +111,7 @@ def test_large_file_reads_only_headers_and_requested_tensors(tmp_path: Path) -> 
 
 
 def counted_reads(path: Path) -> int:
-    """Bytes that this process has asked for by reading."""
+    """Bytes that this process has read."""
     record = Path("/proc/self/io").read_text()
     return int(record.partition("rchar: ")[2].split()[0])
 

@@ -1,4 +1,4 @@
-"""How a run of MindONE's goes: precision, counts, batches, processes, weights."""
+"""Runs of MindONE: precision, counts, batches, processes, weights."""
 
 from __future__ import annotations
 

@@ -171,12 +171,14 @@ def test_autoencoder_of_v1_0_is_recognized_by_its_layers(here: Path, capsys: pyt
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_sharded_processes_equal_one_and_one_resumes(here: Path) -> None:
-    """A batch of 1 on each of two processes is one of 2; optimizer state, gradients and EMA are sharded."""
+@pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
+def test_two_sharded_processes_equal_one_and_one_resumes(here: Path, over: tuple[str, ...]) -> None:
+    """A batch of 1 on each of two processes is one of 2; optimizer state, gradients and EMA are sharded, and weights on
+    request."""
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
     assert main(line(*flags(**plain, output_dir="one"))) == 0
     words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
-    run_two(line(*words), here / "two", ACCELERATE_MIXED_PRECISION="no")
+    run_two(line(*words, over=over), here / "two", ACCELERATE_MIXED_PRECISION="no")
     assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
     assert logged(here / "out") == pytest.approx(logged(here / "one"), rel=1e-4)
     longer = plain | {"max_train_steps": 4}
