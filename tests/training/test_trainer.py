@@ -553,10 +553,10 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("steps", "below"), [(150, 0.5), (600, 0.1)], ids=["begun", "learnt"])
-def test_it_learns_four_pictures_and_draws_each_for_its_caption(steps: int, below: float, fresh: Family) -> None:
-    """Overfitting drives the loss down; DDIM in latent space lands nearest the right picture, and by far. With v, as
-    ε-prediction learns what the caption is for, at high noise, last."""
+def test_overfits_four_images_and_generates_each_for_its_caption(fresh: Family) -> None:
+    """The loss falls, and DDIM in latent space ends nearest to the right image, by a margin. With v-prediction, since
+    ε-prediction learns high noise, where the caption matters, last."""
+    steps = 150
     latents, text = latents_at(1, 4, side=4), text_of(fresh, 4)
     repeated = torch.cat([latents] * 4), TextEmbedding(torch.cat([text.states] * 4))
     trainer = trainer_over(
@@ -567,7 +567,7 @@ def test_it_learns_four_pictures_and_draws_each_for_its_caption(steps: int, belo
     )
     trainer.run()
     seen = losses(trainer)
-    assert statistics.mean(seen[-20:]) < below * statistics.mean(seen[:5])
+    assert statistics.mean(seen[-20:]) < 0.5 * statistics.mean(seen[:5])
     drawn = ddim(trainer, text, steps=10)
     nearest = torch.cdist(drawn.flatten(1), latents.flatten(1)).sort(dim=1)
     assert nearest.indices[:, 0].tolist() == [0, 1, 2, 3]

@@ -35,12 +35,20 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.fixture(scope="module")
+def whole(shared_world: Any) -> Path:
+    """Class images of a run without interruption."""
+    folder: Path = shared_world.root / "class-whole"
+    child = shared_world.fork("whole", **words_of(shared_world, "whole", folder))
+    assert shared_world.wait(child) == 0, shared_world.out("whole")
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any) -> None:
+def test_interrupted_generation_resumes_with_the_same_class_images(shared_world: Any, whole: Path) -> None:
     world = shared_world
-    whole, parts = world.root / "class-whole", world.root / "class-parts"
-    assert world.wait(world.fork("whole", **words_of(world, "whole", whole))) == 0, world.out("whole")
+    parts = world.root / "class-parts"
     drawn = content(whole)
     assert list(drawn) == [f"class-0000{n}.png" for n in range(5)]
     assert len(set(drawn.values())) == 5
@@ -66,13 +74,11 @@ def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_draw_what_one_does_to_the_byte(shared_world: Any) -> None:
-    world = shared_world
-    one, two = world.root / "class-one", world.root / "class-two"
-    assert world.wait(world.fork("one", **words_of(world, "one", one))) == 0, world.out("one")
+def test_two_processes_generate_byte_identical_class_images(shared_world: Any, whole: Path) -> None:
+    world, two = shared_world, shared_world.root / "class-two"
     for child in world.fork_group("two", 2, **words_of(world, "two", two)):
         assert world.wait(child) == 0, world.out("two")
-    assert content(two) == content(one)
+    assert content(two) == content(whole)
     assert "of this process" in world.out("two")
 
 

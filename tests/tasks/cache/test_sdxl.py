@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from mezzotint.families.sdxl import Family
@@ -94,21 +93,6 @@ def rows_of(folder: Path) -> dict[str, int]:
         str(store.relative_to(folder)): sum(path.stat().st_size // 48 for path in store.glob("*.index"))
         for store in sorted(folder.glob("*/*/rows-*"))
     }
-
-
-@pytest.mark.slow
-def test_an_edited_caption_and_picture_are_made_again_and_nothing_else(
-    world: Any, settings: dict[str, Any], capsys: Any
-) -> None:
-    assert world.train("first", verb="cache", **settings | BOTH) == 0
-    (world.pictures / "04.txt").write_text("another caption")
-    Image.new("RGB", (64, 48), (9, 8, 7)).save(world.pictures / "07.png")
-    capsys.readouterr()
-    assert world.train("second", verb="cache", **settings | BOTH) == 0
-    said = capsys.readouterr().out
-    assert counts(said) == (21, 19, 2)
-    assert "1 picture changed" in said
-    assert "1 caption changed" in said
 
 
 def test_a_cache_of_another_vae_is_not_found_and_why_is_said(

@@ -1,4 +1,4 @@
-"""What makes a run fit: settings that change least first, each counted; blocks on the host to the byte."""
+"""Settings that make a run fit, those that change the least first, and the exact bytes of offloaded blocks."""
 
 from __future__ import annotations
 
@@ -41,8 +41,23 @@ def counted(*words: str) -> Memory:
     return memory_of(MetaModel(located(*words)), {SIZE: 4})
 
 
+@pytest.fixture
+def counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates of equal settings are computed once in a test, which looks for ways several times."""
+    counter, results = fitting._MemoryCounter, dict[str, Any]()
+    count = counter._count
+
+    def count_once(self: Any, settings: Any) -> Any:
+        if str(settings) not in results:
+            results[str(settings)] = count(self, settings)
+        return results[str(settings)]
+
+    monkeypatch.setattr(counter, "_count", count_once)
+
+
 @pytest.mark.slow
-def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
+@pytest.mark.usefixtures("counted_once")
+def test_ways_fit_and_are_ordered_by_what_they_change() -> None:
     pytest.importorskip("peft")
     pytest.importorskip("torchao")
     plain = counted(*ADAPTER)
@@ -69,7 +84,7 @@ def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
 
 
 @pytest.mark.slow
-def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
+def test_full_fine_tuning_fits_by_offload_and_update_in_backward() -> None:
     away = counted("run.micro_batch=1", "run.gradient_checkpointing.enabled=true", "run.offload.blocks=2")
     [first, *others] = fitting.ways(located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9)
     assert first.settings["run.offload.blocks"] == "auto"
@@ -81,7 +96,7 @@ def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ADAPTER], ids=["whole", "adapter"])
-def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimated_block_bytes_match_offloaded_blocks(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     if words:
         pytest.importorskip("peft")
     taken: list[Offload] = []
@@ -98,7 +113,7 @@ def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch
 
 
 @pytest.mark.slow
-def test_auto_takes_as_many_blocks_as_fit() -> None:
+def test_auto_keeps_as_many_blocks_as_fit() -> None:
     pytest.importorskip("peft")
     auto = located(*ADAPTER, "run.offload.blocks=auto")
 
@@ -113,7 +128,7 @@ def test_auto_takes_as_many_blocks_as_fit() -> None:
     assert (count, said) == (3, f"run.offload.blocks is auto: 3 of {len(two.blocks)} blocks are on the device at once")
 
 
-def test_ways_are_counted_with_the_gradient_sums_that_the_run_keeps() -> None:
+def test_ways_count_gradient_sums_of_given_dtype() -> None:
     words = ("run.precision=bf16", "run.weight_dtype=same")
     plain, kept = (
         fitting.ways(located(*words), {SIZE: 4}, 1 << 40, device="cpu", sums=sums)[0].memory

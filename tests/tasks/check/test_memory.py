@@ -284,34 +284,46 @@ def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
 
 
 TWICE = {"optim__accumulation": 2}
-SIZES = {
-    "plain": (TWICE, 128, 4),
-    "activations count": (TWICE, 256, 8),
-    "one micro-batch": ({}, 128, 4),
-    "one micro-batch, activations count": ({}, 256, 8),
-    "masters apart and an average": (
-        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_dtype": "same",
-         "optim__ema": {"rule": "ramp"}}, 128, 4),
-    "float32 sums": (
-        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_dtype": "fp32"}, 128, 4),
-    "adafactor, recomputed": (
-        TWICE | {"optim__optimizer": {"kind": "adafactor"}, "run__gradient_checkpointing": {"enabled": True}}, 256, 8),
-}  # fmt: skip
+BF16 = {"run__precision": "bf16", "run__weight_dtype": "same"}
+RECOMPUTE = {"run__gradient_checkpointing": {"enabled": True}}
+MEASURED = {
+    "plain": (TWICE, (64, 4)),
+    "recompute, adafactor": (TWICE | RECOMPUTE | {"optim__optimizer": {"kind": "adafactor"}}, (128, 4)),
+    "bf16, separate masters, ema": (
+        TWICE | BF16 | {"run__gradient_dtype": "same", "optim__ema": {"rule": "ramp"}},
+        (64, 4),
+    ),
+}
+MEASURED_EXHAUSTIVELY = {
+    "plain, large activations": (TWICE, (256, 8)),
+    "one micro-batch": ({}, (128, 4)),
+    "one micro-batch, large activations": ({}, (256, 8)),
+    "bf16, float32 gradient sums": (TWICE | BF16 | {"run__gradient_dtype": "fp32"}, (128, 4)),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SIZES)
-def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, tmp_path: Path) -> None:
-    """As the kernel counts this process's memory: what stands when the model is open, within 2 %; the peak of two
-    steps, within 10 %. A process of its own, in which nothing has been freed before."""
-    changes, side, samples = SIZES[name]
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(pytest.param(case, id=name) for name, case in MEASURED.items()),
+        *(pytest.param(case, id=name, marks=pytest.mark.exhaustive) for name, case in MEASURED_EXHAUSTIVELY.items()),
+    ],
+)
+def test_estimate_matches_measured_memory_of_real_run(
+    case: tuple[dict[str, Any], tuple[int, int]], tmp_path: Path
+) -> None:
+    """Memory of the process as the kernel counts it: after opening the model within 3 %, the peak within 10 %.
+
+    Measured in a process of its own, so that no memory freed before is reused.
+    """
+    changes, (side, samples) = case
     model = shutil.copytree(shipped("tiny-sd"), tmp_path / "model")
     config = json.loads((model / "unet/config.json").read_text())
-    wide = {"block_out_channels": [128, 256, 512, 512], "cross_attention_dim": config["cross_attention_dim"]}
+    wide = {"block_out_channels": [96, 192, 384, 384], "cross_attention_dim": config["cross_attention_dim"]}
     (model / "unet/config.json").write_text(json.dumps(UNET_15 | wide))
     settings = recipe(model, model__weights="random", **changes)
     counted = memory_of(MetaModel(settings), {Size(side, side): samples})
-    assert counted.parts[0].parameters > 100e6
     task = [settings.model_dump(mode="json", by_alias=True), side, samples]
     # each tensor has pages of its own, which go back when it is freed: malloc keeps up to a third more for later
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "131072"}
@@ -320,7 +332,7 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     assert real["weights"] == pytest.approx(counted.weights + counted.masters, rel=0.02)
     assert real["gradients"] == pytest.approx(counted.gradients, rel=0.02)
     assert real["states"] == pytest.approx(counted.optimizer + counted.ema, rel=0.02)
-    assert real["opened"] == pytest.approx(counted.loading, rel=0.02)
+    assert real["opened"] == pytest.approx(counted.loading, rel=0.03)
     assert real["peak"] == pytest.approx(counted.peak, rel=0.1)
 
 

@@ -21,10 +21,11 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
+def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "free_device_memory", lambda device, cap: 1000)
+    monkeypatch.setattr(fitting, "ways", lambda *arguments, **options: [])
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")

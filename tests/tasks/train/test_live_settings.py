@@ -87,7 +87,7 @@ def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> N
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.slow)])  # within an epoch, and at its start
+@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.exhaustive)])  # within an epoch, and at its start
 def test_a_run_that_goes_on_repeats_what_was_read(world: Any, at: int) -> None:
     path = written(world, "objective: {noise_offset: 0.5}\nrun: {save: {every: 1 epoch}}\n")
     words = CACHED | {"run__live__path": str(path)}

@@ -184,7 +184,7 @@ ADAPTERS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [ADAPTERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ADAPTERS[1:3]), ADAPTERS[3]]
+    "name", [ADAPTERS[0], *(pytest.param(one, marks=pytest.mark.exhaustive) for one in ADAPTERS[1:3]), ADAPTERS[3]]
 )
 def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_files(
     name: str, whole_sdxl: Path, tmp_path: Path, capsys: Any

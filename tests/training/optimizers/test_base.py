@@ -143,7 +143,7 @@ def peak(update: Update) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ema", [pytest.param("none", marks=pytest.mark.slow), "constant"])
+@pytest.mark.parametrize("ema", [pytest.param("none", marks=pytest.mark.exhaustive), "constant"])
 @pytest.mark.parametrize(
     "kind",
     [
@@ -152,7 +152,7 @@ def peak(update: Update) -> int:
         "nadam",
         "prodigy",
         "AdEMAMix",
-        pytest.param("DAdaptAdam", marks=pytest.mark.slow),
+        pytest.param("DAdaptAdam", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypatch: Any) -> None:
