@@ -18,7 +18,7 @@ def decaying(step: int) -> float:
     return 1.0 / (1 + (step - 1) // 10)
 
 
-def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:
+def test_last_line_of_a_step_counts_and_truncated_lines_are_skipped(folder: RunFolder) -> None:
     folder.metrics.write_text('{"step": 1, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
     assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]
 
@@ -28,7 +28,7 @@ def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder
     [f'"loss": {"9" * 399}', '"loss": "x"', '"loss": [1]', '"loss": 1, "lr/unet": {}', '"val/loss": "low"',
      '"loss": 1, "steps_since": Infinity', '"loss": 1, "epoch": "first"', '"loss": 1, "samples_since": null'],
 )  # fmt: skip
-def test_a_line_with_something_else_where_a_number_belongs_is_left_out(line: str, folder: RunFolder) -> None:
+def test_lines_with_non_numeric_values_are_skipped(line: str, folder: RunFolder) -> None:
     folder.metrics.write_text(f'{{"step": 1, "loss": 3.0}}\n{{"step": 2, {line}}}\n')
     metrics = read_metrics(folder)
     assert [line["step"] for line in (*metrics.steps, *metrics.held_out)] == [1]
@@ -36,7 +36,7 @@ def test_a_line_with_something_else_where_a_number_belongs_is_left_out(line: str
     assert "steps         1," in "\n".join(summary(folder))
 
 
-def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_logged(folder: RunFolder) -> None:
+def test_report_smooths_over_all_steps_like_the_progress_line(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=10)
     shown = RunningMean()
     for step in range(1, 201):

@@ -29,7 +29,7 @@ def account_in(text: str) -> dict[str, str]:
     return account
 
 
-def test_check_train_report_and_page_give_the_same_account(
+def test_check_train_report_and_board_describe_the_run_alike(
     begun: tuple[Path, list[str], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, words, printed = begun
@@ -46,6 +46,6 @@ def test_check_train_report_and_page_give_the_same_account(
     assert f"  note       {shown[-1][1]}" in printed, "notes follow the account"
 
 
-def test_a_history_without_an_account_shows_none() -> None:
+def test_history_without_description_shows_none() -> None:
     assert runs.description([]) == []
     assert runs.description([{"event": "started", "description": [["a"], "b", ["c", "d"]], "notes": 3}]) == [("c", "d")]

@@ -18,7 +18,7 @@ LIBRARIES = (
 
 
 @pytest.mark.slow
-def test_importing_a_command_imports_no_library_of_networks() -> None:
+def test_importing_a_command_imports_no_model_library() -> None:
     """They take seconds, and a process may need none of them. Without the command line's own preparations."""
     code = f"import sys, {', '.join(COMMANDS)}\nprint([name for name in {LIBRARIES} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

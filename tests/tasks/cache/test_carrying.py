@@ -31,7 +31,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("s3://box/cache", 3, ["wait", "open", "wait"]),
     ],
 )
-def test_the_first_process_of_each_machine_does_it(calls: list[str], path: str, rank: int, expected: list[str]) -> None:
+def test_first_process_of_each_machine_transfers_the_cache(
+    calls: list[str], path: str, rank: int, expected: list[str]
+) -> None:
     runtime: Any = SimpleNamespace(rank=rank, local_size=2, barrier=lambda: calls.append("wait"))
     carrying.open_dataset(read_text("schema: 1", overrides=[f"data.cache.path={path}"]).recipe, runtime)
     assert calls == expected

@@ -82,7 +82,7 @@ def test_two_processes_generate_byte_identical_class_images(shared_world: Any, w
     assert "of this process" in world.out("two")
 
 
-def test_pictures_of_other_settings_are_reported(shared_world: Any, tmp_path: Path) -> None:
+def test_class_images_of_other_settings_are_reported(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
     folder.mkdir()
     assert class_pictures.of_other_settings(recipe_of(shared_world, folder)) == ""
@@ -97,7 +97,7 @@ def test_pictures_of_other_settings_are_reported(shared_world: Any, tmp_path: Pa
     assert not class_pictures.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
 
-def test_without_a_folder_they_are_in_the_cache_by_model_and_prompt(tmp_path: Path) -> None:
+def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Path) -> None:
     def prior_of(*words: str) -> PriorSettings:
         own = (f"data.cache.path={tmp_path}", "data.prior.num_class_images=5", "data.captions.trigger=sks cat", *words)
         return located(read_text("schema: 1", overrides=own)).data.prior
@@ -114,7 +114,7 @@ def test_without_a_folder_they_are_in_the_cache_by_model_and_prompt(tmp_path: Pa
     assert prior_of("data.prior.path=mine").path[0].name == "mine"
 
 
-def test_progress_says_how_long_the_others_take() -> None:
+def test_progress_states_remaining_time() -> None:
     lines: list[tuple[str, bool]] = []
     now = iter((0.0, 10.0, 40.0, 70.0, 130.0, 160.0))
     progress = class_pictures._GenerationProgress(
@@ -132,7 +132,7 @@ def test_progress_says_how_long_the_others_take() -> None:
 
 
 @pytest.mark.parametrize(("sample_size", "side"), [(8, 64), (None, 48)])
-def test_they_are_of_the_size_that_the_model_was_made_for(
+def test_class_images_have_the_native_size_of_the_model(
     shared_world: Any, tmp_path: Path, sample_size: int | None, side: int
 ) -> None:
     family = Family.tiny()
@@ -145,7 +145,7 @@ def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
     return located(parse(world.words("counted", **words_of(world, "counted", folder, **settings)), "train"))
 
 
-def test_a_users_pictures_count_and_stay(shared_world: Any, tmp_path: Path) -> None:
+def test_existing_images_of_the_user_count_and_are_kept(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
     assert class_pictures.missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
     folder.mkdir()
@@ -156,7 +156,7 @@ def test_a_users_pictures_count_and_stay(shared_world: Any, tmp_path: Path) -> N
     assert class_pictures.missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
 
 
-def test_check_says_how_many_would_be_drawn_and_draws_none(shared_world: Any, tmp_path: Path) -> None:
+def test_check_states_number_of_class_images_without_generating(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "none"
     reading = parse(shared_world.words("checked", **words_of(shared_world, "checked", folder)), "check")
     checked = check(reading)

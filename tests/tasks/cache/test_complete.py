@@ -34,7 +34,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_what_was_found_whole_is_not_looked_for_again(root: Path, looks: list[int]) -> None:
+def test_complete_cache_is_not_searched_again(root: Path, looks: list[int]) -> None:
     first = filled(root)
     again = filled(root)
     assert looks == [6]
@@ -46,7 +46,7 @@ def test_what_was_found_whole_is_not_looked_for_again(root: Path, looks: list[in
     assert looks == [6]
 
 
-def test_a_cache_that_is_whole_is_not_written_to(root: Path) -> None:
+def test_complete_cache_is_not_written_to(root: Path) -> None:
     filled(root)
     files = [path for path in (root / "cache").rglob("*") if path.is_file()]
     before = {path: path.stat().st_mtime_ns for path in files}
@@ -81,7 +81,7 @@ def _edit_caption(root: Path) -> None:
         lambda root: os.utime(next((root / "cache" / "latents").rglob("*.rows"))),
     ],
 )
-def test_any_change_ends_it(root: Path, looks: list[int], change: Callable[[Path], None]) -> None:
+def test_any_change_causes_a_new_search(root: Path, looks: list[int], change: Callable[[Path], None]) -> None:
     filled(root)
     change(root)
     filled(root)
@@ -99,20 +99,22 @@ def test_any_change_ends_it(root: Path, looks: list[int], change: Callable[[Path
         {"verify_bytes": None},  # as `mezzotint cache` looks
     ],
 )
-def test_it_speaks_of_these_entries_alone(root: Path, looks: list[int], other: dict[str, Any]) -> None:
+def test_record_of_completeness_is_for_the_same_entries_only(
+    root: Path, looks: list[int], other: dict[str, Any]
+) -> None:
     filled(root)
     filled(root, **other)
     assert len(looks) == 2
 
 
 @pytest.mark.parametrize("change", [{"flip": 1.0}, {"cache": {"dtype": "fp16"}}, {"captions": {"dropout": 0.1}}])
-def test_settings_that_decide_entries_are_part_of_it(root: Path, looks: list[int], change: dict[str, Any]) -> None:
+def test_record_of_completeness_depends_on_entry_settings(root: Path, looks: list[int], change: dict[str, Any]) -> None:
     filled(root)
     filled(root, data(root, **change))
     assert len(looks) == 2
 
 
-def test_entries_that_were_only_looked_for_are_read_where_reading_is_asked_for(root: Path, looks: list[int]) -> None:
+def test_entries_are_read_if_full_verification_is_requested(root: Path, looks: list[int]) -> None:
     filled(root)
     _damage(root)
     assert filled(root, verify_bytes=100).summary.new == 0
@@ -121,7 +123,7 @@ def test_entries_that_were_only_looked_for_are_read_where_reading_is_asked_for(r
     assert filled(root).summary.new == 1
 
 
-def test_looks_are_divided_among_processes(root: Path, looks: list[int]) -> None:
+def test_search_is_divided_among_processes(root: Path, looks: list[int]) -> None:
     filled(root)
     parts: list[Filled] = [filled(root, rank=rank, world_size=2, verify_bytes=None) for rank in range(2)]
     assert sum(looks[1:]) == 6
@@ -129,7 +131,7 @@ def test_looks_are_divided_among_processes(root: Path, looks: list[int]) -> None
     assert sum(part.summary.needed for part in parts) == 13
 
 
-def test_the_first_process_knows_it_for_all(root: Path, looks: list[int]) -> None:
+def test_first_process_shares_the_record_with_all(root: Path, looks: list[int]) -> None:
     said: list[str] = []
     filled(root, share=lambda text: said.append(text) or text)
     filled(root, share=lambda text: said.append(text) or text)

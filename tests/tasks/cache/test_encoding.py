@@ -88,7 +88,7 @@ def world(tmp_path: Path, tiny: Family) -> World:
     return World(tmp_path, tiny)
 
 
-def test_an_entry_is_the_same_however_the_cache_was_filled(world: World, threads: None) -> None:
+def test_entries_do_not_depend_on_how_the_cache_was_filled(world: World, threads: None) -> None:
     torch.set_num_threads(2)
     whole = world.filled("whole")
     assert len(whole) == 2 * len(SIZES) + 1
@@ -102,7 +102,7 @@ def test_an_entry_is_the_same_however_the_cache_was_filled(world: World, threads
     assert by_two == whole
 
 
-def test_a_mended_entry_is_what_it_was(world: World) -> None:
+def test_repaired_entry_is_identical(world: World) -> None:
     whole = world.filled("mended")
     for path in sorted((world.root / "mended").rglob("*.rows")):
         damaged = bytearray(path.read_bytes())
@@ -119,7 +119,7 @@ def _read(world: World, name: str) -> dict[bytes, bytes]:
     return _bits(settings, world.caches(name), catalogue, np.arange(len(catalogue), dtype=np.int32))
 
 
-def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_encoder_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "pictures")
     seen: list[int] = []
     true = _encoding.Encoding.text_of
@@ -145,14 +145,14 @@ class _Wavering:
 
 
 @pytest.mark.parametrize(("step", "repeats"), [(0.0, True), (0.5, False)])
-def test_a_device_that_does_not_repeat_itself_is_noticed(step: float, repeats: bool) -> None:
+def test_nondeterministic_device_is_detected(step: float, repeats: bool) -> None:
     encoding, device = _encoding.Encoding(torch.device("meta")), _Wavering(step)
     assert len(list(encoding.run(device.encode, [1, 2, 3], at_once=2))) == 3
     assert device.times == 4, "the first one twice"
     assert encoding.repeats is repeats
 
 
-def test_what_does_not_repeat_itself_is_said_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterminism_is_reported_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "pictures")
     monkeypatch.setattr(_encoding.Encoding, "repeats", False, raising=False)
     monkeypatch.setattr(_encoding.Encoding, "__setattr__", _but_repeats)
@@ -168,7 +168,7 @@ def _but_repeats(self: object, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
 
-def test_a_text_embedding_is_cut_to_its_captions(tiny: Family) -> None:
+def test_text_embedding_has_one_row_per_caption(tiny: Family) -> None:
     text: TextEmbedding = _encoding.Encoding(torch.device("cpu")).text_of(tiny, ["one", "two"])
     assert len(text.states) == 2
     with torch.no_grad():

@@ -39,7 +39,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -> None:
+def test_first_filling_encodes_everything_and_second_nothing(root: Path) -> None:
     first = filled(root)
     assert first.pictures == 6
     assert first.captions == sorted(["", *(f"picture {i}" for i in range(6))])
@@ -53,7 +53,7 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
     assert second.summary.bytes > 0
 
 
-def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
+def test_encoders_are_loaded_only_when_needed(root: Path) -> None:
     assert [e.part for e in filled(root).encoders] == ["media", "text"]
     (root / "pictures" / "1.txt").write_text("another")
     assert [e.part for e in filled(root).encoders] == ["text"]
@@ -61,7 +61,7 @@ def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
     assert [e.part for e in filled(root).encoders] == ["media"]
 
 
-def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
+def test_only_edited_captions_and_images_are_encoded_again(root: Path) -> None:
     before = filled(root)
     (root / "pictures" / "2.txt").write_text("something else")
     paint(root / "pictures" / "4.png", (48, 40), 99)
@@ -105,7 +105,7 @@ def take(cache: Filled) -> dict[str, Tensor]:
         ({"encoder": "another"}, ("7 captions (text encoder changed)",), 0, 7),
     ],
 )
-def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
+def test_another_encoder_adds_entries_and_keeps_old_ones(
     root: Path, change: dict[str, Any], why: tuple[str, ...], pictures: int, captions: int
 ) -> None:
     filled(root)
@@ -126,7 +126,7 @@ def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
         ({"cache": {"dtype": "fp16"}}, ("7 captions (text encoder changed)", "6 pictures (cache settings changed)")),
     ],
 )
-def test_whatever_decides_the_numbers_is_part_of_the_address(
+def test_entry_address_depends_on_settings_that_change_values(
     root: Path, change: dict[str, Any], why: tuple[str, ...]
 ) -> None:
     filled(root)
@@ -136,7 +136,7 @@ def test_whatever_decides_the_numbers_is_part_of_the_address(
     assert filled(root, data(root, **change)).summary.new == 0
 
 
-def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
+def test_entry_address_ignores_settings_that_change_no_value(root: Path) -> None:
     filled(root)
     settings = data(root, batch_size=5, repeats=3, workers=2, captions={"dropout": 0.5}, remainder="drop")
     assert filled(root, settings).summary.new == 0
@@ -147,7 +147,7 @@ def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
     assert filled(root, data(root, path=[root / "moved"], cache={"path": root / "elsewhere"})).summary.new == 0
 
 
-def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
+def test_new_images_are_distinguished_from_changed_ones(root: Path) -> None:
     filled(root)
     paint(root / "pictures" / "9.png", (32, 32), 9)
     (root / "pictures" / "9.txt").write_text("the ninth")
@@ -155,7 +155,7 @@ def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
     assert filled(root).summary.why == ("1 picture changed", "1 picture new", "1 caption new")
 
 
-def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
+def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
     settings = data(root, crop="random", flip=0.5, cache={"crops": 3})
     first = filled(root, settings)
     distinct = len(set(addresses_of(first, 3)))
@@ -172,14 +172,14 @@ def addresses_of(cache: Filled, variants: int) -> list[bytes]:
     return [a.tobytes() for w in latent_entries(cache.catalogue, rows, settings, cache.latents) for a in w.addresses]
 
 
-def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
+def test_every_caption_that_can_be_chosen_is_cached(root: Path) -> None:
     (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
     cache = filled(root, data(root, captions={"lines": "random"}), extra_captions=["a preview", "one"])
     assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
 
 
 @pytest.mark.parametrize("what", ["latents", "text"])
-def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> None:
+def test_damaged_entry_is_encoded_again_and_reported(root: Path, what: str) -> None:
     filled(root)
     path = max((root / "cache" / what).rglob("*.rows"), key=lambda p: p.stat().st_size)
     content = bytearray(path.read_bytes())
@@ -193,7 +193,7 @@ def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> 
     assert filled(root).summary.new == 0
 
 
-def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Path) -> None:
+def test_damage_above_verify_limit_is_found_when_read(root: Path) -> None:
     filled(root)
     for path in (root / "cache" / "latents").rglob("*.rows"):
         path.write_bytes(bytes(path.stat().st_size))
@@ -212,14 +212,14 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
     assert filled(root).summary.new == 0
 
 
-def test_a_deleted_cache_is_made_again(root: Path) -> None:
+def test_deleted_entries_are_encoded_again(root: Path) -> None:
     filled(root)
     for path in sorted((root / "cache" / "latents").rglob("*.rows")):
         path.unlink()
     assert filled(root).summary.why == ("6 pictures (entry gone)",)
 
 
-def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
+def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
     def spoil(moments: Tensor) -> Tensor:
         moments[-1, 0, 0, 0] = float("nan")
         return moments
@@ -230,7 +230,7 @@ def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
     assert filled(root).summary.new > 0  # and the lock on the shard was given back
 
 
-def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Path) -> None:
+def test_image_replaced_after_indexing_is_detected_when_read(root: Path) -> None:
     settings = data(root)
     catalogue = catalogues.build(settings, root / "index", workers=1)
     path = root / "pictures" / "3.png"
@@ -245,16 +245,14 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     assert caught.value.code == "E1251"
 
 
-def test_a_folder_that_cannot_be_written_is_named(root: Path) -> None:
+def test_unwritable_cache_folder_is_named(root: Path) -> None:
     (root / "cache").write_text("a file stands here")
     with pytest.raises(CacheError, match=r"data\.cache\.path") as caught:
         filled(root)
     assert caught.value.code == "E1301"
 
 
-def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_complete_cache_in_read_only_folder_is_usable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(root)
     catalogue = catalogues.build(data(root), root / "index", workers=1)
     working = os.open
@@ -301,9 +299,7 @@ def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
     ("fault", "left"),
     [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
 )
-def test_a_kill_loses_only_what_was_not_finished(
-    root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kill_loses_only_unfinished_entries(root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_shards, "SYNC_BYTES", 1)
     out = multiprocessing.get_context("fork").SimpleQueue()
     assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
@@ -318,9 +314,7 @@ def test_a_kill_loses_only_what_was_not_finished(
 
 
 @pytest.mark.parametrize("shards", [4, 12])
-def test_filling_opens_each_shard_only_when_it_has_grown(
-    root: Path, monkeypatch: pytest.MonkeyPatch, shards: int
-) -> None:
+def test_filling_reopens_only_shards_that_have_grown(root: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     write_pictures(root / "pictures", [(32, 32)] * shards)
     monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
     monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
@@ -334,7 +328,7 @@ def test_filling_opens_each_shard_only_when_it_has_grown(
 
 
 @pytest.mark.faults
-def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
+def test_filling_resumes_after_a_kill_at_any_moment(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
     fresh = take(filled(root, data(root, cache={"path": root / "other"})))
@@ -355,7 +349,7 @@ def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_processes_of_one_run_share_the_work(root: Path) -> None:
+def test_processes_of_one_run_share_the_encoding(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out, barrier = context.SimpleQueue(), context.Barrier(2)
     catalogues.build(data(root), root / "index", workers=1)
@@ -376,7 +370,7 @@ def test_processes_of_one_run_share_the_work(root: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_two_runs_at_once_leave_one_whole_cache(root: Path) -> None:
+def test_two_concurrent_runs_leave_one_complete_cache(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
     catalogues.build(data(root), root / "index", workers=1)
@@ -395,7 +389,7 @@ def tiny() -> Family:
 
 
 @pytest.mark.parametrize("content", ["moments", "sample"])
-def test_cached_numbers_are_those_that_the_model_gives_without_a_cache(root: Path, tiny: Family, content: str) -> None:
+def test_cached_values_equal_those_of_the_model(root: Path, tiny: Family, content: str) -> None:
     plain = data(root, cache={"content": content})
     catalogue = catalogues.build(plain, root / "index", workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)

@@ -42,7 +42,9 @@ def counts(said: str) -> tuple[int, int, int]:
     return int(needed), int(there), int(encoded or 0)
 
 
-def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_sdxl_latents_and_text_are_cached_separately_or_together(
+    world: Any, settings: dict[str, Any], capsys: Any
+) -> None:
     assert world.train("text", verb="cache", **settings | TEXT) == 0
     assert counts(capsys.readouterr().out) == (11, 0, 11)  # ten captions and the empty one
     assert not (world.root / "cache" / "latents").exists()
@@ -57,7 +59,7 @@ def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, 
     )  # type: ignore[union-attr]
 
 
-def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_sdxl_random_crops_and_flips_are_cached(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     square = {"data__buckets__sizes": [[48, 48]], "data__crop": "random", "data__flip": 0.5}
     assert world.train("crops", verb="cache", **settings | LATENTS | square | {"data__cache__crops": 3}) == 0
     needed, there, encoded = counts(capsys.readouterr().out)
@@ -68,9 +70,7 @@ def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_two_processes_cache_one_set_and_a_second_start_makes_what_a_kill_left(
-    world: Any, settings: dict[str, Any]
-) -> None:
+def test_sdxl_two_processes_complete_a_cache_after_a_kill(world: Any, settings: dict[str, Any]) -> None:
     values = settings | BOTH | {"verb": "cache"}
     killed = world.fork_group("cut", 2, faults={0: "cache.commit@2:kill"}, **values)
     assert 137 in [world.wait(child) for child in killed]
@@ -95,7 +95,7 @@ def rows_of(folder: Path) -> dict[str, int]:
     }
 
 
-def test_a_cache_of_another_vae_is_not_found_and_why_is_said(
+def test_sdxl_changed_vae_is_encoded_again_and_named_as_reason(
     world: Any, settings: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     assert world.train("first", verb="cache", **settings | BOTH) == 0

@@ -138,26 +138,24 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         "partly recomputed",
     ],
 )  # fmt: skip
-def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
+def test_activations_match_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
     settings = recipe(tiny, **changes)
     assert MetaModel(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
 
 
-def test_inputs_that_a_gpu_gets_through_page_locked_memory_are_counted(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_estimate_works_with_page_locked_inputs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_family, "sent", lambda tensor, device: tensor.pin_memory().to(device))
     assert MetaModel(recipe(tiny)).activations(SQUARE, 1).kept > 0
 
 
 @pytest.mark.gpu
-def test_a_recipe_is_counted_for_the_gpu_of_this_machine(tiny: Path) -> None:
+def test_estimate_works_for_the_gpu_of_this_machine(tiny: Path) -> None:
     assert MetaModel(recipe(tiny), "cuda").activations(SQUARE, 1).kept > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", ["fp32", "same"])
-def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(tiny: Path, weights: str) -> None:
+def test_activations_under_autocast_match_a_real_pass_within_2_percent(tiny: Path, weights: str) -> None:
     settings = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
     real = really_kept(settings, WIDE, 4)
     assert abs(MetaModel(settings).activations(WIDE, 4).kept - real) <= 0.02 * real
@@ -165,7 +163,7 @@ def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(
 
 
 @pytest.mark.slow
-def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
+def test_recompute_keeps_less_and_skipped_blocks_keep_more(tiny: Path) -> None:
     plain = MetaModel(recipe(tiny)).activations(SQUARE, 4)
     kept = [
         MetaModel(recipe(tiny, run__gradient_checkpointing={"enabled": True, "skip_first": n})).activations(SQUARE, 4)
@@ -178,21 +176,21 @@ def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
     assert 0 < kept[0].again < plain.kept
 
 
-def test_the_block_that_is_computed_again_is_counted_on_top(tiny: Path) -> None:
+def test_recomputed_block_is_counted_in_addition(tiny: Path) -> None:
     outline = MetaModel(recipe(tiny, run__gradient_checkpointing={"enabled": True}))
     small, large = outline.activations(SQUARE, 2), outline.activations(WIDE, 4)
     assert large.again > 3 * small.again
     assert small.bytes == small.kept + small.again
 
 
-def test_measuring_is_repeatable_and_a_turned_bucket_keeps_the_same(tiny: Path) -> None:
+def test_estimate_is_repeatable_and_equal_for_rotated_bucket(tiny: Path) -> None:
     outline = MetaModel(recipe(tiny))
     first = outline.activations(WIDE, 2)
     assert outline.activations(WIDE, 2) == first
     assert outline.activations(TALL, 2) == first
 
 
-def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
+def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None:
     for changes in (
         {"optim__ema__rule": "ramp"},
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__frozen_dtype": "same"},
@@ -217,7 +215,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
+def test_gradients_are_counted_in_the_dtype_of_their_sums(tiny: Path) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     same, wide = (
         memory_of(MetaModel(recipe(tiny, run__gradient_dtype=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
@@ -230,7 +228,7 @@ def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     assert (ddp.gradients, ddp.steady) == (same.gradients, same.steady), "buckets are the gradients"
 
 
-def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny: Path) -> None:
+def test_update_in_backward_counts_one_gradient_at_a_time(tiny: Path) -> None:
     plain = {"optim__clip": {"norm": None}, "run__precision": "bf16", "run__weight_dtype": "same"}
     outline = MetaModel(recipe(tiny, optim__in_backward=True, run__gradient_dtype="same", **plain))
     largest = max(p.numel() for p in outline.trained.values())
@@ -238,7 +236,7 @@ def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny
 
 
 @pytest.mark.slow
-def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny: Path) -> None:
+def test_learned_tokens_count_their_gradients_and_the_encoder_pass(tiny: Path) -> None:
     words = {"model__tokens__words": {"<toy>": "a"}, "model__tokens__vectors": 3}
     alone = memory_of(MetaModel(recipe(tiny, model__train=["tokens"], **words)), {SQUARE: 2})
     beside = memory_of(MetaModel(recipe(tiny, model__train=["denoiser", "tokens"], **words)), {SQUARE: 2})
@@ -247,7 +245,7 @@ def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny:
     assert beside.activations[SQUARE].kept > plain.activations[SQUARE].kept
 
 
-def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tiny: Path) -> None:
+def test_loading_counts_fp32_trained_and_low_precision_frozen_parts(tiny: Path) -> None:
     """Of a text encoder in bf16 that is frozen, beside a denoiser of which next to nothing is trained."""
     small = {
         "run__precision": "bf16",
@@ -265,7 +263,7 @@ def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tin
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("torchao") is None, reason="needs the extra low-bit")
-def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
+def test_quantized_base_is_counted_in_its_size(tiny: Path) -> None:
     lora = {"model__adapter__kind": "lora", "run__precision": "bf16"}
     counted = {
         kind: memory_of(MetaModel(recipe(tiny, run__frozen_dtype=kind, **lora)), {SQUARE: 2})
@@ -337,7 +335,7 @@ def test_estimate_matches_measured_memory_of_real_run(
 
 
 @pytest.mark.slow
-def test_gradients_come_while_activations_go(tiny: Path) -> None:
+def test_peak_overlaps_gradients_and_activations_of_one_micro_batch(tiny: Path) -> None:
     """With one micro-batch a step in one process; otherwise they lie there in the next forward pass."""
     one = memory_of(MetaModel(recipe(tiny)), {SQUARE: 4})
     kept = one.activations[SQUARE]
@@ -353,7 +351,7 @@ def test_gradients_come_while_activations_go(tiny: Path) -> None:
         assert several.peak == several.steady + several.worst
 
 
-def test_whole_batches_are_counted_whole(tiny: Path) -> None:
+def test_compiled_runs_count_full_batches(tiny: Path) -> None:
     full = memory_of(MetaModel(recipe(tiny, run__compile=True, data__batch_size=5)), {SQUARE: 2}).activations[SQUARE]
     assert full.samples == 5
 
@@ -397,7 +395,7 @@ def _bytes(tensors: Any) -> int:
 
 
 @pytest.mark.slow
-def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
+def test_samples_per_device_are_its_share_or_the_micro_batch(tiny: Path) -> None:
     def samples(micro_batch: int | None, processes: int) -> int:
         outline = MetaModel(recipe(tiny, run__micro_batch=micro_batch))
         return memory_of(outline, {SQUARE: 7}, processes=processes).activations[SQUARE].samples
@@ -406,7 +404,7 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
 
 
 @pytest.mark.slow
-def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xformers_attention_is_counted_like_that_of_torch(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
         memory_of(MetaModel(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
@@ -414,13 +412,13 @@ def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch
     assert counted == memory_of(MetaModel(recipe(tiny)), {SQUARE: 1})
 
 
-def test_an_attention_kernel_that_is_not_there_is_told_by_name(tiny: Path) -> None:
+def test_missing_attention_kernel_is_named(tiny: Path) -> None:
     with pytest.raises(RecipeError, match=r"model\.attention is cudnn") as caught:
         memory_of(MetaModel(recipe(tiny, model__attention="cudnn")), {SQUARE: 1})
     assert caught.value.code == "E1060"
 
 
-def test_describing_a_model_draws_nothing_and_keeps_the_global_generator(tiny: Path) -> None:
+def test_estimate_uses_no_random_numbers(tiny: Path) -> None:
     before = torch.random.get_rng_state()
     memory_of(MetaModel(recipe(tiny)), {SQUARE: 1})
     assert torch.equal(before, torch.random.get_rng_state())
@@ -431,7 +429,7 @@ def _is_free_of_values(family: ModelFamily) -> bool:
     return all(isinstance(t, FakeTensor) for m in family.parts().values() for t in (*m.parameters(), *m.buffers()))
 
 
-def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Path) -> None:
+def test_full_size_model_is_counted_from_its_configuration_files(tmp_path: Path) -> None:
     model = tmp_path / "sd15"
     for name, config in {"unet": UNET_15, "vae": VAE_15, "text_encoder": TEXT_15}.items():
         (model / name).mkdir(parents=True)
@@ -461,7 +459,7 @@ def _tokenizer_files() -> list[str]:
 
 
 @pytest.mark.slow
-def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
+def test_fsdp_processes_need_less_memory_each(tiny: Path) -> None:
     """Rows of everything that moves, and of the weights two blocks at a time."""
 
     def of(processes: int, **run: Any) -> Any:

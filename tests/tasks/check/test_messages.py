@@ -65,7 +65,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
         (["data.batch_size=1"], "set run.gradient_checkpointing.enabled=true, or set data.resolution below 512"),
     ],
 )
-def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[str], words: str) -> None:
+def test_memory_advice_omits_settings_already_in_use(settings: list[str], words: str) -> None:
     recipe = read_text("data: {batch_size: 8}", overrides=settings).recipe
     said = advice.less_memory(recipe)
     assert said.startswith(words)
@@ -82,7 +82,7 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
         ("run.wandb.mode=online", "E1063", "the package wandb is not installed"),
     ],
 )
-def test_a_wrong_path_is_one_problem_and_stands_first(
+def test_wrong_path_is_the_only_and_first_problem(
     word: str, code: str, said: str, line: list[str], here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
@@ -95,7 +95,7 @@ def test_a_wrong_path_is_one_problem_and_stands_first(
     assert (out == "") == ("path" in word)
 
 
-def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
+def test_missing_package_is_reported_before_encoding(
     line: list[str], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
@@ -106,7 +106,7 @@ def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
 
 
 @pytest.mark.slow
-def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_before(
+def test_check_reports_changed_recipe_or_images_like_train(
     begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     _, words, _ = begun
@@ -141,7 +141,7 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
         ("sdxl", "mezzotint-mini", ("is SD 1.x (one text encoder", "): write model.family=sd; family sdxl trains")),
     ],
 )
-def test_a_folder_of_another_family_says_which(
+def test_model_of_another_family_is_named(
     recipe: str, model: str, words: tuple[str, ...], line: list[str], capsys: Captured
 ) -> None:
     assert main(["check", recipe, *line[1:], f"model.path={model}"]) == 2
@@ -150,7 +150,7 @@ def test_a_folder_of_another_family_says_which(
         assert part in err
 
 
-def test_a_family_is_named_only_where_it_trains_the_model() -> None:
+def test_family_is_suggested_only_if_it_can_train_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sdxl") == "sd"
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None

@@ -50,7 +50,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> None:
+def test_doctor_finds_every_planted_flaw_with_advice(odd: Path, ask: Ask) -> None:
     status, text = ask(odd, "--json", "data.flip=0.5", "data.captions.lines=random")
     findings = findings_in(text)
     assert (status, json.loads(text)["status"]) == (2, "mend")
@@ -74,7 +74,7 @@ def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> No
     }
 
 
-def test_batches_are_told_for_each_number_of_processes(odd: Path, ask: Ask) -> None:
+def test_batches_are_listed_per_number_of_processes(odd: Path, ask: Ask) -> None:
     findings = findings_in(ask(odd, "--json", "--processes=3", "data.remainder=drop")[1])
     assert findings["buckets"]["status"] == "mend", "a bucket without a batch under `drop` is never trained"
     head, *rows = findings["buckets"]["table"]
@@ -87,7 +87,7 @@ def test_batches_are_told_for_each_number_of_processes(odd: Path, ask: Ask) -> N
     assert lines["8"][1] == "cannot run"
 
 
-def test_a_sound_data_set_is_well_and_a_recipe_is_read(tmp_path: Path, ask: Ask) -> None:
+def test_sound_dataset_has_no_findings(tmp_path: Path, ask: Ask) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(4):
         put(tmp_path / "photos", f"{number}.png", scene(number), f"a thing of kind {number}")
@@ -99,7 +99,7 @@ def test_a_sound_data_set_is_well_and_a_recipe_is_read(tmp_path: Path, ask: Ask)
     assert findings_in(text).keys() == {"no-tokenizer", "buckets", "processes"}
 
 
-def test_what_keeps_a_run_from_starting_is_a_finding(tmp_path: Path, ask: Ask) -> None:
+def test_problems_that_prevent_a_run_are_findings(tmp_path: Path, ask: Ask) -> None:
     put(tmp_path, "0.png", scene(0), None)
     put(tmp_path, "1.png", scene(1), "a thing")
     status, text = ask(tmp_path, "--json", "data.max_skipped=0")
@@ -107,7 +107,7 @@ def test_what_keeps_a_run_from_starting_is_a_finding(tmp_path: Path, ask: Ask) -
     assert names(findings_in(text)["empty-captions"]) == ["0.png"]
 
 
-def test_without_the_library_all_else_is_told(
+def test_missing_library_skips_only_its_findings(
     odd: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     def absent() -> None:
@@ -120,7 +120,7 @@ def test_without_the_library_all_else_is_told(
 
 
 @pytest.mark.timing
-def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_path: Path, ask: Ask) -> None:
+def test_doctor_needs_under_20_cpu_seconds_for_800_photos(tmp_path: Path, ask: Ask) -> None:
     """Crops of scikit-image's photographs, a third PNG, 480 to 900 pixels a side."""
     skimage = pytest.importorskip("skimage")
     sources = sorted((Path(skimage.__file__).parent / "data").glob("*.[pj][np]g"))
@@ -139,7 +139,7 @@ def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_pa
     assert time.process_time() - begun < 20
 
 
-def test_data_and_recipes_are_told_apart(here: Path) -> None:
+def test_doctor_distinguishes_data_from_recipes(here: Path) -> None:
     assert doctor.is_data("plain")
     assert doctor.is_data("s3://bucket/shards")
     assert not doctor.is_data("runs/first")
@@ -150,7 +150,7 @@ def test_data_and_recipes_are_told_apart(here: Path) -> None:
     assert doctor.read(["plain", "data.format=image-folder"]).recipe.data.format == "image-folder"
 
 
-def test_a_seed_of_minus_one_is_drawn_and_said(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_the_random_seed_of_minus_1(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "few").mkdir()
     for number in range(4):
         put(tmp_path / "few", f"{number}.png", scene(number), f"caption {number}")

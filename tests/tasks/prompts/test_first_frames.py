@@ -24,7 +24,7 @@ def picture(path: Path, colour: tuple[int, int, int]) -> Path:
     return path
 
 
-def test_what_cannot_begin_with_a_picture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_frame_is_refused_where_unsupported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = picture(tmp_path / "red.png", (255, 0, 0))
     own = [*WORDS, f"sample.clip.first_frame={path}", f"--out={tmp_path / 'out'}"]
     for model, frames, code in (("tiny-ltx", 1, "E1480"), ("tiny-wan", 5, "E1480")):
@@ -36,7 +36,7 @@ def test_what_cannot_begin_with_a_picture_is_refused(tmp_path: Path, capsys: pyt
 
 
 @torch.no_grad()
-def test_the_first_frame_is_what_the_autoencoder_takes_it_to_be(tmp_path: Path) -> None:
+def test_first_frame_latent_is_that_of_the_autoencoder(tmp_path: Path) -> None:
     path, family = picture(tmp_path / "red.png", (255, 0, 0)), Family.tiny()
     recipe = read_text("schema: 1", overrides=[f"sample.clip.first_frame={path}"]).recipe
     requests = [Request("a", Size(64, 32, 9)), Request("b", Size(32, 32, 9)), Request("c", Size(64, 32, 9))]

@@ -15,7 +15,7 @@ from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.tasks.prompts import long_captions
 
 
-def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated(
+def test_long_captions_of_large_datasets_are_estimated_from_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_captions, "_LOOKED_AT", 10)
@@ -42,7 +42,7 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
     assert "(estimated from 10 of the 45 longer ones)" in finding.sentence
 
 
-def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) -> None:
+def test_result_is_stored_by_everything_it_depends_on(tmp_path: Path) -> None:
     counts: list[int] = []
 
     class Family:

@@ -18,7 +18,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_checkout_reports_commit_and_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "src" / "mezzotint"
     package.mkdir(parents=True)
     for path in (package / "a.py", tmp_path / "pyproject.toml"):
@@ -49,7 +49,7 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, m
         (None, None),
     ],
 )
-def test_what_pip_installed_from_a_repository_says_its_commit(
+def test_pip_install_from_repository_reports_commit(
     text: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Installed:

@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [NAMED % "evil.Opt", "optim.part_optimizer.denoiser={kind: library, class_name: evil.Opt}", NAMED % "torchy.Opt"],
     ids=["run", "part", "alike"],
 )
-def test_a_recipe_names_classes_of_three_packages_alone(
+def test_recipe_may_name_classes_of_three_packages_only(
     verb: str, word: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([verb, "tiny_cpu", word]) == 2
@@ -50,9 +50,7 @@ def test_a_recipe_names_classes_of_three_packages_alone(
     assert not (here / "canary").exists()
 
 
-def test_a_package_that_is_named_on_the_command_line_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_named_on_command_line_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers.py").write_text(CLASS)
     monkeypatch.syspath_prepend(tmp_path)
     words = ["tiny_cpu", NAMED % "strangers.Opt"]
@@ -73,7 +71,7 @@ def test_a_package_that_is_named_on_the_command_line_is_imported(
     assert command.endswith(" --allow-package=other --allow-package=strangers")
 
 
-def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:
+def test_plugin_option_needs_a_name_and_is_no_recipe_setting() -> None:
     for words, code in (
         (["tiny_cpu", "--allow-package"], "E1012"),
         (["tiny_cpu", "--allow-package="], "E1012"),
@@ -84,7 +82,7 @@ def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:
         assert caught.value.code == code
 
 
-def test_nothing_of_the_current_folder_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_code_of_current_folder_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Neither under `python -m`, which looks there first (difflib is what the command line itself imports), nor where a
     package of that name may be imported."""
     words = ["check", "tiny_cpu", NAMED % "evil.Opt"]

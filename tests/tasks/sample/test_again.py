@@ -13,7 +13,7 @@ from mezzotint.tasks.sample import again
 from mezzotint.tasks.sample._model import ModelSource
 
 
-def test_the_two_models_that_were_drawn_from_last_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_last_two_sampled_models_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opened: list[str] = []
     monkeypatch.setattr(again, "open_model", lambda source, weights, adapters: opened.append(source.name) or object())
     recipe = read_text("schema: 1").recipe

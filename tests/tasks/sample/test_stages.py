@@ -14,7 +14,7 @@ from mezzotint.families.sd import Family
 from support.sample_command import draw
 
 
-def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_path: Path) -> None:
+def test_first_frame_is_recorded_with_path_and_digest(tmp_path: Path) -> None:
     begin = tmp_path / "deep" / "begin.png"
     begin.parent.mkdir()
     Image.new("RGB", (40, 40), "red").save(begin)
@@ -25,7 +25,7 @@ def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_
     assert (facts["strength"], facts["data.resize"]) == ("0.5", "lanczos")
 
 
-def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_denoiser_computes_in_low_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, bool] = {}
 
     def noting(name: str) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 from mezzotint.errors import WeightsError
 
 
-def test_check_holds_the_start_of_the_average_against_the_model(
-    check_of: Any, world: Any, another_sd: Any, tmp_path: Any
-) -> None:
+def test_check_compares_initial_ema_with_the_model(check_of: Any, world: Any, another_sd: Any, tmp_path: Any) -> None:
     problems = check_of(optim__ema__rule="constant", optim__ema__start=another_sd).problems
     assert [error.code for error in problems] == ["E1417"]
     assert isinstance(problems[0], WeightsError)

@@ -34,7 +34,7 @@ def same(mine: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.slow
-def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
+def test_roll_back_skips_batches_and_survives_kills(
     world: Any, poison: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     poison(5, 6)  # steps 6 and 7; the checkpoint of step 6 lies between them
@@ -61,12 +61,12 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     assert len(events(world.root / "killed")) == 1
 
 
-def test_the_same_batches_at_the_same_rate_are_refused() -> None:
+def test_roll_back_with_same_batches_and_rate_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"run\.roll_back\.factor below 1"):
         read_text("schema: 1", overrides=["run.roll_back.skip=false"])
 
 
-def test_a_spoilt_weight_is_named_and_nothing_of_it_is_saved(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonfinite_weight_is_named_and_never_saved(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, spoilt = TrainStep.loss, "denoiser/conv_in.weight"
 
     def once(trainer: Trainer, batch: Any, step: int) -> Any:

@@ -32,7 +32,7 @@ def log(folder: RunFolder, every: int = 2) -> WandbLog:
     return WandbLog(folder, OFFLINE, every, name="fox", recipe={})
 
 
-def test_a_resumed_attempt_goes_on_in_the_same_run(folder: RunFolder, sent: list[dict[str, Any]]) -> None:
+def test_resumed_run_continues_the_same_wandb_run(folder: RunFolder, sent: list[dict[str, Any]]) -> None:
     first, second = log(folder), log(folder)
     log_steps(first, range(3))
     second.load(first.state())
@@ -41,7 +41,7 @@ def test_a_resumed_attempt_goes_on_in_the_same_run(folder: RunFolder, sent: list
     assert len({line["id"] for line in sent if "id" in line}) == 1
 
 
-def test_what_fails_is_said_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_failure_is_reported_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
         raise OSError("no network\nat all")
 

@@ -13,7 +13,7 @@ from mezzotint.training.update import Update
 from support.stepping import Parameters, as_the_class_alone, give_gradients, parameters, same, steps, update_of
 
 
-def test_it_is_torchs_with_the_settings_of_the_recipe() -> None:
+def test_adafactor_is_that_of_torch_with_recipe_settings() -> None:
     as_the_class_alone("adafactor", torch.optim.Adafactor)
     options = {"beta2_decay": -0.5, "eps": (None, 1e-2), "d": 1.5}
     as_the_class_alone({"kind": "adafactor", "beta2_decay": -0.5, "eps": 1e-2, "clip_update": 1.5},
@@ -23,7 +23,7 @@ def test_it_is_torchs_with_the_settings_of_the_recipe() -> None:
 SHAPES = {"denoiser/a": (9, 7), "denoiser/b": (9,), "denoiser/c": (4, 3, 3, 3)}
 
 
-def test_a_checkpoint_of_the_librarys_state_goes_on() -> None:
+def test_adafactor_resumes_from_state_of_the_library() -> None:
     """Names, types and values of its state are those that runs have kept so far."""
 
     def begun(with_library: bool) -> tuple[Parameters, dict[str, torch.Tensor]]:
@@ -47,7 +47,7 @@ def test_a_checkpoint_of_the_librarys_state_goes_on() -> None:
         torch.testing.assert_close(tensor, new[name], rtol=1e-6, atol=1e-7)
 
 
-def test_smaller_masters_move_by_it_as_by_the_library() -> None:
+def test_adafactor_updates_low_precision_masters_like_the_library() -> None:
     """What a GPU takes; the CPU keeps the library's step for them."""
     alone, mine = (parameters(SHAPES, torch.bfloat16) for _ in range(2))
     library = torch.optim.Adafactor(list(alone.values()), lr=1e-2)

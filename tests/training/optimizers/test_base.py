@@ -47,12 +47,12 @@ def _eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @ALL
-def test_a_checkpoint_goes_on_to_the_bit(kind: str) -> None:
+def test_optimizer_resumes_bit_exactly(kind: str) -> None:
     resumed_after_three(KINDS[kind])
 
 
 @ALL
-def test_a_step_that_is_not_finite_moves_nothing_and_counts_nothing(kind: str) -> None:
+def test_nonfinite_step_changes_nothing(kind: str) -> None:
     trained = parameters()
     update = update_of(KINDS[kind], trained)
     steps(update, trained, range(2))
@@ -65,7 +65,7 @@ def test_a_step_that_is_not_finite_moves_nothing_and_counts_nothing(kind: str) -
 
 
 @ALL
-def test_the_loss_scale_is_taken_out_again(kind: str) -> None:
+def test_loss_scale_is_removed_from_gradients(kind: str) -> None:
     ends = []
     for scale in (1.0, 1024.0):
         trained = parameters()
@@ -75,7 +75,7 @@ def test_the_loss_scale_is_taken_out_again(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["adamw", "adafactor", "lion", "nadam", *OF_TRAINERS])
-def test_the_bytes_of_the_state_are_known_before_the_first_step(kind: str) -> None:
+def test_state_bytes_are_known_before_the_first_step(kind: str) -> None:
     trained = parameters()
     update = update_of(KINDS[kind], trained)
     forecast = update.state_bytes()
@@ -103,7 +103,7 @@ def everything(update: Update, trained: dict[str, nn.Parameter]) -> dict[str, Te
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
 @ALL
-def test_chunks_end_with_the_bits_of_all_at_once(kind: str, dtype: torch.dtype, monkeypatch: Any) -> None:
+def test_chunked_update_is_bit_exact(kind: str, dtype: torch.dtype, monkeypatch: Any) -> None:
     """Weights, states, averages and counts; from the start, and from a checkpoint of the other way."""
     scope = {torch.float32: "tensor", torch.bfloat16: "all", torch.float16: "part"}[dtype]
 
@@ -155,7 +155,7 @@ def peak(update: Update) -> int:
         pytest.param("DAdaptAdam", marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypatch: Any) -> None:
+def test_step_stays_within_its_stated_memory(kind: str, ema: str, monkeypatch: Any) -> None:
     """16 million numbers in bfloat16 beside float32 masters: 64 MB of copies, were they made at once."""
     chunk = 16 * 2**20
 
@@ -182,7 +182,7 @@ def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypat
         assert at_once <= whole.working_bytes() + margin
 
 
-def test_chunks_hold_all_in_order_and_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_ordered_and_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "CHUNK", 6)
     assert chunked([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
     assert chunked([9, 1], sum) == [[9], [1]]
@@ -191,7 +191,7 @@ def test_chunks_hold_all_in_order_and_stay_within_their_limit(monkeypatch: pytes
     assert chunked([2, 5, 7, 5], max) == [[2, 5], [7], [5]]
 
 
-def test_making_chunks_costs_no_square_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunking_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one chunk and of many: four times the tensors are looked at little more than four times as often."""
 
     def looks(count: int, limit: int) -> int:
@@ -218,7 +218,7 @@ BUILT_IN = ("adamw", "adafactor", "lion", *OF_TRAINERS)
 
 @pytest.mark.parametrize("scope", ["all", "part", "tensor"])
 @pytest.mark.parametrize("kind", BUILT_IN)
-def test_no_built_in_optimizer_reads_anything_back(kind: str, scope: str) -> None:
+def test_built_in_optimizers_cause_no_device_sync(kind: str, scope: str) -> None:
     """From the first step on, with clipping, an average, masters apart, and a step that is not finite. Copies to the
     host are seen on meta tensors, which have nothing to be copied."""
     ema = {"rule": "ramp"}
@@ -238,7 +238,7 @@ def test_no_built_in_optimizer_reads_anything_back(kind: str, scope: str) -> Non
                 update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=lr, update_ema=True)
 
 
-def test_the_look_for_what_is_read_back_sees_it() -> None:
+def test_device_sync_detector_detects_syncs() -> None:
     for read in (torch.Tensor.item, bool, float, lambda t: t[t > 0]):
         with pytest.raises(AssertionError), NoReadBack():
             read(torch.ones(()))
@@ -265,7 +265,7 @@ class Copies(TorchDispatchMode):
 COPIES = {"aten::_foreach_copy_", "aten::copy_", "aten::_to_copy", "aten::clone"}
 
 
-def test_a_cast_is_one_launch_however_many_tensors() -> None:
+def test_cast_of_many_tensors_is_one_launch() -> None:
     tensors = [torch.arange(float(count)) for count in range(1, 40)]
     with Copies() as copies:
         copied = base.cast(tensors, torch.bfloat16)
@@ -274,7 +274,7 @@ def test_a_cast_is_one_launch_however_many_tensors() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if kind != "adafactor"])
-def test_an_update_of_more_tensors_casts_as_often(kind: str) -> None:
+def test_number_of_casts_does_not_depend_on_tensor_count(kind: str) -> None:
     """Of weights in bfloat16 beside float32 masters, with an average. Adafactor measures each tensor by itself."""
     launches = []
     for count in (4, 12):

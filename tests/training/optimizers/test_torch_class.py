@@ -37,7 +37,7 @@ def distance(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"kind": "library", "class_name": "made_up_optimizers.Distance"}
 
 
-def test_numbers_that_a_library_keeps_of_a_group_are_part_of_the_state(distance: dict[str, Any]) -> None:
+def test_group_values_of_a_library_are_part_of_the_state(distance: dict[str, Any]) -> None:
     resumed_after_three(distance)
     trained = parameters()
     update = update_of(distance, trained)
@@ -52,7 +52,7 @@ def test_numbers_that_a_library_keeps_of_a_group_are_part_of_the_state(distance:
     }, "what never changes, such as slope, is the recipe's"
 
 
-def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distance: dict[str, Any]) -> None:
+def test_option_changed_on_resume_overrides_the_checkpoint(distance: dict[str, Any]) -> None:
     trained, again = parameters(), parameters()
     first = update_of(distance, trained)
     steps(first, trained, range(2))
@@ -65,7 +65,7 @@ def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distan
     torch.testing.assert_close(moved, torch.full_like(moved, expected), rtol=1e-3, atol=0)
 
 
-def test_a_weight_decay_of_nought_is_said_to_a_class_with_another_default(distance: dict[str, Any]) -> None:
+def test_zero_weight_decay_overrides_default_of_the_class(distance: dict[str, Any]) -> None:
     for decay in (0.0, 0.5):
         trained = parameters()
         optimizer = distance | {"weight_decay": decay, "options": {"slope": 0.0}}
