@@ -207,7 +207,7 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
     trained = {f"denoiser/{name}": p for name, p in opened.named_parameters()}
     numbers = sum(p.numel() for p in trained.values())
     largest = max(p.numel() for p in trained.values())
-    assert runtime.share("here") == "here"  # makes the threads that speak to the others, each with a stack of its own
+    assert runtime.share("here") == "here"  # starts the communication threads, each with its stack
     returns_memory()
     most = facts("VmData") + 4 * (numbers // 2 + largest) + SLACK
     before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -219,10 +219,11 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
         assert torch.equal(rows, stored[share.start : share.stop].float()), name
     assert sum(rows.nbytes for rows in here.values()) <= 4 * numbers // 2 + SLACK
-    if rank:  # as if another model lay on the second machine
+    if rank:  # as if the second machine had another model
         state.Filling.sample = lambda self: "another"  # type: ignore[method-assign]
+    other = components.load(network, config, file, form, where=file)
     with pytest.raises(WeightsError, match="different weights") as caught:
-        runtime._fill(components.load(network, config, file, form, where=file))
+        runtime.prepare({"denoiser": other}, {f"denoiser/{name}": p for name, p in other.named_parameters()})
     assert caught.value.code == "E1485"
 
 

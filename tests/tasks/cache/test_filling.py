@@ -26,6 +26,7 @@ from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.cache import _filling
 from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
@@ -158,16 +159,15 @@ def test_new_images_are_distinguished_from_changed_ones(root: Path) -> None:
 def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
     settings = data(root, crop="random", flip=0.5, cache={"crops": 3})
     first = filled(root, settings)
-    distinct = len(set(addresses_of(first, 3)))
+    distinct = len(set(addresses_of(first, settings, 3)))
     assert distinct > 6
     assert first.pictures == distinct
     assert filled(root, settings).summary.new == 0
     assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
 
-def addresses_of(cache: Filled, variants: int) -> list[bytes]:
+def addresses_of(cache: Filled, settings: DataSettings, variants: int) -> list[bytes]:
     rows = np.arange(len(cache.catalogue), dtype=np.int32)
-    settings = cache.latents._settings
     assert cache.latents.views == variants
     return [a.tobytes() for w in latent_entries(cache.catalogue, rows, settings, cache.latents) for a in w.addresses]
 

@@ -206,7 +206,9 @@ def test_estimate_matches_tensors_of_a_real_model_and_update(tiny: Path) -> None
         assert memory.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
         assert memory.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
         assert memory.optimizer == 8 * sum(p.numel() for p in real.trained.values())
-        assert memory.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
+        assert memory.masters == (
+            0 if settings.run.precision == "fp32" else 4 * sum(p.numel() for p in real.trained.values())
+        )
         assert memory.update == real.update.working_bytes()
         assert memory.loading >= memory.weights + memory.masters + memory.optimizer + memory.ema
         passes, after = memory.activations[SQUARE].with_gradients, memory.gradients + memory.update

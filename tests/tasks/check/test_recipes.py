@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +15,6 @@ import torch
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.settings.reading.read import shipped_recipes
-from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import CHUNK
 from support.flow_folders import full_size
 from support.shipped_recipes import STRAIGHT, WHOLE, WORDS, predicted, write_films
@@ -49,7 +50,9 @@ def test_check_accepts_shipped_recipe(
 def test_sd15_12gb_recipe_fits_12_gb(monkeypatch: pytest.MonkeyPatch) -> None:
     # the real package needs a GPU; the estimate only looks at its name
     kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
-    monkeypatch.setattr(_torch_class, "class_of", lambda path: kind)
+    for name in ("bitsandbytes", "bitsandbytes.optim"):
+        monkeypatch.setitem(sys.modules, name, module := ModuleType(name))
+    vars(module)["AdamW8bit"] = kind
     memory = predicted("sd15-12gb", (512, 512), f"model.path={MODELS / 'sd1'}")
     assert 8.5e9 < memory.peak < 0.95 * 12 * 2**30
     assert memory.update <= CHUNK

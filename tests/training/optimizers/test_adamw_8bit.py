@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import pytest
 import torch
 
 from mezzotint.errors import RecipeError
-from mezzotint.training.optimizers import _torch_class
 from support.stepping import parameters, update_of
 
 
@@ -21,6 +21,8 @@ def test_adamw_8bit_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_adamw_8bit_counts_byte_moments_and_block_scales(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
-    monkeypatch.setattr(_torch_class, "class_of", lambda path: stand_in)
+    for name in ("bitsandbytes", "bitsandbytes.optim"):
+        monkeypatch.setitem(sys.modules, name, module := ModuleType(name))
+    vars(module)["AdamW8bit"] = stand_in
     update = update_of("adamw-8bit", parameters({"denoiser/a": (300,)}))
     assert update.state_bytes() == 2 * 300 + 2 * 4 * 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mezzotint.training.optimizers._torch_class import TorchStep
 from support.stepping import kept, parameters, resumed_after_three, steps, update_of
 
 
@@ -74,3 +75,8 @@ def test_zero_weight_decay_overrides_default_of_the_class(distance: dict[str, An
             torch.testing.assert_close(
                 trained[name].detach() / before.detach(), torch.full_like(before, 1 - 1e-2 * decay)
             )
+
+
+def test_only_classes_of_known_packages_are_updated_in_chunks() -> None:
+    assert TorchStep(torch.optim.NAdam, {}).is_by_tensor
+    assert not TorchStep(Distance, {}).is_by_tensor
