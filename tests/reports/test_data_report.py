@@ -1,4 +1,4 @@
-"""What became of each file, told to people and to programs."""
+"""The data report: one line for each file, with what was done with it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_lines_of_many_samples_are_copied_by_a_later_start(
     monkeypatch.setattr(catalogues, "MANY", 1)
     assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     with monkeypatch.context() as context:
-        context.setattr(data_report, "_lines", None)  # would be called for lines that are not kept
+        context.setattr(data_report, "_lines", None)  # would be called for new lines
         assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     cut = data_report.write(catalogue, tmp_path, settings, {1: 6}).read_bytes()
     assert cut == plain.replace(b'"lost_tokens": 5', b'"lost_tokens": 6')

@@ -1,4 +1,4 @@
-"""The report of overfitting: best step, gap, average, quartiles, and what it says in words."""
+"""The overfit report: best step, gap, EMA, quartiles, and the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn: which curves, under which names."""
+"""Plots: which curves they show, with which labels."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_benchmark_plot_has_a_labelled_strip_per_row() -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["over all counted steps", "warm-up, not counted"]
     figure.draw_without_rendering()
     places = [axes.get_tightbbox() for axes in figure.axes]
-    assert not any(legend.get_window_extent().overlaps(place) for place in places), "nothing is drawn across it"
+    assert not any(legend.get_window_extent().overlaps(place) for place in places), "nothing overlaps the legend"
     assert not any(axes.texts for axes in figure.axes)
     [without] = plots._bench_figure(runs, title="bench", warm_up=0).legends
     assert len(without.get_texts()) == 1

@@ -35,7 +35,7 @@ def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> Non
 
 
 def every_tenth(folder: RunFolder) -> None:
-    """Leaves of a run's lines what it writes with log_every=10, and lets each tell of the steps between."""
+    """Keeps the lines that log_every=10 writes; each summarizes the steps since the last."""
     lines = [line for line in outside.read_lines(folder.metrics) if "loss" in line]
     folder.metrics.unlink()
     last = 0

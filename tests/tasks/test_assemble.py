@@ -1,4 +1,4 @@
-"""From a recipe to objects: what does not go together is refused by name."""
+"""From a recipe to objects: incompatible settings are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_folder_with_only_cache_files_is_named(tmp_path: Path) -> None:
     assemble.refuse_cache(recipe, none)
     (tmp_path / "latents" / "abc").mkdir(parents=True)
     (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")
-    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # there are pictures
+    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # the folder has images
     with pytest.raises(DatasetError, match=r"is a cache of Mezzotint .*data\.cache\.path=") as caught:
         assemble.refuse_cache(recipe, none)
     assert caught.value.code == "E1110"

@@ -1,4 +1,4 @@
-"""`mezzotint cp` copies a shipped recipe and never writes over anything."""
+"""`mezzotint cp` copies a shipped recipe and never overwrites."""
 
 from __future__ import annotations
 

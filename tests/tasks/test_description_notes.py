@@ -1,4 +1,4 @@
-"""What runs as it is written and may not be meant is said, by `check` and at the start; what is plain is not."""
+"""Notes of `check` and `train` about settings that work but may not be intended."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
     start = capsys.readouterr().out
     assert world.train("run", verb="check", **settings) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
+    assert "activations" in page  # measured with a rescaled schedule too
     for words in (
         "twice: an epoch visits each of its images as often", "the last timestep is pure noise", "2_fox below",
         "data.format=kohya reads the number", "a fox that looks to the right; set data.flip=0",

@@ -73,13 +73,13 @@ def _filled(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def facts(name: str) -> int:
-    """Bytes of this process by a line of the kernel's; memory of its own, not of files."""
+    """Bytes of this process from a line of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def returns_memory() -> None:
-    """What is let go, now and from now on, goes back to the system."""
+    """Freed memory is returned to the system, now and from now on."""
     gc.collect()
     system = ctypes.CDLL(None)
     system.mallopt(_MMAP_THRESHOLD, MIB)
@@ -195,7 +195,7 @@ def test_each_part_is_read_in_its_final_dtype_and_device() -> None:
 
 
 def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None:
-    """In one of two processes: reads its rows of a network within the memory that they take, and computes with it."""
+    """In one of two processes: reads its rows of a network with memory for them only."""
     returns_memory()
     runtime = fsdp.Runtime(
         torch.device("cpu"),

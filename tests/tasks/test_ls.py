@@ -1,4 +1,4 @@
-"""`mezzotint ls` names what a recipe may name."""
+"""`mezzotint ls` lists names usable in recipes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a newcomer meets: odd pictures and captions are named, and the prompt of the first page is one that its training
-shows."""
+"""The first steps of a new user: unusual images and captions are named, and the quick-start prompt occurs in its
+training data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.run_folders import report_of
 
 
 def odd_pictures(world: Any) -> None:
-    """Beside the world's own: a strip, a copy, one that is too small, and captions that are too long or none."""
+    """Adds a strip, a duplicate, a small image, and captions that are too long or missing."""
     folder: Path = world.pictures
     rng = np.random.default_rng(5)
 
@@ -87,5 +87,5 @@ def test_quick_start_prompt_and_size_occur_in_its_training_data(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["mini", "mini-lora"])
 def test_first_run_recipe_trains_one_language_of_captions(name: str) -> None:
-    """With `choose`, translations below each other are drawn at random."""
+    """With `choose`, one of several translations is chosen at random."""
     assert read(name).recipe.data.captions.lines == "first"

@@ -1,4 +1,4 @@
-"""The verb `translate` without a dialect, and values that are written and read back."""
+"""`mezzotint translate`: usage, and values that read back."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def test_ema_update_is_one_pass_over_memory() -> None:
     with Watch():
         average.follow(masters, torch.zeros(()))
     assert [name for name in seen if name.startswith("_foreach")] == ["_foreach_lerp_"]
-    assert len(seen) < 30, "and a few of single numbers"
+    assert len(seen) < 30, "plus a few on scalars"
 
 
 def test_unknown_ema_rule_is_refused() -> None:
@@ -88,7 +88,7 @@ def test_background_ema_is_bit_exact() -> None:
         for average in (beside, apart):
             average.follow(masters, torch.tensor(float(step == 5)))
         for master in masters.values():
-            master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
+            master.mul_(1.01).add_(0.1 * step)  # fails if the thread reads the masters instead of its copies
     assert apart.tensors().keys() == beside.tensors().keys()
     for name, tensor in beside.tensors().items():
         assert torch.equal(apart.tensors()[name], tensor), name
@@ -105,7 +105,7 @@ def test_error_in_the_ema_thread_is_raised_when_read() -> None:
 
 
 def test_ema_copies_weights_on_a_separate_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copies begin behind what is queued, and only what moves weights comes behind the copies."""
+    """Copies wait for queued work, and only updates wait for the copies."""
     said: list[str] = []
     side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
@@ -129,4 +129,4 @@ def test_ema_copies_weights_on_a_separate_stream(monkeypatch: pytest.MonkeyPatch
     assert moved[3:8] == ["read on side"] * 3 + ["arrived record side", "out of side"]
     assert said[8:].index("main wait_event arrived") < said[8:].index("side wait_stream main")
     assert update.ema.weights["denoiser/a"].tolist() != [1.0] * 3
-    assert said.count("arrived synchronize") == 2, "by the thread, not by the step"
+    assert said.count("arrived synchronize") == 2, "by the thread, not in the step"

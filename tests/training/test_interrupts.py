@@ -1,4 +1,4 @@
-"""Signals set flags, and what was there before is put back."""
+"""Signals set flags; previous handlers are restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a run has come, over a checkpoint."""
+"""Progress in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that ask a run for something: each is followed once, whatever lies there."""
+"""Request files: each is handled once."""
 
 from __future__ import annotations
 

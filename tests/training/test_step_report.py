@@ -1,4 +1,4 @@
-"""A step's sums on the device, and its report."""
+"""Sums of a step on the device, and its report."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_packed_numbers_are_read_by_position() -> None:
         (1.0, 0.0, 8.0, False, False),
         (1.0, 1.0, 1.0, False, False),
     ],
-    ids=["moved", "too large for fp16", "a loss that is no number", "nothing left to scale down"],
+    ids=["applied", "fp16 overflow", "loss is nan", "scale at its minimum"],
 )
 def test_overflow_is_distinguished_from_nonfinite_step(
     found_inf: float, finite: float, scale: float, applied: bool, overflow: bool

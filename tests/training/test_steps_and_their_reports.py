@@ -1,4 +1,4 @@
-"""What a step leaves behind for its report, and what it computes again."""
+"""What a step keeps for its report, and recomputation."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_checkpoint_without_loss_scale_fits_an_fp16_run(tmp_path: Path) -> None:
 
 
 class OneAtATime:
-    """Batches that are made when they are taken; says when the one before was still held."""
+    """Batches created on demand; fails if the previous one is still referenced."""
 
     def __init__(self, make: Make, count: int) -> None:
         self.make, self.count = make, count
@@ -90,7 +90,7 @@ class OneAtATime:
 
 
 def test_step_holds_one_micro_batch_at_a_time() -> None:
-    gc.freeze()  # collecting looks only at what is made from here on
+    gc.freeze()  # collections ignore older objects
     family = Family.tiny()
     steps = steps_of(family, 1)
     whole = steps[0].batches[0]

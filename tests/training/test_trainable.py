@@ -1,4 +1,4 @@
-"""Patterns of names: one after `~` may match nothing; any other that does is an error."""
+"""Patterns of parameter names: one with `~` may match nothing; others must match."""
 
 from __future__ import annotations
 

@@ -83,8 +83,8 @@ def test_split_into_micro_batches_changes_only_rounding() -> None:
 
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 def test_out_of_memory_halves_the_micro_batch_with_one_message(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first step, and of a step of two micro-batches later on: losses, draws and weights are those of a run that
-    was cut so from the start, to the bit; and those of a run that had room, to rounding."""
+    """In the first step, and in a later step of two micro-batches: losses, timesteps and weights are bit-exactly those of
+    a run with these micro-batches, and up to rounding those of a run with enough memory."""
     run = {"precision": precision, "scaler": {"init": 64.0}}
 
     def train(first: Sequence[int], later: Sequence[int], room: Callable[[Trainer], int]) -> Any:
@@ -167,7 +167,7 @@ def test_update_in_backward_equals_update_after_it(optim: dict[str, Any], run: d
 
 
 def test_update_in_backward_holds_one_gradient_at_a_time() -> None:
-    """As torch's own allocator counts a step's peak, over a model whose gradients outweigh its activations."""
+    """By the peak that the allocator of torch counts, with gradients larger than activations."""
     peaks = {}
     for in_backward in (False, True):
         family = Family.tiny()
@@ -204,7 +204,7 @@ def test_update_in_backward_skips_nonfinite_gradients(where: str) -> None:
 
 
 def test_batch_rows_are_sliced_with_all_their_fields() -> None:
-    """Clips with two stills each, whose text has masks."""
+    """Clips with two joined images each, and text with masks."""
     clips, joined_images = (
         batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
         for n in (3, 6)
@@ -246,7 +246,7 @@ EVERYDREAM: dict[str, Any] = {
 )
 @pytest.mark.usefixtures("_meta")
 def test_step_causes_no_device_sync(precision: str, sections: dict[str, Any]) -> None:
-    """On a device without values, where whatever the host reads raises."""
+    """On the meta device, where reading a value raises."""
     family = Family.tiny()
     step = step_batches([valueless(one) for one in four_samples(family, (2,))], 1)
     optim, run = (sections.get(section, {}) for section in ("optim", "run"))
@@ -263,14 +263,14 @@ def test_step_causes_no_device_sync(precision: str, sections: dict[str, Any]) ->
 
 
 ASKED_OF_MASKS = {"flux2", "latte", "qwen-image", "wan", "z-image"}
-"""Families whose text encoder is given a mask: transformers asks on the host whether all its tokens count."""
+"""Families whose text encoder gets a mask: transformers checks on the host whether it is all ones."""
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in specs()])
 @pytest.mark.usefixtures("_meta")
 def test_step_of_every_family_causes_no_device_sync(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two captions that are not equally long, cached and encoded. The one question of transformers, which
-    `docs/gpu-path.md` names, is answered for it, and everything behind it is looked at."""
+    """With two captions of different length, cached and encoded. The one host check of transformers, which
+    `docs/gpu-path.md` names, is replaced, so that everything after it is tested."""
     family = registry.find("families", name).Family.tiny()
     grid, captions = family.grid, ["a red circle", "two birds above the old wall"]
     sides = *(() if grid.frames == 1 else (2,)), 4 * grid.cell, 8 * grid.cell
@@ -362,7 +362,7 @@ def test_fp16_overflow_halves_the_scale_and_is_no_bad_step(fresh: Family) -> Non
 
 
 def test_part_without_gradient_ends_the_run_with_its_name(fresh: Family) -> None:
-    # the embeddings are at hand, so nothing of the text encoder takes part in the loss
+    # with cached embeddings, the text encoder does not take part in the loss
     steps = [step_batches(four_samples(fresh, (4,)), 0)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]})
     with pytest.raises(Diverged, match="text_encoder is trained but receives no gradient"):
@@ -469,7 +469,7 @@ def test_failed_save_is_retried_and_only_the_last_is_fatal(fresh: Family) -> Non
 
 
 def events_of(family: Family, count: int, callbacks: Sequence[Callback], **host: Any) -> tuple[Any, list[str]]:
-    """A trainer of so many steps, and what it will ask of its host, in order. A save takes two steps."""
+    """A trainer of `count` steps, and the ordered list of its calls to the host. A save takes two steps."""
     events: list[str] = []
     steps = [step_batches(four_samples(family, (4,)), step) for step in range(count)]
     left = [0]
@@ -592,8 +592,8 @@ def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
 
 @pytest.mark.slow
 def test_loop_overhead_is_below_5_percent() -> None:
-    """Our step against the same UNet, loss, clip and fused AdamW written bare, in alternation, in CPU seconds."""
-    whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels: what is not arithmetic counts less
+    """CPU seconds of our step and of a plain loop with the same UNet, loss, clipping and AdamW, in alternation."""
+    whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels, so that overhead counts less
     ours, bare = Family.of(whole), Family.of(whole)
     latents, text = latents_at(1, 8), text_of(ours, 4)
     states = torch.cat([text.states] * 2)
@@ -614,7 +614,7 @@ def test_loop_overhead_is_below_5_percent() -> None:
 
     for run in (bare_step, lambda: trainer.train_step(step)):
         run()
-    # what else the machine does comes and goes, a step that costs more costs it in each round
+    # load of the machine varies, but an expensive step is so in each round
     medians: list[float] = []
     while len(medians) < 3 and min(medians, default=2.0) > 1.05:
         ratios = []
@@ -630,7 +630,7 @@ def test_loop_overhead_is_below_5_percent() -> None:
 
 
 class Counter(Callback):
-    """Counts the steps it is told."""
+    """Counts its steps."""
 
     receives_delayed_reports = True
     count = 0

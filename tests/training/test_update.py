@@ -1,4 +1,4 @@
-"""How weights move: masters, clipping, groups, averages, checkpoints."""
+"""Updates: masters, clipping, groups, EMA, checkpoints."""
 
 from __future__ import annotations
 

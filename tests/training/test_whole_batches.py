@@ -12,7 +12,7 @@ from support.trainers import batch_of, latents_at
 
 
 def test_last_sample_is_repeated_with_weight_zero() -> None:
-    """Clips with two stills each, whose text has masks: the stills of the last clip are repeated together."""
+    """Clips with two joined images each, and text with masks: the images of the last clip are repeated together."""
     clips, joined_images = (
         batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
         for n in (2, 4)

@@ -1,4 +1,4 @@
-"""The verb `bench`: what it shows, what it takes, and that nothing is left behind."""
+"""`mezzotint bench`: results, options, and that no other files remain."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_synthetic_images_replace_missing_data(shared_world: Any, tmp_path: Path
         distinct, processed = (one["images_per_second"][k] for k in ("distinct", "processed"))
         assert distinct < processed
     assert fast["cache_seconds"] > 0 == written["cache_seconds"]
-    # the same noise, timesteps and order; pictures differ by the placements that the cache keeps
+    # the same noise, timesteps and order; crops differ, as the cache has four of each image
     assert np.allclose(written["step_loss"], fast["step_loss"], rtol=0.1)
 
 
@@ -96,7 +96,7 @@ def test_warmup_as_long_as_the_run_is_refused(
     for words in (["run.steps=2"], ["run.steps=400", "--steps=2"]):
         with pytest.raises(RecipeError, match="leaves none of 2 steps"):
             bench.run([*shared_world.words("short"), *words, "--warm-up=2", f"--out={tmp_path / 'out'}"])
-    assert measured == [], "told before anything is trained"
+    assert measured == [], "refused before training"
 
 
 def test_fast_settings_keep_the_mathematics() -> None:

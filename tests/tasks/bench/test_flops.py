@@ -16,7 +16,7 @@ from mezzotint.tasks.bench._flops import PEAKS, flops_of_samples, peak_flops
 
 @pytest.fixture
 def shallow(shared_world: Any, tmp_path: Path) -> Path:
-    """The configurations of a model with a denoiser of two levels: quick to count."""
+    """Configurations of a model whose denoiser has two levels, for fast counting."""
     folder = tmp_path / "shallow"
     shutil.copytree(shared_world.model, folder)
     path = folder / "unet" / "config.json"

@@ -1,4 +1,4 @@
-"""A measured run trains as a run does, alone and with others."""
+"""Measured runs train like normal runs, with one and with several processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's document says where its figures come from, and nothing of people's folders."""
+"""The origin of benchmark results: command, date, machine and commit, without private paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row of `bench`, and the table that is made from the rows."""
+"""Rows of `bench` and their table."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_table_shows_readings_with_remarks() -> None:
 
 
 def test_rows_are_compared_per_block_of_steps() -> None:
-    """Seconds of an image over those of the stock loop, in each block after the warm-up."""
+    """Seconds per image relative to the stock loop, in each block of steps after the warm-up."""
     base = row([step(9.0)] + [step(2.0)] * 2 + [step(4.0)] * 2 + [step(6.0)] * 2) | {"name": "stock"}
     mine = row([step(9.0)] + [step(1.0)] * 4 + [step(2.0)] * 2)
     rows = _page.compare([mine, base], 1, by_cpu=False)

@@ -1,4 +1,4 @@
-"""The loop of diffusers' own script as a row."""
+"""The training loop of the diffusers script, for comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `cache`: it says where, how many and why."""
+"""`mezzotint cache`: prints the location, the number of entries, and why they were missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache on object storage is brought before the data is opened and carried there after it, once on each machine."""
+"""A cache on object storage is downloaded before the data is opened and uploaded afterwards, once per machine."""
 
 from __future__ import annotations
 

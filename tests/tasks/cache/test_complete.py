@@ -1,4 +1,4 @@
-"""What was found whole is not looked for again, until something changes; and what must be looked for is divided."""
+"""A complete cache is not searched again until something changes; searches are divided among processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were looked for, one number a look."""
+    """The number of rows of each search."""
     counts: list[int] = []
     true = inventory.latent_entries
 
@@ -40,7 +40,7 @@ def test_complete_cache_is_not_searched_again(root: Path, looks: list[int]) -> N
     assert looks == [6]
     assert (again.summary.needed, again.summary.present, again.summary.bytes) == (13, 13, first.summary.bytes)
     assert again.summary.lines()[:-1] == first.summary.lines()[:-1]
-    filled(root, data(root, batch_size=3, workers=1, shuffle=False))  # these decide no entry
+    filled(root, data(root, batch_size=3, workers=1, shuffle=False))  # do not affect entries
     (root / "cache").rename(root / "elsewhere")
     filled(root, data(root, cache={"path": root / "elsewhere"}))
     assert looks == [6]
@@ -50,7 +50,7 @@ def test_complete_cache_is_not_written_to(root: Path) -> None:
     filled(root)
     files = [path for path in (root / "cache").rglob("*") if path.is_file()]
     before = {path: path.stat().st_mtime_ns for path in files}
-    again = filled(root, verify_bytes=None)  # as the verb `cache` does: every entry is read
+    again = filled(root, verify_bytes=None)  # like `mezzotint cache`: every entry is read
     assert again.summary.new == 0
     assert {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*") if path.is_file()} == before
 
@@ -96,7 +96,7 @@ def test_any_change_causes_a_new_search(root: Path, looks: list[int], change: Ca
         {"encoder": "another"},
         {"rows": np.arange(5, dtype=np.int32)},
         {"extra_captions": ["a preview"]},
-        {"verify_bytes": None},  # as `mezzotint cache` looks
+        {"verify_bytes": None},  # like `mezzotint cache`
     ],
 )
 def test_record_of_completeness_is_for_the_same_entries_only(

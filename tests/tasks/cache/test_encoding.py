@@ -1,4 +1,4 @@
-"""An entry's bits do not depend on what else was encoded, by how many processes and threads, or when."""
+"""Encoding: entries do not depend on the batch, the number of processes and threads, or the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def threads() -> Iterator[None]:
 
 @dataclass
 class World:
-    """Pictures, and what the tiny model makes of them in a cache of some name."""
+    """Images, and caches of their encodings by the tiny model."""
 
     root: Path
     family: Any
@@ -63,7 +63,7 @@ class World:
 
 
 def _bits(settings: DataSettings, caches: Caches, catalogue: Any, rows: NDArray[np.int32]) -> dict[bytes, bytes]:
-    """What lies under the addresses that are there."""
+    """The bytes of all present entries by address."""
     assert caches.latents is not None
     assert caches.text is not None
     stored = [
@@ -97,7 +97,7 @@ def test_entries_do_not_depend_on_how_the_cache_was_filled(world: World, threads
     for rows in ([8, 2], [0, 1, 2, 3, 4], [9], [5, 6, 7]):
         in_parts = world.filled("in parts", rows)
     assert in_parts == whole
-    for rank in (0, 1):  # one after the other: what each encodes is its own
+    for rank in (0, 1):  # one after the other: each encodes its own entries
         by_two = world.filled("by two", rank=rank, world_size=2, gather=lambda text: (text,) * 2)
     assert by_two == whole
 
@@ -134,7 +134,7 @@ def test_every_encoder_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pyt
 
 
 class _Wavering:
-    """A device other than a CPU, whose encoders give something else each time."""
+    """A device whose encoders return another result each time."""
 
     def __init__(self, step: float) -> None:
         self.step, self.times = step, 0
@@ -160,7 +160,7 @@ def test_nondeterminism_is_reported_and_recorded(tmp_path: Path, monkeypatch: py
     assert first.lines()[-1] == _encoding.NO_REPEAT
     monkeypatch.undo()
     later: CacheSummary = filled(tmp_path).summary
-    assert (later.new, later.repeats) == (0, False), "known from the record beside the entries"
+    assert (later.new, later.repeats) == (0, False), "read from the record in the cache"
 
 
 def _but_repeats(self: object, name: str, value: object) -> None:

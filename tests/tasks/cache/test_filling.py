@@ -1,4 +1,4 @@
-"""Filling the cache: what is made and why, what survives a kill, what several processes make together."""
+"""Filling the cache: what is encoded and why, after kills, and by several processes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_only_edited_captions_and_images_are_encoded_again(root: Path) -> None:
 
 
 def take(cache: Filled) -> dict[str, Tensor]:
-    """Every entry that the data set wants, by what it is of."""
+    """Every entry of the dataset, by image key and caption."""
     table = buckets.table(data(Path()))
     entries: dict[str, Tensor] = {}
     for row in range(len(cache.catalogue)):
@@ -95,7 +95,7 @@ def take(cache: Filled) -> dict[str, Tensor]:
             entries[name] = cache.latents.read([address], bucket, [name])
             entries[cache.catalogue.captions(row)[0]] = cache.text.read(cache.catalogue.captions(row)).states
         except CacheError:
-            continue  # of the state before an edit
+            continue  # edited since
     return entries
 
 
@@ -207,7 +207,7 @@ def test_damage_above_verify_limit_is_found_when_read(root: Path) -> None:
                 latents=cache.latents, text=cache.text,
             )
         )  # fmt: skip
-    assert filled(root, verify_bytes=100).summary.new > 0  # what was met is known from then on
+    assert filled(root, verify_bytes=100).summary.new > 0  # the damage is recorded
     assert filled(root).summary.new > 0
     assert filled(root).summary.new == 0
 
@@ -227,7 +227,7 @@ def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
     with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*non-finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
-    assert filled(root).summary.new > 0  # and the lock on the shard was given back
+    assert filled(root).summary.new > 0  # the lock on the shard was released
 
 
 def test_image_replaced_after_indexing_is_detected_when_read(root: Path) -> None:
@@ -246,7 +246,7 @@ def test_image_replaced_after_indexing_is_detected_when_read(root: Path) -> None
 
 
 def test_unwritable_cache_folder_is_named(root: Path) -> None:
-    (root / "cache").write_text("a file stands here")
+    (root / "cache").write_text("a file")
     with pytest.raises(CacheError, match=r"data\.cache\.path") as caught:
         filled(root)
     assert caught.value.code == "E1301"
@@ -268,7 +268,7 @@ def test_complete_cache_in_read_only_folder_is_usable(root: Path, monkeypatch: p
 
 
 def _gather(folder: Path, rank: int, wait: Callable[[], Any]) -> Callable[[str], tuple[str, ...]]:
-    """What two processes say to each other, through files."""
+    """An all-gather of two processes through files."""
 
     def gather(text: str) -> tuple[str, ...]:
         (folder / f"said{rank}").write_text(text)
@@ -339,7 +339,7 @@ def test_filling_resumes_after_a_kill_at_any_moment(root: Path) -> None:
         run.join(random.Random(trial).uniform(0.0, 0.08))
         run.kill()
         run.join()
-        empty = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
+        empty = filled(root, rows=np.zeros(0, dtype=np.int32))  # encodes only the empty caption
         there = take(empty)
         assert len(there) >= present
         assert all(torch.equal(there[key], fresh[key]) for key in there)

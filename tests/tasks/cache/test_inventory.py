@@ -1,4 +1,4 @@
-"""Who makes which cache entry, and why it was absent, in words."""
+"""The assignment of cache entries to processes, and the reasons why entries were missing."""
 
 from __future__ import annotations
 

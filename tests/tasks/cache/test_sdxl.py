@@ -1,4 +1,4 @@
-"""A cache of SDXL's latents and texts: filled by several processes, killed half way, edited, of another VAE."""
+"""A cache of SDXL: latents and text, after a kill, and with another VAE."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 
 def counts(said: str) -> tuple[int, int, int]:
-    """Entries wanted, there and made, of the last filling that was told."""
+    """Needed, present and added entries, as printed last."""
     lines = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) present, (?:(\d+) added|nothing to add)", said)
     needed, there, encoded = lines[-1]
     return int(needed), int(there), int(encoded or 0)
@@ -64,7 +64,7 @@ def test_sdxl_random_crops_and_flips_are_cached(world: Any, settings: dict[str, 
     assert world.train("crops", verb="cache", **settings | LATENTS | square | {"data__cache__crops": 3}) == 0
     needed, there, encoded = counts(capsys.readouterr().out)
     assert there == 0
-    assert 10 < needed == encoded <= 30, "placements that are the same are one entry"
+    assert 10 < needed == encoded <= 30, "equal crops are one entry"
 
 
 @pytest.mark.slow
@@ -88,7 +88,7 @@ def test_sdxl_two_processes_complete_a_cache_after_a_kill(world: Any, settings: 
 
 
 def rows_of(folder: Path) -> dict[str, int]:
-    """How many rows each store has, without those of torn or double ends."""
+    """The number of rows in each store."""
     return {
         str(store.relative_to(folder)): sum(path.stat().st_size // 48 for path in store.glob("*.index"))
         for store in sorted(folder.glob("*/*/rows-*"))
@@ -110,4 +110,4 @@ def test_sdxl_changed_vae_is_encoded_again_and_named_as_reason(
     said = capsys.readouterr().out
     assert counts(said) == (21, 11, 10)
     assert "10 pictures (VAE changed)" in said
-    assert len(list((world.root / "cache" / "latents").iterdir())) == 2, "the old one stays until it is deleted"
+    assert len(list((world.root / "cache" / "latents").iterdir())) == 2, "old entries are kept"

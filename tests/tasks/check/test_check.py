@@ -1,4 +1,4 @@
-"""The verb `check`: what it finds, that it finds all problems at once, and that it leaves nothing behind."""
+"""`mezzotint check`: its problems, all at once, and that it writes nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_all_problems_are_reported_together(quick: Path, capsys: pytest.CaptureF
         check.run(words)
     assert [problem.code for problem in caught.value.problems] == ["E1803", "E1602", "E1407", "E1201", "E1507"]
     assert caught.value.exit_status == 2
-    assert "denoiser" in capsys.readouterr().out  # what could be found out is shown all the same
+    assert "denoiser" in capsys.readouterr().out  # the other results are printed nevertheless
 
 
 def test_deep_check_decodes_all_images(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,7 +125,7 @@ def test_existing_run_is_compared_with_the_recipe(quick: Path) -> None:
     assert {problem.code for problem in other.problems[0].problems} == {"E1510", "E1511"}
     recipe = Path("recipe.yaml")
     recipe.write_text(recipe.read_text() + "objective:\n  loss: huber\n")
-    assert "line " in str(checked().problems[0])  # breaks if a setting of the file were said to be given elsewhere
+    assert "line " in str(checked().problems[0])  # fails if the setting is attributed to the command line
     never = checked("run.resume=never")
     assert codes(never.problems) == ["E1505"]
     (folder.checkpoints / "step-00000005" / "state.json").write_text("{")

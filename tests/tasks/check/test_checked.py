@@ -1,4 +1,4 @@
-"""What a check gathers: each problem once, and whether a step fits."""
+"""Results of a check: each problem once, and whether a step fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` says of clips: sizes, files that are no clips, pictures beside them, and what is wrong with a list."""
+"""`mezzotint check` for video: sizes, unreadable files, joined images, and invalid bucket lists."""
 
 from __future__ import annotations
 

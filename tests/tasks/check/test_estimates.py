@@ -1,4 +1,4 @@
-"""What is counted ahead: batches, entries of the cache, checkpoints, exports, disk."""
+"""Estimates: batches, cache entries, checkpoints, exports and disk space."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_disk_too_small_for_two_checkpoints_is_a_problem(quick: Path, monkeypatc
     assert disk is not None
     assert disk.least == 2 * disk.checkpoint > 4_000_000
     refuse_full_disk(replace(disk, free=disk.least))
-    refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two lies there already
+    refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two exists already
     with pytest.raises(StorageError, match="two checkpoints"):
         refuse_full_disk(replace(disk, free=disk.least - 1))
     with pytest.raises(StorageError, match="cache on the same disk") as caught:
@@ -113,7 +113,7 @@ def test_cached_entries_need_no_more_disk(quick: Path) -> None:
         ([Every(300, "steps")], 3),
         ([Every(2, "epochs")], 4),
         ([Every(5, "minutes")], None),
-        ([Every(2, "epochs"), Every(100, "steps")], 9),  # what both want is done once
+        ([Every(2, "epochs"), Every(100, "steps")], 9),  # steps that both name count once
         ([Every(2, "epochs"), Every(150, "steps")], 9),
     ],
 )
@@ -168,7 +168,7 @@ def test_estimated_checkpoint_size_matches_the_file(words: list[str], quick: Pat
     )
     written = state.write(quick / "kept", step=1, tensors=tensors, values={}, recipe_digest="")
     on_disk = sum(path.stat().st_size for path in written.glob("*.safetensors"))
-    assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
+    assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "only headers are added"
 
 
 @pytest.mark.slow
@@ -197,4 +197,4 @@ def test_estimated_export_size_matches_the_file(export: str, quick: Path) -> Non
         say=print,
     )
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    assert abs(on_disk - outcome.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
+    assert abs(on_disk - outcome.disk.export) < 200_000, "only headers are added; another dtype would be a megabyte"

@@ -72,13 +72,13 @@ def test_ways_fit_and_are_ordered_by_what_they_change() -> None:
     assert first.settings == small
     assert str(first).startswith("run.micro_batch=1 run.gradient_checkpointing.enabled=true (")
     away = counted(*ADAPTER, "run.micro_batch=1", "run.gradient_checkpointing.enabled=true", "run.offload.blocks=auto")
-    room = fitting.SPARE * away.step + 1  # its blocks are small beside the rest
+    room = fitting.SPARE * away.step + 1  # its blocks are small
     on_card = ways(room, of_card=True, most=3)
     assert on_card[0].settings == small | {"run.offload.blocks": "auto"}
     assert on_card[0].memory.step == away.step
     assert on_card[0].memory.on_host == away.on_host == sum(away.blocks)
     assert all(fitting.SPARE * way.memory.step <= room for way in on_card)
-    assert all("run.offload.blocks" not in way.settings for way in ways(1.06 * again.peak, most=9)), "one memory"
+    assert all("run.offload.blocks" not in way.settings for way in ways(1.06 * again.peak, most=9)), "shared memory"
     assert ways(1) == []
 
 
@@ -90,7 +90,7 @@ def test_full_fine_tuning_fits_by_offload_and_update_in_backward() -> None:
     assert first.memory.update_is_apart
     assert {"data.batch_size": 1, "optim.in_backward": True}.items() <= others[-1].settings.items()
     numbers = sum(part.trained for part in away.parts)
-    assert away.on_host == 4 * (1 + 1 + 2) * numbers, "weights that are masters, gradients, two moments"
+    assert away.on_host == 4 * (1 + 1 + 2) * numbers, "master weights, gradients, two moments"
 
 
 @pytest.mark.slow

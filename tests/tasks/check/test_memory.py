@@ -1,4 +1,4 @@
-"""The memory a run takes, told without allocating it: held against real forward passes and real updates."""
+"""The memory estimate, compared with real forward passes, updates and runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def recipe(model: Path, **changes: Any) -> Recipe:
 
 
 def really_kept(settings: Recipe, size: Size, samples: int) -> int:
-    """Bytes that autograd keeps of a real forward pass on the CPU, parameters left out."""
+    """Bytes that autograd keeps of a real forward pass on the CPU, without parameters."""
     family = Family.of(settings.model)
     precision = Precision.of(settings.run)
     for name, module in family.parts().items():
@@ -223,7 +223,7 @@ def test_gradients_are_counted_in_the_dtype_of_their_sums(tiny: Path) -> None:
         memory_of(MetaModel(recipe(tiny, run__gradient_dtype=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
     )
     assert wide.gradients == 2 * same.gradients
-    assert (same.update, wide.update) == (4 * same.gradients // 2, 0), "nothing is cast where sums are float32"
+    assert (same.update, wide.update) == (4 * same.gradients // 2, 0), "float32 sums need no cast"
     ddp = memory_of(
         MetaModel(recipe(tiny, run__runtime="ddp", run__gradient_dtype="same", **small)), {SQUARE: 4}, processes=2
     )
@@ -248,7 +248,7 @@ def test_learned_tokens_count_their_gradients_and_the_encoder_pass(tiny: Path) -
 
 
 def test_loading_counts_fp32_trained_and_low_precision_frozen_parts(tiny: Path) -> None:
-    """Of a text encoder in bf16 that is frozen, beside a denoiser of which next to nothing is trained."""
+    """A frozen text encoder in bf16, and a denoiser that is mostly frozen."""
     small = {
         "run__precision": "bf16",
         "run__frozen_dtype": "same",
@@ -258,7 +258,7 @@ def test_loading_counts_fp32_trained_and_low_precision_frozen_parts(tiny: Path) 
     parts = {part.name: part for part in counted.parts if part.loaded}
     others = sum(part.bytes for name, part in parts.items() if name != "denoiser")
     in_bf16 = 2 * sum(part.parameters for name, part in parts.items() if name != "denoiser")
-    assert in_bf16 <= others < 1.01 * in_bf16, "and a table of positions"
+    assert in_bf16 <= others < 1.01 * in_bf16, "plus a table of positions"
     whole = 4 * sum(part.parameters for part in parts.values())
     assert 4 * parts["denoiser"].parameters + others <= counted.loading < whole
 
@@ -325,7 +325,7 @@ def test_estimate_matches_measured_memory_of_real_run(
     settings = recipe(model, model__weights="random", **changes)
     counted = memory_of(MetaModel(settings), {Size(side, side): samples})
     task = [settings.model_dump(mode="json", by_alias=True), side, samples]
-    # each tensor has pages of its own, which go back when it is freed: malloc keeps up to a third more for later
+    # each tensor gets its own pages, which are returned when it is freed; malloc would keep up to a third more
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "131072"}
     done = subprocess.run([sys.executable, __file__, json.dumps(task)], env=env, capture_output=True, text=True)
     real = json.loads(done.stdout)
@@ -338,7 +338,7 @@ def test_estimate_matches_measured_memory_of_real_run(
 
 @pytest.mark.slow
 def test_peak_overlaps_gradients_and_activations_of_one_micro_batch(tiny: Path) -> None:
-    """With one micro-batch a step in one process; otherwise they lie there in the next forward pass."""
+    """With several micro-batches or processes, gradients exist during the next forward pass too."""
     one = memory_of(MetaModel(recipe(tiny)), {SQUARE: 4})
     kept = one.activations[SQUARE]
     assert max(one.gradients, kept.bytes) <= kept.with_gradients < one.gradients + kept.bytes
@@ -364,9 +364,9 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     micro-batches, the gradients of the first lie there while the second has its activations."""
     torch.set_num_threads(1)
     settings = Recipe.model_validate(tree)
-    torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
+    torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # memory of libraries
     runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
-    small = with_values(settings, {"model.path": shipped("tiny-sd")})  # what opening any model imports
+    small = with_values(settings, {"model.path": shipped("tiny-sd")})  # imports
     assemble.open_model(resolve(small, 2), assemble.open_files(small), runtime)
     before = memory_of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -440,7 +440,7 @@ def test_full_size_model_is_counted_from_its_configuration_files(tmp_path: Path)
         (model / path).parent.mkdir(exist_ok=True)
         (model / path).write_bytes((shipped("tiny-sd") / path).read_bytes())
     settings = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = memory_of_this_process("VmRSS")
     memory = memory_of(MetaModel(settings), {Size(512, 512): 4})
     grown = memory_of_this_process("VmHWM") - before
@@ -462,7 +462,7 @@ def _tokenizer_files() -> list[str]:
 
 @pytest.mark.slow
 def test_fsdp_processes_need_less_memory_each(tiny: Path) -> None:
-    """Rows of everything that moves, and of the weights two blocks at a time."""
+    """Each process has its rows of trained tensors, and two whole blocks of weights at a time."""
 
     def of(processes: int, **run: Any) -> Any:
         return memory_of(MetaModel(recipe(tiny, run__runtime="fsdp", **run)), {SQUARE: 4}, processes=processes)

@@ -1,5 +1,5 @@
-"""What `check` answers: whether a step fits, a wrong path, a package that is missing, another recipe in a run's
-folder."""
+"""Messages of `check`: whether a step fits, wrong paths, missing packages, and the folder of a run with another
+recipe."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     outcome.ways = [fitting.Way({"run.micro_batch": 1}, outcome.memory)]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
-    assert "would" not in verdict, "the verdict stands last"
+    assert "would" not in verdict, "the verdict comes last"
     outcome.free_memory = 10**12
     last = page.page(outcome)[-1]
     assert last.startswith("fits: a step's peak is ")
     assert last.endswith(" MB of the 1 TB that are free on cpu")
     outcome.problems.append(RecipeError("something"))
-    assert "fits: " not in page.page(outcome)[-1], "what is wrong counts before what fits"
+    assert "fits: " not in page.page(outcome)[-1], "problems take precedence"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_check_reports_changed_recipe_or_images_like_train(
     for verb in ("check", "train"):
         assert main([verb, *words, "optim.lr=0.5"]) == 2
         errors.append(capsys.readouterr().err)
-    assert errors[0] == errors[1], "check says before what train would say"
+    assert errors[0] == errors[1], "check reports what train would report"
     assert errors[0].endswith(beside)
     assert "  given    optim.lr        E1510 is 0.5, but 0.001 in the checkpoint; restore it, or" in errors[0]
     assert "  default  objective.loss  E1510 is 'mse', but 'l1' in the checkpoint; restore it" in errors[0]

@@ -1,4 +1,4 @@
-"""What lies in a model's folder, and what keeps it from being loaded."""
+"""Files of a model, and what prevents loading them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_quantized_flow_model_has_no_missing_keys(quick: Path, kept: str) -> Non
 def test_missing_model_is_reported_once(quick: Path) -> None:
     outcome = checked("model.path=elsewhere")
     assert codes(outcome.problems) == ["E1401"]
-    assert outcome.buckets  # the data are looked at all the same
+    assert outcome.buckets  # the data are checked nevertheless
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_incomplete_separate_vae_is_a_named_problem(other: Path) -> None:
     listed, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1405"]
     assert str(other) in problems[0].message
-    assert len(listed) > 3, "the rest is listed all the same"
+    assert len(listed) > 3, "other files are listed nevertheless"
     path.unlink()
     _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1407"]

@@ -1,4 +1,4 @@
-"""The page of `check` and its document: settings with their origin, sizes in words."""
+"""Text and JSON output of `check`: settings with their origin, and sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_check_output_fits_the_terminal(ready: Path, capsys: pytest.CaptureFixtu
                   "frozen", "5 steps", "4.0 epochs", "a checkpoint", "not measured"):  # fmt: skip
         assert words in " ".join(page.split()) or words == "3 batches", words
     [row] = [line.split() for line in page.splitlines() if line.split()[:1] == ["80×48"]]
-    assert row[-1] == "less", "a smaller bucket is not measured"
+    assert row[-1] == "less", "smaller buckets are not measured"
 
 
 def test_every_non_default_setting_has_its_origin(quick: Path) -> None:

@@ -71,7 +71,7 @@ def test_sd_adapter_recipe_fits_8_gb(name: str) -> None:
 def test_sdxl_recipe_comment_states_predicted_memory(name: str) -> None:
     memory = predicted(name, (1024, 1024), f"model.path={MODELS / 'sdxl'}")
     if name == "sdxl-24gb":
-        assert memory.peak < 0.95 * 24 * 2**30, "5 % is left for what is not counted"
+        assert memory.peak < 0.95 * 24 * 2**30, "5 % is left for memory that is not counted"
         assert memory.gradients == 2 * sum(part.trained for part in memory.parts)
         assert 0 < memory.update <= CHUNK
         assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]

@@ -1,4 +1,4 @@
-"""What would end a run late is told before its model is loaded; a run folder that goes is noticed within a step."""
+"""Problems that would end a run late are reported before loading; a deleted run folder is noticed within a step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_too_little_memory_is_reported_before_loading_the_model(
 
 
 def test_untrained_networks_are_not_checked(tmp_path: Path) -> None:
-    """Of a text encoder all of transformers would be imported, also where texts are cached."""
+    """Checking a text encoder would import transformers, even if text is cached."""
     recipe = located(read_text("schema: 1", overrides=["model.path=tiny-sd", "model.weights=random"]))
     files, asked_for = assemble.open_files(recipe), list[str]()
 
@@ -72,7 +72,7 @@ def test_untrained_networks_are_not_checked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("resolution", "refused"), [(32, True), (64, False)])
 def test_images_too_small_for_bf16_are_refused(resolution: int, refused: bool) -> None:
-    """Of SD's shape: eight pixels a latent, three down-samplings, so 32 pixels are 4, 2 and 1."""
+    """As in SD: eight pixels per latent and three downsamplings, so 32 pixels become 4, 2 and 1."""
     size = [f"data.resolution={resolution}", "data.buckets.step=32", "data.buckets.shape=square"]
     recipe = read_text("schema: 1", overrides=[*size, "run.precision=bf16"]).recipe
     denoiser = torch.nn.Sequential(*(Downsample2D(4) for _ in range(3)))
@@ -103,7 +103,7 @@ def test_deleted_run_folder_ends_the_run_within_a_step(
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
         steps.append(step)
-        if step == 2 and how == "read-only":  # as root chmod stops nothing: what the system would say
+        if step == 2 and how == "read-only":  # chmod does not stop root, so the error is simulated
             monkeypatch.setattr(os, "access", lambda path, mode: False)
         elif step == 2:
             shutil.rmtree(run)
@@ -118,14 +118,14 @@ def test_deleted_run_folder_ends_the_run_within_a_step(
     assert "error[E1520]" in said
     assert max(steps) == 2
     if how == "gone":
-        assert not run.exists(), "nothing is made anew"
+        assert not run.exists(), "the folder is not created again"
     if how == "another":
         assert sorted(path.name for path in run.rglob("*")) == ["checkpoints", "lock"]
         assert (run / "lock").read_text() == "another's"
 
 
 def disturb(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Does something in the second step of a run."""
+    """Calls a function in the second step of a run."""
     loss = TrainStep.loss
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:

@@ -1,4 +1,4 @@
-"""What settings lead to that depends on others is said by `check`."""
+"""Derived values that `check` prints."""
 
 from __future__ import annotations
 

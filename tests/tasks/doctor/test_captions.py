@@ -1,4 +1,4 @@
-"""What the doctor finds about captions: several lines, tags."""
+"""Findings about captions: several lines, and tags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_tags_are_counted_in_comma_separated_captions(tmp_path: Path, ask: Ask) 
 
 
 def test_multi_line_captions_are_a_finding(tmp_path: Path, ask: Ask) -> None:
-    """Such as translations: joined they are too long, and drawn they train one language at random."""
+    """Such as translations: joined they are too long, and a random choice trains one language at random."""
     lines = [f"line {number} " + "about a red circle on the left " * 3 for number in range(12)]
     for number in range(3):
         put(tmp_path, f"{number}.png", scene(number), "\n".join(lines))

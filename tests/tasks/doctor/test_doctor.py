@@ -1,4 +1,4 @@
-"""Everything that can be odd about a data set is planted once and found by name; a sound one is well."""
+"""The doctor finds every flaw of a dataset by name, and none in a sound one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.flawed_images import Ask, findings_in, names, put, scene
 
 
 def write_odd(folder: Path) -> None:
-    """Pictures with all that can be odd."""
+    """Images with every flaw."""
     for number in range(6):
         put(folder, f"same{number}.png", scene(number), "one for all")
     shutil.copyfile(folder / "same0.png", folder / "twin.png")
@@ -76,13 +76,13 @@ def test_doctor_finds_every_planted_flaw_with_advice(odd: Path, ask: Ask) -> Non
 
 def test_batches_are_listed_per_number_of_processes(odd: Path, ask: Ask) -> None:
     findings = findings_in(ask(odd, "--json", "--processes=3", "data.remainder=drop")[1])
-    assert findings["buckets"]["status"] == "mend", "a bucket without a batch under `drop` is never trained"
+    assert findings["buckets"]["status"] == "mend", "with `drop`, a bucket without a full batch is never trained"
     head, *rows = findings["buckets"]["table"]
     rest = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert all(int(row["over"]) == int(row["visits"]) % 4 == int(row["left out"]) for row in rest.values())
     lines = {row[0]: row for row in findings["processes"]["table"][1:]}
     batches = sum(int(row["batches"]) for row in rest.values())
-    assert lines["3"][1] == f"{batches} of {batches}", "no batch of 4 is even over 3"
+    assert lines["3"][1] == f"{batches} of {batches}", "no batch of 4 divides evenly among 3"
     assert lines["4"][1].startswith("0 of")
     assert lines["8"][1] == "cannot run"
 

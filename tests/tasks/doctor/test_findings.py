@@ -1,4 +1,4 @@
-"""Findings as they are shown."""
+"""How findings are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a machine: what does not work there, and nothing that is secret."""
+"""The machine report: what does not work, without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page holds its pictures, asks nothing of any network, and takes no name or caption for markup."""
+"""The HTML page embeds its images, loads nothing, and escapes names and captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOID = ("meta", "img", "br")
 
 
 class Reader(HTMLParser):
-    """Which elements a page has, whether each is closed, and what it refers to."""
+    """Collects the elements and links of a page, and whether each is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Pictures that are measured and trained as well."""
+"""Held-out images that are also trained."""
 
 from __future__ import annotations
 

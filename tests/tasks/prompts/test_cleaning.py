@@ -1,4 +1,4 @@
-"""Prompts as captions are shown; signs of other programs are told once."""
+"""Prompts are cleaned like captions; syntax of other programs is reported once."""
 
 from __future__ import annotations
 

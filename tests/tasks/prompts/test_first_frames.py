@@ -1,4 +1,4 @@
-"""Clips that begin with a picture: by the verb `sample`, in previews, and refused where a model takes none."""
+"""First-frame conditioning in `sample` and previews, and its refusal for other models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions that a text encoder cuts are counted."""
+"""Counting captions that are too long for the text encoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_long_captions_of_large_datasets_are_estimated_from_a_sample(
     catalogue = build(recipe.data, tmp_path / "index", workers=1)
     lost = long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings())
     assert lost is not None
-    assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
+    assert seen == [2, 10], "one call for the limit, and none for captions that are short enough"
     assert lost.long == 45
     (finding,) = of_lost_words(catalogue, lost, CaptionSettings())
     assert finding.count == round(lost.cut * 4.5)
@@ -64,7 +64,7 @@ def test_result_is_stored_by_everything_it_depends_on(tmp_path: Path) -> None:
     assert first is not None
     assert (first.cut, len(counts)) == (3, 2)
     assert lost("one tokenizer") == first
-    assert len(counts) == 2, "no tokenizer was asked"
+    assert len(counts) == 2, "no tokenizer was used"
     assert lost("another") == first
     assert len(counts) == 4
     for path in (tmp_path / "index").rglob("memo.sqlite"):

@@ -1,4 +1,4 @@
-"""What previews draw where a recipe names no prompts."""
+"""Previews of a recipe without prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.run_folders import report_of
 
 
 def test_previews_of_captions_differ_and_use_the_training_size(tmp_path: Path) -> None:
-    """The shipped data set's fourth picture is wide: asked for as a square, training looked harmful."""
+    """The fourth image of the shipped dataset is wide; generated as a square, training looked harmful."""
     recipe = located(read("mini", ["data.path=shapes"]))
     dataset = _dataset(build(recipe.data, tmp_path, workers=1))
     lines = previews._lines(recipe, PromptFile(()), dataset)
@@ -58,7 +58,7 @@ def test_previews_use_different_captions_and_sizes(world: Any) -> None:
 
 
 def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
-    """Frames, width, height, rate and texts of a file, by decoding it."""
+    """Frames, width, height, rate and metadata of a decoded file."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         count = sum(1 for _ in container.decode(stream))

@@ -1,4 +1,4 @@
-"""Which commit of Mezzotint runs."""
+"""The commit of the running Mezzotint."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_git_checkout_reports_commit_and_changes(tmp_path: Path, monkeypatch: py
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as within a hook of another repository
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a git hook of another repository
     assert commit.of_checkout(package) == head
     (package / "a.py").write_text("two\n")
     assert commit.of_checkout(package) == f"{head}-dirty"
     installed = tmp_path / "venv" / "site-packages" / "mezzotint"
     installed.mkdir(parents=True)
-    assert commit.of_checkout(installed) is None, "the repository around it is a user's"
+    assert commit.of_checkout(installed) is None, "the surrounding repository is not ours"
     monkeypatch.setenv("PATH", "")
     assert commit.of_checkout(package) is None
 

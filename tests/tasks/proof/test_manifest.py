@@ -1,4 +1,4 @@
-"""What a manifest says of a data set's samples by shard of their keys."""
+"""Digests of samples in a manifest, sharded by key."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_second_start_does_not_hash_shards_again(catalogue: Catalogue, monkeypat
     monkeypatch.setattr(catalogues, "MANY", 1)
     assert manifest.shards_at_start(catalogue) == shards
     with monkeypatch.context() as context:
-        context.setattr(manifest, "shards", None)  # would be called for shards that are not kept
+        context.setattr(manifest, "shards", None)  # would be called for new shards
         assert manifest.shards_at_start(catalogue) == shards
     place = catalogue.memo.path
     place.write_bytes(place.read_bytes().replace(b'": "', b'": "0', 1))

@@ -1,4 +1,4 @@
-"""What a run was made of is read again, and the first thing that is another one is named."""
+"""`mezzotint verify` and `diff`: the inputs of a run are read again, and the first difference is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {"run__steps": 1, "optim__ema__rule": "none", "model__weights": "file
 
 @pytest.fixture(scope="module")
 def ran(shared_world: Any) -> Any:
-    """A run over files that lie there."""
+    """A run with files as inputs."""
     world = shared_world
     first = {"run__steps": 1, "optim__ema__rule": "none"}
     assert world.wait(world.fork("base", **first)) == 0, world.out("base")
@@ -106,7 +106,7 @@ def test_verify_confirms_equal_runs_and_names_first_difference(
 def test_run_on_read_only_disk_is_verified(
     ran: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As root, rights stop nobody: what the system says of such a disk."""
+    """Permissions do not stop root, so the error of a read-only disk is simulated."""
     run, mkdir, opened = ran.root / "run", os.mkdir, os.open
 
     def refuse(path: Any) -> None:

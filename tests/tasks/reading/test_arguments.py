@@ -1,4 +1,4 @@
-"""Packages that a recipe's classes come from: three by themselves, others by name on the command line alone."""
+"""Packages of classes in a recipe: three are allowed, others only by an option on the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = "optim.optimizer={kind: library, class_name: %s}"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with programs in it."""
+    """The current folder, with Python files in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text(CLASS)
     (tmp_path / "difflib.py").write_text(CANARY)
@@ -82,8 +82,8 @@ def test_plugin_option_needs_a_name_and_is_no_recipe_setting() -> None:
 
 
 def test_no_code_of_current_folder_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither under `python -m`, which looks there first (difflib is what the command line itself imports), nor where a
-    package of that name may be imported."""
+    """Neither with `python -m`, which searches it first (difflib is imported by the command line), nor for an allowed
+    package."""
     words = ["check", "tiny_cpu", NAMED % "evil.Opt"]
     done = subprocess.run([sys.executable, "-m", "mezzotint", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr

@@ -1,4 +1,4 @@
-"""What people type out of habit, and what they are answered: with the line to write."""
+"""Common mistakes on the command line, and the suggested command."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_common_mistakes_are_answered_with_the_right_command(
     assert main(line) == 2
     out, err = capsys.readouterr()
     assert words in err
-    assert out == "", "nothing stands before the error"
+    assert out == "", "nothing is printed before the error"
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 2
 

@@ -1,4 +1,4 @@
-"""A run, or what it has left, where a recipe or a model is expected."""
+"""Run folders and their files as arguments instead of recipes and models."""
 
 from __future__ import annotations
 

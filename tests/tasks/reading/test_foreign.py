@@ -1,4 +1,4 @@
-"""A foreign line in the place of a recipe."""
+"""Commands of other trainers instead of a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command knows of itself: its module, and its options under every spelling."""
+"""Commands: their modules, and their options in every spelling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_options_are_found_by_alias_hyphens_and_underscores() -> None:
     command = Command("draw", "draws", "", {}, options=(steps,), has_tools=True)
     assert command.option("--max_steps") is command.option("--steps") is steps
     assert command.option("--as") is AS
-    assert command.option("--allow-package") is None, "for those that read a recipe"
+    assert command.option("--allow-package") is None, "only for commands that read a recipe"
 
 
 def test_module_of_a_command_is_found_in_folders_or_files() -> None:

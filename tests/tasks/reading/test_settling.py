@@ -1,5 +1,5 @@
-"""Seeds of -1, one new number for both, shared among processes; and which optimizer `adamw-8bit-or-adamw` is. A run
-that goes on keeps both."""
+"""Seeds of -1, shared by run and previews and among processes, and the choice of `adamw-8bit-or-adamw`. A resumed run
+keeps both."""
 
 from __future__ import annotations
 

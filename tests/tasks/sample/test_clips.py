@@ -1,4 +1,4 @@
-"""The verb `sample` and previews for clips: files that play and say how they were drawn, contact sheets, codecs."""
+"""`mezzotint sample` for clips: video files with metadata, contact sheets, codecs."""
 
 from __future__ import annotations
 

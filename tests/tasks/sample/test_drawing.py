@@ -1,4 +1,4 @@
-"""Pictures into a folder, and contact sheets of them."""
+"""Generated images in a folder, and their contact sheets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
     )  # fmt: skip
     ((once_more, said),) = again.values()
     assert said == facts
-    # the company in the batch changes the order of sums, and nothing else
+    # other samples of the batch change the order of sums only
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
     assert len({p.tobytes() for p, _ in pictures.values()}) == 6
 

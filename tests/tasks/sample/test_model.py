@@ -1,4 +1,4 @@
-"""What `sample` draws from: runs, checkpoints, recipes and models."""
+"""What `sample` can use: runs, checkpoints, recipes and models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.sample_command import FOLDER, QUICK, draw, drawn
 
 @pytest.fixture(scope="module")
 def trained(shared_world: Any) -> Any:
-    """A world with a run of six steps, an average and two checkpoints in it."""
+    """A world with a run of six steps with EMA and two checkpoints."""
     settings = {"run__steps": 6, "optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__lr": 0.01}
     assert shared_world.train("run", **settings, sample__prompts=["a red circle"], sample__seed=9) == 0
     return shared_world
@@ -50,7 +50,7 @@ def test_newest_checkpoint_and_export_generate_the_same_images(trained: Any, tmp
     assert not np.array_equal(raw, average)
     assert facts["model"] != said["model"]
     again, _ = of_run(trained, tmp_path / "default")
-    assert np.array_equal(again, average), "the average where there is one"
+    assert np.array_equal(again, average), "EMA by default"
     for name, pixels in (("step-00000006", raw), ("step-00000006-ema", average)):
         export = trained.root / "run" / "exports" / name
         words = ("--prompt=a red circle", "--seed=9")

@@ -1,4 +1,4 @@
-"""Which pictures a line asks for: rows, columns, seeds, names; what is wrong is said before torch is loaded."""
+"""The plan of `sample`: rows, columns, seeds, names; errors are reported before importing torch."""
 
 from __future__ import annotations
 

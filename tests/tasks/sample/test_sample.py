@@ -1,4 +1,4 @@
-"""The verb `sample`: lines, files of prompts and recipes."""
+"""`mezzotint sample`: command lines, prompt files and recipes."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def test_prompt_file_may_set_options_per_line(tmp_path: Path) -> None:
     alone = tmp_path / "alone.txt"
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
-    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "position does not matter"
 
 
 @pytest.mark.parametrize("steps", [2, 3])
 def test_single_step_solver_prints_no_scheduler_message(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither for an even nor for an odd number of steps: the library's own words name its settings, not ours."""
+    """For even and odd numbers of steps: messages of the library name its own settings."""
     heard: list[str] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lambda record: heard.append(record.getMessage()))
@@ -150,7 +150,7 @@ def test_notes_on_an_adapter_are_printed_for_every_format(
         pixels, facts = next(iter(drawn.values()))
         assert facts[f"adapter {name}"] == "1"
         seen.append(pixels)
-    assert np.array_equal(*seen), "and a pickle draws the same"
+    assert np.array_equal(*seen), "a pickle gives the same"
     learned_tokens.write(tmp_path, {"<wug>": {"text_encoder": torch.zeros(1, 32)}}, torch.float32, {"format": "pt"})
     draw(tmp_path / "out", "--prompt=a <wug>", "--prompt=a fox", f"--adapter={tmp_path / 'fox.safetensors'}")
     word = tmp_path / "embeddings" / "wug.safetensors"

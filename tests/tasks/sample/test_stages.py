@@ -1,4 +1,4 @@
-"""Pictures in stages: begun with a picture, in the type that each network computes in."""
+"""Stages of sampling: first frames, and the dtype of each network."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def test_only_the_denoiser_computes_in_low_precision(tmp_path: Path, monkeypatch
     picture = tmp_path / "begin.png"
     Image.new("RGB", (32, 32), "red").save(picture)
     draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
-    # an autoencoder that is to be float32 would overflow under the denoiser's autocast, as SDXL's does in fp16
+    # a float32 autoencoder could overflow in the denoiser's autocast, as that of SDXL does in fp16
     assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

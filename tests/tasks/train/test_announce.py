@@ -1,4 +1,4 @@
-"""What a run says before its first step leaves nothing out that the recipe or the files left out."""
+"""Messages before the first step name everything that is omitted or changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the average starts from: a model of the same shapes, and no other."""
+"""The initial EMA must have the shapes of the model."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def test_check_compares_initial_ema_with_the_model(check_of: Any, world: Any, an
     assert isinstance(problems[0], WeightsError)
     problems = check_of(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems
     assert [error.code for error in problems] == ["E1401"]
-    # configurations alone have no weights that an average could start from
+    # configurations have no weights for an initial EMA
     problems = check_of(optim__ema__rule="constant", optim__ema__start=world.model).problems
     assert {error.code for error in problems} == {"E1407"}

@@ -1,4 +1,4 @@
-"""What a run writes for others."""
+"""Exports of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report that a run with held-out pictures ends with."""
+"""The overfit report of a run with held-out images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What files ask of a run that trains: pictures, a checkpoint, its end."""
+"""Requests by files to a running training: previews, a checkpoint, a stop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_request_files_trigger_preview_save_and_stop_without_other_effect(
     assert "requested by a file: draw" in folder.log.read_text()
     assert list(folder.requests.iterdir()) == []
     monkeypatch.undo()
-    (folder.requests / "stop").touch()  # asked of an attempt that has ended
+    (folder.requests / "stop").touch()  # a request to an earlier attempt
     assert world.train("asked", **settings) == 0
     assert world.train("plain", **settings) == 0
     assert world.end("asked") == world.end("plain")

@@ -1,4 +1,4 @@
-"""Where a run begins, and what it keeps from its beginning."""
+"""Resuming: which checkpoint is used, and what stays from the first start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mezzotint.weights.files import tensor_files
 
 
 class Hashed:
-    """The names of files that are hashed whole, and of those that are hashed as their tensors are read."""
+    """Names of files that are hashed whole, and of files that are hashed while reading tensors."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.files: list[str] = []

@@ -1,4 +1,4 @@
-"""`mezzotint convert`: in all directions, nothing lost that the other form can hold, nothing written over."""
+"""`mezzotint convert` in all directions: nothing is lost that the target can hold, nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 def as_published(path: Path) -> dict[str, Tensor]:
-    """A single file's tensors as the training program leaves them: halves, buffers, unused layers, an average, more."""
+    """Tensors of a single file as published: halves, buffers, unused layers, EMA, unknown ones."""
     tensors = {name: t.half() if "diffusion_model" in name else t for name, t in load_file(path).items()}
     plain = {name: t for name, t in tensors.items() if name.startswith("model.")}
     tensors |= {LAYOUT.average(name): t.float() + 1 for name, t in plain.items()}
@@ -56,8 +56,9 @@ def as_published(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", marks=pytest.mark.slow)], indirect=True)
-"""What both versions of the model show alike; that their tensors come back, each shows of its own."""
+EXHAUSTIVE = (pytest.mark.slow, pytest.mark.exhaustive)
+FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", marks=EXHAUSTIVE)], indirect=True)
+"""Behaviour that does not depend on the version of the model."""
 
 
 @pytest.fixture(scope="module", params=["sd1", "sd2"])
@@ -174,7 +175,7 @@ def test_shipped_model_is_converted_by_name(tmp_path: Path, monkeypatch: pytest.
         (path,) = (shipped("mezzotint-mini") / component).glob("*.safetensors")
         assert equal(load_file(tmp_path / "mini" / component / path.name), load_file(path))
     Path("mezzotint-mini").mkdir()
-    assert convert("mezzotint-mini", "again.safetensors") == 2, "what lies here comes first"
+    assert convert("mezzotint-mini", "again.safetensors") == 2, "a local folder takes precedence"
 
 
 def test_fp16_overflow_names_the_tensor(tmp_path: Path, capsys: Any) -> None:
@@ -190,12 +191,10 @@ def test_fp16_overflow_names_the_tensor(tmp_path: Path, capsys: Any) -> None:
     assert not (tmp_path / "y.safetensors").exists()
 
 
-@pytest.mark.slow
 @FIRST_OF_TWO
-def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.usefixtures("pickles_read_here")
+def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
-    if folder != FOLDER:  # the first version's by a process of its own
-        request.getfixturevalue("pickles_read_here")
     tensors = load_file(source)
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "x.ckpt")
     assert convert(tmp_path / "x.ckpt", tmp_path / "x.safetensors", f"--config={folder}", "--ema=keep") == 0

@@ -1,5 +1,5 @@
-"""Merging: trained parts and adapters over their model, left to right, weighted sums, several adapters into one, every
-form in and out, and what is refused by name."""
+"""`mezzotint merge`: trained parts and adapters into a model from left to right, weighted sums, several adapters into
+one, in every format, and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def family(sdxl_folder: Path) -> Family:
 
 @pytest.fixture(scope="module")
 def forms(sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same model as a folder and as a file."""
+    """One model as a folder and as a single file."""
     file = tmp_path_factory.mktemp("forms") / "base.safetensors"
     assert convert.run([str(sdxl_folder), str(file)]) == 0
     return {"folder": sdxl_folder, "file": file}
@@ -166,7 +166,7 @@ def test_report_never_overwrites_a_file(forms: dict[str, Path], family: Family, 
             merged(forms["folder"], part, tmp_path / "out.safetensors", f"--report={taken}")
         assert caught.value.code == "E1014"
     assert notes.read_text() == "mine"
-    assert not (tmp_path / "out.safetensors").exists(), "it is said before anything is made"
+    assert not (tmp_path / "out.safetensors").exists(), "refused before writing"
     assert not (tmp_path / "elsewhere.json").exists()
 
 
@@ -195,7 +195,7 @@ def test_merged_adapter_matches_record_in_folders_and_files(
     record = load_file(RECORDS / f"{name.partition('.')[0]}.safetensors")["stats.merged_scale_1"].double()
     plain = {n.replace("text_model.", ""): after[n] for n in changed}
     assert len(plain) == len(record)
-    # float32's rounding of a sum of so many numbers, by the absolute sum of each row; SDXL's denoiser is float16
+    # float32 rounding of long sums, by the absolute sum of each row; the denoiser of SDXL is float16
     coarse = torch.tensor([8192.0 if plain[n].dtype == torch.float16 else 1.0 for n in sorted(plain)])
     bound = 4 * torch.finfo(torch.float32).eps * record[:, 1:2] * coarse[:, None]
     assert ((statistics(plain) - record).abs() <= bound).all()

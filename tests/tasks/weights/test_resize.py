@@ -1,4 +1,4 @@
-"""`mezzotint resize`: another rank, of every kind of adapter, with what that leaves out."""
+"""`mezzotint resize`: another rank for every kind of adapter, with its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When callbacks are due, and what one hands to all the others."""
+"""Intervals of callbacks, and scalars passed to all sinks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.training.progress import Progress
 
 
 class Kept(Callback):
-    """Keeps the numbers that it is given, and then refuses if it is said to."""
+    """Records scalars, and raises an error afterwards if requested."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.refuses, self.seen = refuses, list[int]()

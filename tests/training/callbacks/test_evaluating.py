@@ -1,4 +1,4 @@
-"""Networks are used without a trace, and too little memory costs no run."""
+"""Using networks without changing their state, and ignoring out-of-memory errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that grows: whole records, one error, and a new try each time."""
+"""A file of appended records: one message per failure, and a retry at each record."""
 
 from __future__ import annotations
 

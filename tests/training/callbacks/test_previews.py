@@ -1,4 +1,4 @@
-"""Previews: drawn while a model learns, without a trace in it."""
+"""Previews during training, which they do not affect."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ EVERY_2 = Every(2, "steps")
 
 
 class Prompts:
-    """The same requests at every step, until others are put in their place. renewed: the steps before which it was
-    asked to look anew."""
+    """The same requests at every step, until replaced. renewed: the steps before which a renewal was
+    requested."""
 
     def __init__(self, requests: list[Request], every: Every | None = EVERY_2, at_start: bool = True) -> None:
         self.requests = requests
@@ -218,7 +218,7 @@ def test_grid_labels_earlier_images_with_their_prompts(
     earlier.rename(folder.path.parent / "mine.png")
     earlier.symlink_to(folder.path.parent / "mine.png")
     callback.on_step(None, Progress(step=3, last_step=9))
-    assert sheets[2]["cells"][0][0] is None, "a link that leads out of the folder is not read"
+    assert sheets[2]["cells"][0][0] is None, "links out of the folder are not followed"
 
 
 def test_requests_with_other_solvers_are_sampled_separately(trainer: Trainer, folder: RunFolder) -> None:

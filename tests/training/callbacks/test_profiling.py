@@ -1,4 +1,4 @@
-"""A trace of some steps, and a run that goes on as it would have."""
+"""Profiling of some steps, which does not affect the run."""
 
 from __future__ import annotations
 

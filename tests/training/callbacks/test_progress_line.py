@@ -1,4 +1,4 @@
-"""The live line: what it says, where it fits, and that it never ends a run."""
+"""The progress line: its text, its width, and that it never ends a run."""
 
 from __future__ import annotations
 

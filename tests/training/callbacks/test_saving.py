@@ -1,4 +1,4 @@
-"""Checkpoints and exports are asked for when they are due; intervals may change on the way."""
+"""Checkpoints and exports at their intervals, which may change during a run."""
 
 from __future__ import annotations
 

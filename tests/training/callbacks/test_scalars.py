@@ -1,4 +1,4 @@
-"""Means over steps, which go on over a resume."""
+"""Scalars: means over steps, which continue after a resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.trainers import report
 
 
 class Kept(ScalarLog):
-    """Keeps what would be written: (step, values)."""
+    """Records what would be written: (step, values)."""
 
     def __init__(self, every: int) -> None:
         super().__init__(every, 1000)

@@ -1,4 +1,4 @@
-"""TensorBoard's events: with the documented tags, and never the end of a run."""
+"""TensorBoard events: documented tags, and never ending a run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
 def test_resumed_run_hides_events_after_its_checkpoint(folder: RunFolder) -> None:
     log_steps(TensorBoardLog(folder, every=1), range(8))
     (killed,) = folder.logs.glob("events.*")
-    killed.write_bytes(killed.read_bytes()[:-5])  # killed while it was written
+    killed.write_bytes(killed.read_bytes()[:-5])  # truncated by a kill
     board = TensorBoardLog(folder, every=1, start_step=5)
     board.numbers(6, {"val/loss": 0.5})
     log_steps(board, range(5, 7))
@@ -87,7 +87,7 @@ def test_records_start_with_their_length(folder: RunFolder) -> None:
 def test_installed_tensorflow_is_not_imported(folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')")
     child = os.fork()
-    if not child:  # a process that has not yet imported TensorBoard
+    if not child:  # a process without TensorBoard imported
         try:
             for name in [name for name in sys.modules if name.startswith("tensorboard.") or name == OURS]:
                 del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Held-out loss: it uses the networks and leaves no trace, and says when it rises again."""
+"""Held-out loss: it does not affect training, and warns when it rises again."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_each_set_has_a_loss_and_held_out_sets_a_mean(trainer: Trainer, held_out
 
 
 def warned_at(losses: list[float]) -> list[int]:
-    """After which measurements something is said of a curve, counted from 1."""
+    """The measurements after which there is a message, counted from 1."""
     rising = OverfitWarning()
     return [number for number, loss in enumerate(losses, 1) if rising.take(number, {"val/loss": loss})]
 
@@ -231,7 +231,7 @@ FALL = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
-        ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0], []),  # eleven are not enough
+        ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0], []),  # eleven measurements are not enough
         ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3], [12]),  # once
         ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 0.7, 0.6, 0.55], []),  # falls again
         ([1.0 - 0.01 * n for n in range(30)], []),

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run over all attempts, and one error at most."""
+"""Weights & Biases: one run for all attempts, and at most one error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFLINE = WandbSettings(mode="offline")
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the package, stood in for, is given."""
+    """Records the calls to a fake wandb package."""
     sent: list[dict[str, Any]] = []
     run = SimpleNamespace(log=sent.append, finish=lambda: None, define_metric=lambda *_, **__: None)
     package = SimpleNamespace(init=lambda **words: sent.append({"id": words["id"]}) or run, Settings=SimpleNamespace)

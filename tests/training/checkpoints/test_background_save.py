@@ -23,7 +23,7 @@ from support.streams import Line
 
 
 def tensors(seed: int = 1) -> dict[str, Tensor]:
-    """Of several pieces, in another order of memory, of other types, of one number and of none."""
+    """Tensors of several pieces, in channels-last layout, of other dtypes, scalar and empty."""
     generator = torch.Generator().manual_seed(seed)
     return {
         "w/denoiser/a": torch.randn(3, 200_000, generator=generator),
@@ -60,7 +60,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], threading.Event]]:
-    """`gate(point)` lets the thread wait at a named point until what it returns is set. Training does not wait."""
+    """`gate(point)` makes the thread, not training, wait at a named point until the returned event is set."""
     gates: dict[str, threading.Event] = {}
     main, reach = threading.current_thread(), fault_injection.reach
 
@@ -81,7 +81,7 @@ def test_copied_values_do_not_depend_on_thread_progress(apart: bool, read_before
     content = tensors()
     before = {name: tensor.clone() for name, tensor in content.items()}
     pinned = PinnedCopies()
-    for _ in range(2):  # the second takes the memory of the first
+    for _ in range(2):  # the second reuses the memory of the first
         snapshot = Snapshot(content, pinned, apart=apart)
         pieces = {name: snapshot.pieces(name) for name in content}
         read = {name: bytearray() for name in content}
@@ -241,7 +241,7 @@ def test_failing_page_locked_allocation_makes_saves_blocking(tmp_path: Path, mon
 
 
 class OnDevice(Tensor):
-    """A tensor of this machine that says it lies on a GPU, and says when it is copied from."""
+    """A CPU tensor that claims to be on a GPU, and records when it is copied."""
 
     device = torch.device("cuda", 0)
     said: list[str]
@@ -258,7 +258,7 @@ class OnDevice(Tensor):
 def test_device_copies_are_ordered_after_queued_work_and_before_updates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A copy that begins before the update is through, or ends after the next has begun, tears a checkpoint."""
+    """A copy that overlaps an update would mix two states in a checkpoint."""
     said: list[str] = []
     side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
     for name, line in (("Stream", side), ("Event", arrived), ("current_stream", main)):
@@ -267,7 +267,7 @@ def test_device_copies_are_ordered_after_queued_work_and_before_updates(
     monkeypatch.setattr(OnDevice, "said", said, raising=False)
     content = {name: tensor.as_subclass(OnDevice) for name, tensor in tensors().items()}
     pinned = PinnedCopies()
-    for _ in range(2):  # the second takes the memory and the stream of the first
+    for _ in range(2):  # the second reuses memory and stream of the first
         said.clear()
         snapshot = Snapshot(content, pinned)
         sets_out = ["side wait_stream main", "within side", *["copied"] * len(content), "arrived record side"]
@@ -297,7 +297,7 @@ def test_gpu_copies_block_the_device_but_not_the_host() -> None:
 
 
 class Hashed:
-    """Counts the bytes that SHA-256 is given, of files of tensors and of all others."""
+    """Counts the bytes hashed with SHA-256, of tensor files and of other files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
@@ -365,7 +365,7 @@ def test_changed_files_are_hashed_again(tmp_path: Path) -> None:
 
 
 def test_sharded_save_is_completed_between_two_steps(tmp_path: Path) -> None:
-    """The thread speaks to nobody; what another process has met takes the checkpoint's name from all."""
+    """The thread does not communicate; an error in one process invalidates the checkpoint for all."""
     whole = torch.randn(4, 3)
     answers = ['{"files": {}, "tensors": {}}', '{"error": "the disk is full", "code": "E1701", "kind": "StorageError"}']
     run, threads = RunSettings(), []

@@ -1,4 +1,4 @@
-"""Rows of tensors: put together, cut, and held against a manifest."""
+"""Rows of sharded tensors: joined, sliced, and compared with the manifest."""
 
 from __future__ import annotations
 

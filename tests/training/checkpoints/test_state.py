@@ -106,7 +106,7 @@ def test_missing_or_truncated_file_falls_back_to_previous_checkpoint(tmp_path: P
 
 
 def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Manifests that somebody has changed, and a word of what is said of each."""
+    """Edited manifests, and a word of the message for each."""
     files, weights = manifest["files"], manifest["files"]["weights.safetensors"]
     yield "step 9", manifest | {"step": 9}
     yield (
@@ -127,7 +127,7 @@ def test_edited_manifest_is_skipped_and_no_outside_file_is_read(tmp_path: Path) 
     write(tmp_path / "run", 1)
     newest = write(tmp_path / "run", 2)
     for name in ("outside.json", "outside.safetensors", "run/outside.safetensors"):
-        os.mkfifo(tmp_path / name)  # who opened it would wait for ever
+        os.mkfifo(tmp_path / name)  # opening it would block forever
     manifest = json.loads((newest / "manifest.json").read_text())
     for words, changed in edited(manifest):
         (newest / "manifest.json").write_text(json.dumps(changed))
@@ -185,7 +185,7 @@ def test_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> N
 
 
 class OneOf(Runtime):
-    """A process of several that all hold everything; what each has said, `said` knows of all."""
+    """One of several processes that all hold everything; `said` has the messages of all."""
 
     def __init__(self, rank: int, world_size: int, said: dict[str, Any]) -> None:
         self.rank, self.world_size, self.said = rank, world_size, said
@@ -200,7 +200,7 @@ class OneOf(Runtime):
 def written_by(
     folder: Path, tensors: dict[str, torch.Tensor], count: int, lost: str = ""
 ) -> list[state.Transaction]:  # fmt: skip
-    """Each of several processes has written its part; what one of them has is lost on another machine's disk."""
+    """Each process has written its shard; that of one is on the disk of another machine."""
     said: dict[str, Any] = {}
     all_ = [
         state.Transaction(
@@ -227,7 +227,7 @@ def test_each_process_writes_its_shard_and_any_reads_all(tmp_path: Path) -> None
     assert read.tensors.keys() == tensors.keys()
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in tensors.items())
     rows = state.tensors_of(path, {"denoiser/5": Share((6, 4), 2, 5)})
-    assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also who holds a part of it"
+    assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also by a process that holds a part"
     (path / next(iter(sizes))).write_bytes(b"")
     assert state.damage(path) is not None
 

@@ -1,4 +1,4 @@
-"""Adafactor is torch's own."""
+"""Adafactor matches that of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdamW and its clipping, against torch."""
+"""AdamW and clipping match those of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AdamW with moments of a byte."""
+"""AdamW with 8-bit moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every optimizer: spoilt steps, loss scales, checkpoints, forecasts, chunks and their memory."""
+"""Every optimizer: non-finite steps, loss scales, checkpoints, estimated state, chunks and their memory."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ALL = pytest.mark.parametrize("kind", KINDS)
 LISTS: dict[str, dict[str, Any]] = {
     name: {"kind": "library", "class_name": f"pytorch_optimizer.{name}"} for name in ("AdEMAMix", "DAdaptAdam")
 }
-"""Classes that hold results of every tensor at once, or of some."""
+"""Classes that hold results of all or several tensors at once."""
 
 
 @pytest.fixture(autouse=True)
 def _eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package needs a GPU: a class of its name, which knows each tensor by itself as its own does."""
+    """A class with the name of that of bitsandbytes, which needs a GPU; it treats tensors independently too."""
     importlib.import_module("pytorch_optimizer")  # before there is a bitsandbytes that it would import
     stand_in = type("AdamW8bit", (torch.optim.Adamax,), {"__module__": "bitsandbytes.optim.adamw"})
     for name in ("bitsandbytes", "bitsandbytes.optim"):
@@ -110,7 +110,7 @@ def everything(update: Update, trained: dict[str, nn.Parameter]) -> dict[str, Te
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
 @ALL
 def test_chunked_update_is_bit_exact(kind: str, dtype: torch.dtype, monkeypatch: Any) -> None:
-    """Weights, states, averages and counts; from the start, and from a checkpoint of the other way."""
+    """Weights, states, EMA and counts; from the start, and resumed from a checkpoint without chunks."""
     scope = {torch.float32: "tensor", torch.bfloat16: "all", torch.float16: "part"}[dtype]
 
     def fresh() -> tuple[Update, dict[str, nn.Parameter]]:
@@ -140,7 +140,7 @@ def test_chunked_update_is_bit_exact(kind: str, dtype: torch.dtype, monkeypatch:
 
 
 def peak(update: Update) -> int:
-    """Bytes that a step takes at most beyond what lay there before it, as torch's own allocator counts them."""
+    """Peak bytes allocated in a step, as counted by the allocator of torch."""
     with profile(profile_memory=True) as seen:
         apply(update, norms=torch.ones(1))
     events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
@@ -161,7 +161,7 @@ def peak(update: Update) -> int:
     ],
 )
 def test_step_stays_within_its_stated_memory(kind: str, ema: str, monkeypatch: Any) -> None:
-    """16 million numbers in bfloat16 beside float32 masters: 64 MB of copies, were they made at once."""
+    """16 million bfloat16 weights with float32 masters: 64 MB of copies without chunks."""
     chunk = 16 * 2**20
 
     def step(limit: int) -> tuple[Update, int]:
@@ -169,7 +169,7 @@ def test_step_stays_within_its_stated_memory(kind: str, ema: str, monkeypatch: A
         monkeypatch.setattr(base, "PIECE", limit // 16)
         trained = {f"denoiser/{n}": nn.Parameter(torch.zeros(1024, 1024).bfloat16()) for n in range(16)}
         update = update_of((KINDS | LISTS)[kind], trained, ema={"rule": ema, "decay": 0.9})
-        for _ in range(2):  # states come with the first
+        for _ in range(2):  # the first creates the states
             for p in trained.values():
                 p.grad = torch.ones_like(p)
             most = peak(update)
@@ -197,7 +197,7 @@ def test_chunks_are_ordered_and_within_their_limit(monkeypatch: pytest.MonkeyPat
 
 
 def test_chunking_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one chunk and of many: four times the tensors are looked at little more than four times as often."""
+    """Four times as many tensors are looked at about four times as often, in one chunk and in many."""
 
     def looks(count: int, limit: int) -> int:
         monkeypatch.setattr(base, "CHUNK", limit)
@@ -210,7 +210,7 @@ def test_chunking_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class NoReadBack(TorchDispatchMode):
-    """Within, whatever would make the host wait for a device is an error. A CPU lets it pass unnoticed."""
+    """Makes every operator that would synchronize with a device an error; on a CPU they go unnoticed."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         reads = ("_local_scalar_dense", "is_nonzero", "nonzero", "equal", "masked_select")
@@ -224,8 +224,8 @@ BUILT_IN = ("adamw", "adafactor", "lion", *OF_TRAINERS)
 @pytest.mark.parametrize("scope", ["all", "part", "tensor"])
 @pytest.mark.parametrize("kind", BUILT_IN)
 def test_built_in_optimizers_cause_no_device_sync(kind: str, scope: str) -> None:
-    """From the first step on, with clipping, an average, masters apart, and a step that is not finite. Copies to the
-    host are seen on meta tensors, which have nothing to be copied."""
+    """From the first step, with clipping, EMA, separate masters, and a non-finite step. Meta tensors detect copies to
+    the host."""
     ema = {"rule": "ramp"}
     decays = "weight_decay" in type(OptimSettings(optimizer=KINDS[kind]).optimizer).model_fields
     section = KINDS[kind] | ({"weight_decay": 0.1} if decays else {})
@@ -255,7 +255,7 @@ def test_device_sync_detector_detects_syncs() -> None:
 
 
 class Copies(TorchDispatchMode):
-    """Operators that copy or change a type, each of them a launch on a GPU."""
+    """Counts operators that copy or cast, each of them a launch on a GPU."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ def test_cast_of_many_tensors_is_one_launch() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if kind != "adafactor"])
 def test_number_of_casts_does_not_depend_on_tensor_count(kind: str) -> None:
-    """Of weights in bfloat16 beside float32 masters, with an average. Adafactor measures each tensor by itself."""
+    """bfloat16 weights with float32 masters and EMA. Adafactor treats tensors one by one."""
     launches = []
     for count in (4, 12):
         trained = parameters({f"denoiser/{n}": (6, 5) for n in range(count)}, torch.bfloat16)

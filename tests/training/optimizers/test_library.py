@@ -1,4 +1,4 @@
-"""Any class that is a `torch.optim.Optimizer`, by its dotted name."""
+"""Any subclass of `torch.optim.Optimizer` by its dotted name."""
 
 from __future__ import annotations
 

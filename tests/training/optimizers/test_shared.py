@@ -1,4 +1,4 @@
-"""One pass of torch's fused kernel: AdamW's formula, and nothing where nothing may move."""
+"""The fused AdamW kernel of torch: its formula, and no change in skipped steps."""
 
 from __future__ import annotations
 

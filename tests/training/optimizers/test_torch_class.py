@@ -1,4 +1,4 @@
-"""A class of torch behind `Update`: what it keeps of a whole group."""
+"""`TorchStep`: state of parameter groups, options on resume, and chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.stepping import kept, parameters, resumed_after_three, steps, updat
 
 
 class Distance(torch.optim.Optimizer):
-    """Keeps numbers of the whole group among its settings, as Prodigy does, and none of its parameters alone."""
+    """Keeps values of the whole group in its options, as Prodigy does, and no state per parameter."""
 
     def __init__(self, params: Any, lr: float = 1.0, slope: float = 0.5, weight_decay: float = 0.25) -> None:
         super().__init__(params, {"lr": lr, "slope": slope, "weight_decay": weight_decay, "d": 1e-3, "k": 0})

@@ -1,4 +1,4 @@
-"""Rules with a name, as names of parameters."""
+"""Named rules for weight decay."""
 
 from __future__ import annotations
 

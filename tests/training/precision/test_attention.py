@@ -1,4 +1,4 @@
-"""What computes attention, and what is said where it cannot."""
+"""Attention kernels, and messages if one is unavailable."""
 
 from __future__ import annotations
 

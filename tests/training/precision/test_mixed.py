@@ -1,4 +1,4 @@
-"""Levels of mixed precision: what computes and what is handed on in which type."""
+"""Levels of mixed precision: dtypes of computations and results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BF16, FP32 = torch.bfloat16, torch.float32
     ],
 )
 def test_results_have_the_dtype_of_the_level(level: str, types: list[torch.dtype]) -> None:
-    """Of a product, two norms and an activation."""
+    """Of a linear layer, two norms and an activation."""
     settings = RunSettings(precision="bf16", half_precision=level)
     parts = [nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.SiLU()]
     arrange([nn.Sequential(*parts)], settings, Precision.of(settings))

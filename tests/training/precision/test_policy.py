@@ -1,4 +1,4 @@
-"""Types of a run, and the loss scale."""
+"""Dtypes of a run, and the loss scale."""
 
 from __future__ import annotations
 
