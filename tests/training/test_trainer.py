@@ -83,8 +83,8 @@ def test_split_into_micro_batches_changes_only_rounding() -> None:
 
 @pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 def test_out_of_memory_halves_the_micro_batch_with_one_message(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the first step, and in a later step of two micro-batches: losses, timesteps and weights are bit-exactly those of
-    a run with these micro-batches, and up to rounding those of a run with enough memory."""
+    """In the first step, and in a later step of two micro-batches: losses, timesteps and weights are bit-exactly those
+    of a run with these micro-batches, and up to rounding those of a run with enough memory."""
     run = {"precision": precision, "scaler": {"init": 64.0}}
 
     def train(first: Sequence[int], later: Sequence[int], room: Callable[[Trainer], int]) -> Any:
