@@ -52,9 +52,9 @@ def line(pictures: Path, tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def begun(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+def finished_run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
     """A finished run in the folder `run`: its path, its command line, and its output."""
-    root = tmp_path_factory.mktemp("begun")
+    root = tmp_path_factory.mktemp("finished_run")
     words = line_in(root, pictures)
     said = io.StringIO()
     with contextlib.chdir(root), contextlib.redirect_stdout(said):

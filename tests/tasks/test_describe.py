@@ -30,9 +30,9 @@ def account_in(text: str) -> dict[str, str]:
 
 
 def test_check_train_report_and_board_describe_the_run_alike(
-    begun: tuple[Path, list[str], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    finished_run: tuple[Path, list[str], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, words, printed = begun
+    root, words, printed = finished_run
     monkeypatch.chdir(root)
     account = account_in(printed)
     assert tuple(account) == TITLES

@@ -151,7 +151,7 @@ def take_a_step(model: assemble.Model) -> None:
             ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"], marks=pytest.mark.slow
         ),
     ],
-    ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
+    ids=["adafactor, pure bf16", "adafactor", "adacoor"],
 )
 def test_estimated_checkpoint_size_matches_the_file(words: list[str], quick: Path) -> None:
     outcome = checked(*words)

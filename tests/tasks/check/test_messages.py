@@ -107,9 +107,9 @@ def test_missing_package_is_reported_before_encoding(
 
 @pytest.mark.slow
 def test_check_reports_changed_recipe_or_images_like_train(
-    begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
+    finished_run: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    _, words, _ = begun
+    _, words, _ = finished_run
     beside = "\n  or start a new run: run.folder=FOLDER\n"
     errors = []
     for verb in ("check", "train"):

@@ -46,7 +46,7 @@ def test_unloadable_weights_are_found_without_loading(quick: Path, damage: Any, 
         pytest.param(["model.adapter.kind=lora", "run.frozen_dtype=nf4"], marks=pytest.mark.slow),
         ["model.train=[denoiser, tokens]", "model.tokens.words={<toy>: red}", "data.captions.prefix=<toy> "],
     ],
-    ids=["adapter", "int8", "nf4", "new word"],
+    ids=["adapter", "int8", "nf4", "learned token"],
 )
 def test_adapter_and_quantization_cause_no_missing_keys(quick: Path, words: list[str]) -> None:
     pytest.importorskip("peft")

@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "word",
     [NAMED % "evil.Opt", "optim.part_optimizer.denoiser={kind: library, class_name: evil.Opt}", NAMED % "torchy.Opt"],
-    ids=["run", "part", "alike"],
+    ids=["run", "part", "similar name"],
 )
 def test_recipe_may_name_classes_of_three_packages_only(
     verb: str, word: str, here: Path, capsys: pytest.CaptureFixture[str]

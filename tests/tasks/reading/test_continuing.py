@@ -55,9 +55,9 @@ def test_newest_ema_is_last_export_of_newest_run_that_has_one(tmp_path: Path, mo
 
 
 def test_run_folder_as_argument_resumes_its_recipe(
-    begun: tuple[Path, list[str], str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    finished_run: tuple[Path, list[str], str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(begun[0])
+    monkeypatch.chdir(finished_run[0])
     assert main(["train", "run", "data.flips=0.25"]) == 2
     assert "run/recipe.yaml has 1 problem\n  given  data.flips  E1001" in capsys.readouterr().err
     assert main(["train", "run"]) == 0

@@ -77,5 +77,5 @@ def test_new_seed_is_shared_by_run_and_previews() -> None:
 def test_inspecting_a_run_uses_its_recorded_seeds() -> None:
     recorded: dict[str, Any] = {"run": {"seed": 7}, "sample": {"seed": -1}}
     settled, sentences = settling.settle_seeds(SEEDS, recorded)
-    assert (settled.run.seed, settled.sample.seed) == (7, 7), "a run begun when -1 meant run.seed keeps that one"
+    assert (settled.run.seed, settled.sample.seed) == (7, 7), "a run from when -1 meant run.seed keeps that one"
     assert all(sentence.endswith("7, kept") for sentence in sentences)

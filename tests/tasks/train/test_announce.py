@@ -59,8 +59,8 @@ def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) ->
     assert not [word for word in ("clip skip", "timestep bias", "flipped") if word in said]
 
 
-def test_end_of_a_run_prints_model_and_next_commands(begun: tuple[Path, list[str], str]) -> None:
-    root, _, said = begun
+def test_end_of_a_run_prints_model_and_next_commands(finished_run: tuple[Path, list[str], str]) -> None:
+    root, _, said = finished_run
     first, second = [row for row in said.splitlines() if row.startswith(("  model        ", "  or "))]
     assert first.endswith("step-00000001-ema (averaged weights, usually the better ones)")
     assert second.endswith("step-00000001 (the weights of the last step)")

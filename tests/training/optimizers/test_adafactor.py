@@ -23,7 +23,7 @@ SHAPES = {"denoiser/a": (9, 7), "denoiser/b": (9,), "denoiser/c": (4, 3, 3, 3)}
 def test_adafactor_resumes_from_state_of_the_library() -> None:
     """Names, dtypes and values of the state are equal."""
 
-    def begun(with_library: bool) -> tuple[Parameters, dict[str, torch.Tensor]]:
+    def train_and_resume(with_library: bool) -> tuple[Parameters, dict[str, torch.Tensor]]:
         trained = parameters(SHAPES)
         library = {"kind": "library", "class_name": "torch.optim.Adafactor"}
         update = update_of(library if with_library else "adafactor", trained)
@@ -36,7 +36,7 @@ def test_adafactor_resumes_from_state_of_the_library() -> None:
         steps(resumed, again, range(3, 6))
         return again, before
 
-    (old, kept), (new, kept_now) = begun(True), begun(False)
+    (old, kept), (new, kept_now) = train_and_resume(True), train_and_resume(False)
     assert {n: (t.shape, t.dtype) for n, t in kept.items()} == {n: (t.shape, t.dtype) for n, t in kept_now.items()}
     for name, tensor in old.items():
         torch.testing.assert_close(tensor, new[name], rtol=1e-6, atol=1e-7)
