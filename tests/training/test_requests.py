@@ -40,7 +40,7 @@ def test_links_and_folders_are_no_requests_and_warned_about_once(tmp_path: Path)
     assert (tmp_path / "elsewhere").exists()
 
 
-def test_file_named_like_the_request_folder_is_no_request(tmp_path: Path) -> None:
+def test_link_in_place_of_the_request_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "requests").symlink_to(tmp_path)
     assert Requests(tmp_path / "requests", pytest.fail).take() == []
 

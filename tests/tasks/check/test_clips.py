@@ -63,7 +63,7 @@ def test_check_output_shows_frame_counts_and_unreadable_files(checked: Callable[
     assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 
-def test_frames_changed_by_the_autoencoder_are_a_note() -> None:
+def test_frame_count_changed_by_the_autoencoder_is_a_note() -> None:
     recipe = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=19"]).recipe
     (note,) = of_clips(recipe, Grid(channels=4, pixels=8, frames=4))
     assert note == (

@@ -49,7 +49,7 @@ def test_repeats_are_counted_as_visits(quick: Path) -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_background_save_is_counted_and_shortage_reported(
+def test_memory_for_background_saves_is_counted_and_shortage_noted(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, waits = checked(), checked("run.save.asynchronous=false")

@@ -15,7 +15,7 @@ from support.run_folders import run_at
 Captured = pytest.CaptureFixture[str]
 
 
-def test_run_folder_as_model_starts_from_its_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_folder_given_as_model_resumes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = run_at(tmp_path / "logs", "20260102-090000")
     for path, resume in (("logs/fox-{stamp}", "latest"), (str(run), "auto")):
@@ -38,7 +38,9 @@ def test_resumed_run_uses_the_files_it_started_with(tmp_path: Path, monkeypatch:
         assert (model.vae, model.over) == (Path(vae), (Path("t5.safetensors"),))
 
 
-def test_newest_ema_is_last_export_of_newest_run_that_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newest_ema_is_last_ema_export_of_newest_run_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["optim.ema.rule=constant", "optim.ema.start='logs/fox-{stamp}'"]
     with pytest.raises(CheckpointError, match="no run of this name has exported averaged weights"):

@@ -10,7 +10,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.tasks.weights import args
 
 
-def test_existing_output_is_named_and_replaced_only_with_force(tmp_path: Path) -> None:
+def test_existing_output_is_named_and_replaced_only_on_request(tmp_path: Path) -> None:
     args.require_free(tmp_path / "new.safetensors", "merge")
     (tmp_path / "old.safetensors").write_bytes(b"x")
     with pytest.raises(WeightsError, match="merge does not overwrite it; give another name, or add --replace"):

@@ -61,7 +61,7 @@ def test_extract_lists_layers_by_residual(tuned: Path, tmp_path: Path, capsys: A
     assert ranks <= {1, 2, 3}
 
 
-def test_extract_message_names_the_whole_file_in_one_line(
+def test_extract_writes_the_file_before_a_reader_closes_the_pipe(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def until_head_ends(text: str) -> None:

@@ -23,7 +23,7 @@ def look(profiler: Profiler, steps: int) -> list[bool]:
     return due
 
 
-def test_steps_after_the_first_two_are_profiled_without_saves(tmp_path: Path) -> None:
+def test_profiler_traces_steps_after_the_first_two(tmp_path: Path) -> None:
     said: list[str] = []
     profiler = Profiler(tmp_path / "profile", 2, rank=1, device=torch.device("cpu"), say=said.append)
     assert look(profiler, WARM_UP + 4) == [True] * (WARM_UP + 2) + [False] * 2

@@ -179,7 +179,7 @@ def test_lowest_held_out_loss_requests_a_checkpoint(
     }
 
 
-def test_process_without_held_out_samples_takes_part_in_validation(trainer: Trainer, held_out: Batch) -> None:
+def test_validation_is_due_with_an_interval_even_without_samples(trainer: Trainer, held_out: Batch) -> None:
     start = Progress(step=0, last_step=9)
     assert validation(trainer, held_out).due(start)
     assert validation(trainer).due(start)
