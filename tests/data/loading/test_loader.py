@@ -1,4 +1,4 @@
-"""The loader: the same stream for any number of ranks, workers and micro-batches, from any step on."""
+"""The loader: the same samples for any number of ranks, workers and micro-batches, starting at any step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_ranks_workers_and_splits_do_not_change_the_stream(catalogue: Catalogue,
     whole = stream([steps(catalogue, data(folder), 0, 9)])
     assert {one.step for one in whole} == set(range(9))
     assert len({one.epoch for one in whole}) > 2
-    for world_size, micro_batch, workers in [(1, 1, 0), (2, None, 0), (3, 2, 0), (1, 3, 2), (2, 1, 2), (5, 1, 0)]:
+    for world_size, micro_batch, workers in [(2, None, 0), (3, 2, 0), (1, 3, 2), (5, 1, 0)]:
         settings = data(folder, workers=workers, prefetch=2)
         of_ranks = [
             steps(catalogue, settings, 0, 9, rank=rank, world_size=world_size, micro_batch=micro_batch)
@@ -52,7 +52,7 @@ def test_positions_number_the_step_and_the_count_is_the_plans(catalogue: Catalog
 @pytest.mark.parametrize("workers", [0, 2])
 def test_from_any_step_on_the_rest_is_the_same(catalogue: Catalogue, folder: Path, workers: int) -> None:
     whole = stream([steps(catalogue, data(folder), 0, 10)])
-    for first in (0, 1, 4, 9) if workers else range(11):
+    for first in (4,) if workers else (1, 4, 9, 10):
         rest = stream([steps(catalogue, data(folder, workers=workers), first, 10)])
         assert rest == [one for one in whole if one.step >= first]
 
@@ -69,7 +69,7 @@ def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp
 
 
 class _NoPictures:
-    """Answers requests without opening files, for properties of the layout alone."""
+    """Serves requests without opening files, for tests of the batch layout only."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def blank(_catalogue: object, _row: int, placed: object, _settings: object) -> object:
@@ -90,7 +90,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     world_size=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]),
     micro_batch=st.sampled_from([None, 1, 2, 3, 4, 6, 8, 12, 24]),

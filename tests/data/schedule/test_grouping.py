@@ -1,4 +1,4 @@
-"""Names keep batches together, and what fills none of theirs joins the others."""
+"""Samples with a group name share batches; the remainder of each group is batched with the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def batches_of(epoch: Any) -> list[np.ndarray[Any, Any]]:
 remainders = st.sampled_from(["short", "fill", "drop", "repeat"])
 
 
-@limits(max_examples=120, deadline=None)
+@limits(max_examples=50, deadline=None)
 @given(st.integers(1, 90), st.integers(1, 5), st.integers(1, 4), remainders, st.sampled_from([1.0, 2.0, 0.5]))
 def test_named_pictures_are_in_full_batches_of_their_name_but_for_the_rest(
     n: int, batch: int, accumulation: int, remainder: str, repeats: float
@@ -63,7 +63,7 @@ def test_named_pictures_are_in_full_batches_of_their_name_but_for_the_rest(
                 assert of_name[key] >= count // batch * batch
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 5), st.integers(1, 3))
 def test_names_change_no_visit_when_nothing_is_left_out(n: int, batch: int, accumulation: int) -> None:
     columns, settings = columns_of(n), settings_of(batch_size=batch)
@@ -82,7 +82,7 @@ def test_a_column_of_no_names_plans_as_no_column_does() -> None:
     assert ours.bucket.tolist() == theirs.bucket.tolist()
 
 
-@limits(max_examples=80, deadline=None)
+@limits(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=0, max_size=40), st.integers(1, 5))
 def test_windows_use_every_batch_once_and_mix_only_what_is_left(groups: list[int], accumulation: int) -> None:
     group = np.array(groups, dtype=np.int64)
@@ -151,13 +151,13 @@ def test_better_rated_pictures_are_taken_more_often() -> None:
     )
     settings = settings_of(batch_size=4, rating={"fraction": 0.25, "epochs": 2001})
     whole = plan(columns, settings, accumulation=1, seed=0, epoch=0)
-    assert len(whole.order) == 2 * n  # all of them, as often as they are to be seen
+    assert len(whole.order) == 2 * n  # all of them, as often as their repeats
     taken = np.zeros(n)
     for epoch in range(1990, 2000):
         planned = plan(columns, settings, accumulation=1, seed=0, epoch=epoch)
         assert len(set(planned.order.tolist())) == len(planned.order) == math.ceil(n * share_of(settings.rating, epoch))
         taken += np.bincount(planned.order, minlength=n)
-    assert 1.7 < taken[1::2].sum() / taken[::2].sum() < 2.8  # 3 to 1, less what is spent
+    assert 1.7 < taken[1::2].sum() / taken[::2].sum() < 2.8  # 3 to 1, but each sample has only two visits
 
 
 def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
@@ -168,19 +168,15 @@ def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
         timeline.locate(10)
 
 
-@pytest.mark.slow
-def test_a_million_named_pictures_are_planned_in_a_fraction_of_a_second() -> None:
+def test_many_samples_with_groups_are_planned_quickly() -> None:
     rng = np.random.default_rng(0)
-    n = 1_000_000
+    n = 300_000
     columns = PlanColumns(
         draws.keys(0, "s", np.arange(n)),
         rng.integers(0, 15, n).astype(np.int16),
         np.where(rng.random(n) < 0.1, 2.5, 1.0).astype(np.float32),
         group=rng.integers(0, 200, n).astype(np.int32),
     )
-    settings, best = settings_of(batch_size=8, remainder="repeat"), float("inf")
-    for _ in range(2):
-        began = time.process_time()
-        plan(columns, settings, accumulation=4, seed=1, epoch=2)
-        best = min(best, time.process_time() - began)
-    assert best < 3  # 0.6 s of its own on an idle core; busy neighbours cost caches
+    settings, start = settings_of(batch_size=8, remainder="repeat"), time.process_time()
+    plan(columns, settings, accumulation=4, seed=1, epoch=2)
+    assert time.process_time() - start < 1.5  # 0.2 s on an idle core

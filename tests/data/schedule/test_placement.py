@@ -1,4 +1,4 @@
-"""Where a picture is cut."""
+"""Where an image is cropped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.data_sets import small_of as settings_of
 from support.loading import place_by
 
 
-@limits(max_examples=200, deadline=None)
+@limits(max_examples=60, deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**64 - 1), st.sampled_from(["center", "random"]))
 def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int, crop: str) -> None:
     settings = settings_of(crop=crop)

@@ -38,7 +38,7 @@ repeats = st.sampled_from([1.0, 2.0, 0.5, 2.5, 3.25])
 remainders = st.sampled_from(["short", "fill", "drop"])
 
 
-@limits(max_examples=150, deadline=None)
+@limits(max_examples=50, deadline=None)
 @given(sizes, batch_sizes, repeats, remainders, st.integers(1, 4), st.integers(0, 3))
 def test_batches_are_well_formed(
     n: int, batch: int, times: float, remainder: str, accumulation: int, number: int
@@ -62,7 +62,7 @@ def test_batches_are_well_formed(
     assert [str(field.dtype) for field in fields] == ["int32", "int32", "int64", "int32", "int16", "float32"]
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(sizes, batch_sizes, repeats)
 def test_policies_agree_on_the_visits_and_count_what_they_change(n: int, batch: int, times: float) -> None:
     columns = columns_of(n, times)

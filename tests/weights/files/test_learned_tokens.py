@@ -1,4 +1,4 @@
-"""Files of new words: every layout is read as it is written elsewhere, and what is no word is refused."""
+"""Files of learned tokens: every layout of other programs is read, and other files are refused."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def test_words_beside_an_adapter_are_told_with_the_files_that_bring_them(tmp_pat
     assert learned_tokens.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
 
 
+@pytest.mark.usefixtures("pickles_read_here")
 def test_files_of_others_are_read(tmp_path: Path) -> None:
     a1111 = {"string_to_token": {"*": 265}, "string_to_param": {"*": rows(3, 8)}, "name": "toy", "step": 500,
              "sd_checkpoint": None, "sd_checkpoint_name": None}  # fmt: skip

@@ -1,9 +1,8 @@
-"""Models in one file: what is read is what the folder has, what is no such model is refused by name and reason."""
+"""Models in one file: they load as the folder they were converted from; other files are refused with the reason."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import single_file
 from support.sd_folder import FOLDER
 
-PARTS = ("denoiser", "text_encoder", "vae")
 Edit = Callable[[dict[str, Tensor]], None]
 
 
@@ -31,7 +29,7 @@ def convert(*words: object) -> None:
 
 @pytest.fixture
 def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
-    """`edited(change)`: the file with other tensors."""
+    """`edited(change)`: the file with changed tensors."""
 
     def make(change: Edit, name: str = "edited.safetensors", metadata: dict[str, str] | None = None) -> Path:
         tensors = load_file(sd1)
@@ -42,25 +40,27 @@ def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def load(path: Path, config: Path | None = FOLDER, **settings: Any) -> Family:
-    return Family.of(ModelSettings(path=path, config=config, **settings))
+def load(path: Path, config: Path | None = FOLDER, only: Sequence[str] | None = None, **settings: Any) -> Family:
+    return Family.of(ModelSettings(path=path, config=config, **settings), only)
 
 
-def same(a: Family, b: Family) -> bool:
-    pairs = [(a.parts()[part].state_dict(), b.parts()[part].state_dict()) for part in PARTS]
+def is_same(a: Family, b: Family) -> bool:
+    """Whether all parts of `a` have the tensors that they have in `b`."""
+    pairs = [(a.parts()[part].state_dict(), b.parts()[part].state_dict()) for part in a.parts()]
     return all(x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x) for x, y in pairs)
 
 
-def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    assert same(load(sd1), Family.of(ModelSettings(path=FOLDER)))
-    assert same(load(sd2[1], sd2[0]), Family.of(ModelSettings(path=sd2[0])))
+def test_single_file_loads_like_its_folder(sd1: Path, sd2: tuple[Path, Path], family: Family) -> None:
+    loaded = load(sd1)
+    assert loaded.parts().keys() == {"denoiser", "text_encoder", "vae"}
+    assert is_same(loaded, family)
+    parts = ["text_encoder", "vae"]
+    loaded = load(sd2[1], sd2[0], parts)
+    assert list(loaded.parts()) == parts
+    assert is_same(loaded, Family.of(ModelSettings(path=sd2[0]), parts))
 
 
-def test_only_the_parts_asked_for_are_read(sd1: Path) -> None:
-    assert Family.of(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
-
-
-def _old_attention(tensors: dict[str, Tensor]) -> None:
+def _rename_attention(tensors: dict[str, Tensor]) -> None:
     for name in [n for n in tensors if ".mid.attn_1." in n]:
         other = name
         for old, new in ((".q.", ".to_q."), (".k.", ".to_k."), (".v.", ".to_v."), (".proj_out.", ".to_out.0.")):
@@ -68,51 +68,51 @@ def _old_attention(tensors: dict[str, Tensor]) -> None:
         tensors[other] = tensors.pop(name).squeeze()
 
 
-def _no_level(tensors: dict[str, Tensor]) -> None:
+def _drop_text_model_level(tensors: dict[str, Tensor]) -> None:
     for name in [n for n in tensors if ".transformer.text_model." in n]:
         tensors[name.replace(".text_model.", ".")] = tensors.pop(name)
 
 
-def _buffers(tensors: dict[str, Tensor]) -> None:
+def _add_buffers(tensors: dict[str, Tensor]) -> None:
     tensors["betas"] = torch.linspace(0.01, 0.02, 1000)
     tensors["cond_stage_model.transformer.text_model.embeddings.position_ids"] = torch.arange(77)[None]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("change", [_old_attention, _no_level, _buffers])
-def test_spellings_that_are_met_are_read(edited: Callable[..., Path], change: Edit) -> None:
-    assert same(load(edited(change)), Family.of(ModelSettings(path=FOLDER)))
+def test_other_spellings_and_extra_buffers_are_read(edited: Callable[..., Path], family: Family) -> None:
+    def change(tensors: dict[str, Tensor]) -> None:
+        _rename_attention(tensors)
+        _drop_text_model_level(tensors)
+        _add_buffers(tensors)
+
+    loaded = load(edited(change), only=["text_encoder", "vae"])
+    assert is_same(loaded, family)
+    assert not loaded.notes
 
 
-@pytest.mark.slow
-def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
+def test_half_precision_is_widened(edited: Callable[..., Path], family: Family) -> None:
     def halve(tensors: dict[str, Tensor]) -> None:
         tensors.update({name: tensor.half() for name, tensor in tensors.items()})
 
-    family = load(edited(halve))
-    whole = Family.of(ModelSettings(path=FOLDER)).parts()["denoiser"].state_dict()
-    assert {p.dtype for p in family.parts()["denoiser"].parameters()} == {torch.float32}
-    for name, tensor in family.parts()["denoiser"].state_dict().items():
-        assert torch.equal(tensor, whole[name].half().float())
+    vae, whole = (each.parts()["vae"].state_dict() for each in (load(edited(halve), only=["vae"]), family))
+    assert {tensor.dtype for tensor in vae.values()} == {torch.float32}
+    assert all(torch.equal(tensor, whole[name].half().float()) for name, tensor in vae.items())
 
 
-@pytest.mark.slow
-def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
+def test_averaged_weights_are_used_on_request_and_noted(edited: Callable[..., Path]) -> None:
     def add(tensors: dict[str, Tensor]) -> None:
         plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
         tensors.update({LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()})
         tensors["model_ema.decay"] = torch.tensor(0.9999)
 
     path = edited(add)
-    plain, averaged = load(path), load(path, ema_weights="use")
+    plain, averaged = (load(path, only=["denoiser"], ema_weights=which) for which in ("ignore", "use"))
     for a, b in zip(plain.parts()["denoiser"].parameters(), averaged.parts()["denoiser"].parameters(), strict=True):
         assert torch.equal(a + 1, b)
-    assert torch.equal(plain.encode_text(["a"]).states, averaged.encode_text(["a"]).states)
     assert any("684 averaged tensors" in note for note in plain.notes)
     assert any("averaged copy" in note for note in averaged.notes)
-    settings = [ModelSettings(path=path, config=FOLDER, ema_weights=which) for which in ("ignore", "use")]
-    assert len({Family.files.of(s).fingerprint("denoiser") for s in settings}) == 2
-    assert len({Family.files.of(s).fingerprint("vae") for s in settings}) == 1
+    files = [Family.files.of(ModelSettings(path=path, config=FOLDER, ema_weights=which)) for which in ("ignore", "use")]
+    assert len({each.fingerprint("denoiser") for each in files}) == 2
+    assert len({each.fingerprint("vae") for each in files}) == 1
 
 
 def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
@@ -121,30 +121,27 @@ def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
     assert caught.value.code == "E1415"
 
 
-def test_tensors_nobody_knows_are_told(edited: Callable[..., Path]) -> None:
-    family = load(edited(lambda tensors: tensors.update(mystery=torch.ones(3))))
-    assert any("1 tensor (mystery)" in note for note in family.notes)
-    assert not load(edited(_buffers)).notes
+def test_unknown_tensors_are_noted(edited: Callable[..., Path]) -> None:
+    loaded = load(edited(lambda tensors: tensors.update(mystery=torch.ones(3))), only=["vae"])
+    assert any("1 tensor (mystery)" in note for note in loaded.notes)
 
 
-@pytest.mark.slow
-def test_a_pickled_file_is_read_through_the_other_process(
-    sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("pickles_read_here")
+def test_pickled_file_loads_and_has_the_same_fingerprint(
+    sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: Family
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     torch.save({"state_dict": load_file(sd1)}, tmp_path / "x.ckpt")
-    family = load(tmp_path / "x.ckpt")
-    assert same(family, load(sd1))
-    assert any("pickle" in note for note in family.notes)
-    settings = ModelSettings(path=tmp_path / "x.ckpt", config=FOLDER)
-    assert Family.files.of(settings).fingerprint("vae") == Family.files.of(
-        ModelSettings(path=sd1, config=FOLDER)
-    ).fingerprint("vae")
+    loaded = load(tmp_path / "x.ckpt", only=["vae"])
+    assert is_same(loaded, family)
+    assert any("pickle" in note for note in loaded.notes)
+    files = [Family.files.of(ModelSettings(path=path, config=FOLDER)) for path in (tmp_path / "x.ckpt", sd1)]
+    assert len({each.fingerprint("vae") for each in files}) == 1
 
 
-def test_safetensors_under_the_ending_ckpt_are_read(sd1: Path, tmp_path: Path) -> None:
-    shutil.copyfile(sd1, tmp_path / "x.ckpt")
-    assert same(load(tmp_path / "x.ckpt"), load(sd1))
+def test_safetensors_with_the_suffix_ckpt_are_read(sd1: Path, tmp_path: Path, family: Family) -> None:
+    (tmp_path / "x.ckpt").symlink_to(sd1)
+    assert is_same(load(tmp_path / "x.ckpt", only=["vae"]), family)
 
 
 def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: Callable[..., Path]) -> None:
@@ -186,14 +183,14 @@ def test_a_mark_of_zero_terminal_snr_is_honoured(edited: Callable[..., Path]) ->
 
 
 def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[int, ...]) -> Path:
-    """Just the tensors by which a model is told."""
-    told: dict[str, tuple[int, ...]] = {
+    """Only the tensors that identify a model."""
+    identifying: dict[str, tuple[int, ...]] = {
         "model.diffusion_model.input_blocks.0.0.weight": (channels, 4, 1, 1),
         "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight": (1, width),
         "first_stage_model.quant_conv.bias": (8,),
         "cond_stage_model.transformer.x": (1,),
     } | {name.replace("__", "."): shape for name, shape in shapes.items()}
-    save_file({name: torch.zeros(shape) for name, shape in told.items() if shape}, path)
+    save_file({name: torch.zeros(shape) for name, shape in identifying.items() if shape}, path)
     return path
 
 
@@ -204,8 +201,8 @@ def test_shipped_configurations_are_chosen_by_the_tensors(
     tmp_path: Path, width: int, prediction: Any, expected: str
 ) -> None:
     path = _header_file(tmp_path / "x.safetensors", width)
-    found = single_file.open_single(path, LAYOUT, prediction=prediction)
-    assert found.folder.root == shipped(expected)
+    opened = single_file.open_single(path, LAYOUT, prediction=prediction)
+    assert opened.folder.root == shipped(expected)
 
 
 def test_sd2_must_say_what_it_predicts(tmp_path: Path) -> None:
@@ -307,25 +304,25 @@ def test_other_endings_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.model", None)
 
 
-def _lose(tensors: dict[str, Tensor]) -> None:
+def _drop_tensors(tensors: dict[str, Tensor]) -> None:
     del tensors["model.diffusion_model.out.2.bias"]
     del tensors["model.diffusion_model.out.2.weight"]
 
 
-def _gain(tensors: dict[str, Tensor]) -> None:
+def _add_tensor(tensors: dict[str, Tensor]) -> None:
     tensors["model.diffusion_model.output_blocks.12.0.x"] = torch.ones(1)
 
 
-def _bend(tensors: dict[str, Tensor]) -> None:
+def _reshape_tensor(tensors: dict[str, Tensor]) -> None:
     tensors["model.diffusion_model.out.2.bias"] = torch.ones(5)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_lose, r"missing: 2 tensors \(conv_out\.weight, conv_out\.bias\)"),
-        (_gain, r"unexpected: 1 tensor \(model\.diffusion_model\.output_blocks\.12\.0\.x\)"),
-        (_bend, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
+        (_drop_tensors, r"missing: 2 tensors \(conv_out\.weight, conv_out\.bias\)"),
+        (_add_tensor, r"unexpected: 1 tensor \(model\.diffusion_model\.output_blocks\.12\.0\.x\)"),
+        (_reshape_tensor, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
     ],
 )
 def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Path], change: Edit, words: str) -> None:
@@ -334,11 +331,11 @@ def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Pat
     assert caught.value.code == "E1405"
 
 
-def test_the_shipped_tokenizer_is_clips(tmp_path: Path) -> None:
+def test_shipped_tokenizers_are_those_of_clip() -> None:
     ids = {}
     for name in ("sd1", "sd2"):
-        family = Family.of(ModelSettings(path=shipped(name), weights="random"), only=[])
-        tokenizer = family._tokenizer("text_encoder")
+        files = Family.files.of(ModelSettings(path=shipped(name), weights="random"))
+        tokenizer = files.tokenizer("text_encoder")
         ids[name] = tokenizer("a photo of an astronaut riding a horse", padding="max_length").input_ids
     start = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 49407]
     assert ids["sd1"] == start + [49407] * 67
