@@ -51,14 +51,14 @@ def merge(monkeypatch: pytest.MonkeyPatch) -> Any:
     return of
 
 
-def test_what_changes_a_tensor_is_added_to_the_same_weight(merge: Any) -> None:
+def test_all_adapters_of_a_tensor_are_added_to_the_original_weight(merge: Any) -> None:
     both = (ones("a", 0.5, 1), ones("a", -2.0, 1))
     for adapters in (both, both[::-1]):
         assert torch.equal(merge(*adapters).values("unet", WEIGHTS)["a.weight"], torch.eye(3) - 1.5)
     assert torch.equal(merge(*both).values("unet", WEIGHTS)["b.weight"], WEIGHTS["b.weight"])
 
 
-def test_a_tensor_of_a_later_file_is_changed_by_adapters_behind_it_alone(merge: Any) -> None:
+def test_tensor_of_later_file_is_changed_only_by_adapters_after_it(merge: Any) -> None:
     before, behind = ones("b", 1.0, 0), ones("b", 2.0, 1)
     laid = merge(before, behind)
     assert torch.equal(laid.values("unet", WEIGHTS)["b.weight"], torch.full((3, 3), 2.0))
@@ -68,7 +68,7 @@ def test_a_tensor_of_a_later_file_is_changed_by_adapters_behind_it_alone(merge: 
     assert merge(ones("a", 0.0, 1)).changing("unet", "a.weight") == [], "no strength, no change"
 
 
-def test_with_a_type_asked_for_the_sum_comes_in_float32(merge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sum_is_float32_when_an_output_dtype_is_requested(merge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WEIGHTS, "a.weight", torch.eye(3, dtype=torch.bfloat16))
     exact = merge(ones("a", 1 / 512, 1), dtype=torch.float16).values("unet", ["a.weight"])["a.weight"]
     assert exact.dtype == torch.float32

@@ -90,9 +90,7 @@ def layouts_of(family: str, kind: str) -> tuple[Layout, ...]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_written_in_any_layout_and_read_back_it_changes_the_same_weights(
-    family: str, kind: str, tmp_path: Path
-) -> None:
+def test_adapter_in_any_layout_changes_the_same_weights(family: str, kind: str, tmp_path: Path) -> None:
     names = names_of(family)
     adapter = adapter_for(family, kind)
     for layout in LAYOUTS:
@@ -114,9 +112,7 @@ def test_written_in_any_layout_and_read_back_it_changes_the_same_weights(
 @pytest.mark.parametrize("preset", ["attention", "all-linear"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_reader_takes_its_export_whole_at_the_strength_that_was_trained(
-    family: str, kind: str, preset: str, tmp_path: Path
-) -> None:
+def test_each_reader_accepts_its_export_at_full_strength(family: str, kind: str, preset: str, tmp_path: Path) -> None:
     """The files of `run.export.adapter=auto`: diffusers takes the first, ComfyUI the second."""
     names = names_of(family)
     adapter = adapter_for(family, kind, preset)
@@ -134,7 +130,7 @@ def test_every_reader_takes_its_export_whole_at_the_strength_that_was_trained(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_diffusers_file_has_its_strength_in_its_tensors(family: str, tmp_path: Path) -> None:
+def test_diffusers_layout_stores_the_strength_in_its_tensors(family: str, tmp_path: Path) -> None:
     """Programs that ignore the header and find no alpha apply alpha = rank."""
     names = names_of(family)
     adapter = adapter_for(family, "lora", alpha=1.0)
@@ -147,7 +143,7 @@ def test_a_diffusers_file_has_its_strength_in_its_tensors(family: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lora", "dora"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_diffusers_itself_reads_its_layout(family: str, kind: str, tmp_path: Path) -> None:
+def test_diffusers_pipelines_read_the_diffusers_layout(family: str, kind: str, tmp_path: Path) -> None:
     """The names and numbers that its pipelines make of a file, of every family."""
     import diffusers
 
@@ -183,7 +179,7 @@ PREFIXES = {
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("leaves", [("lora_A.weight", "lora_B.weight"), ("lora_down.weight", "lora_up.weight")])
 @pytest.mark.parametrize("family", FLOW)
-def test_every_prefix_is_read_before_diffusers_and_original_names(
+def test_all_prefixes_of_diffusers_and_original_names_are_read(
     family: str, leaves: tuple[str, str], prefix: str, tmp_path: Path
 ) -> None:
     names = names_of(family)
@@ -206,7 +202,7 @@ def test_every_prefix_is_read_before_diffusers_and_original_names(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_name_stands_for_two_layers(family: str) -> None:
+def test_every_name_identifies_one_layer(family: str) -> None:
     names = names_of(family)
     for layer, original_layer in names.original_layers.items():
         lookup = names.lookup(layer.component)
@@ -218,7 +214,7 @@ def test_no_name_stands_for_two_layers(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["flux", "flux2", "sd3", "z-image"])
-def test_a_fused_projection_in_a_file_becomes_its_parts(family: str, tmp_path: Path) -> None:
+def test_fused_projection_is_split_into_its_parts(family: str, tmp_path: Path) -> None:
     names = names_of(family)
     fused = {o for o in names.original_layers.values() if len(o.parts) > 1}
     assert fused
@@ -242,7 +238,7 @@ def test_a_fused_projection_in_a_file_becomes_its_parts(family: str, tmp_path: P
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
 
 
-def test_names_are_those_that_other_trainers_write() -> None:
+def test_names_match_other_trainers() -> None:
     """sd-scripts' of FLUX and SD3, musubi-tuner's of Wan; ComfyUI's are the model makers' with a prefix."""
     flux, wan = adapter_for("flux", "lora", "attention"), adapter_for("wan", "lora")
     kohya = writing.kohya_tensors(flux, names_of("flux"))
@@ -261,7 +257,7 @@ def test_names_are_those_that_other_trainers_write() -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen-image", "z-image", "flux", "wan"])
-def test_diffusers_names_of_transformers_are_those_of_its_scripts(family: str, tmp_path: Path) -> None:
+def test_transformer_names_match_diffusers_scripts(family: str, tmp_path: Path) -> None:
     names = names_of(family)
     writing.write(adapter_for(family, "lora", "attention"), tmp_path / "a.safetensors", names, "diffusers")
     of_denoiser = [name for name in load_file(tmp_path / "a.safetensors") if name.startswith("transformer.")]
@@ -273,7 +269,7 @@ def test_diffusers_names_of_transformers_are_those_of_its_scripts(family: str, t
 @pytest.mark.parametrize(
     "label", ["flux-dev", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
 )
-def test_original_names_and_rows_are_those_of_diffusers_conversion(label: str) -> None:
+def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
     """At full size, since diffusers' conversion of FLUX counts on it."""
     family, config, _ = FULL[label]
     model: Any = registry.find("families", family).Family.files
@@ -307,7 +303,7 @@ def of_two() -> Adapter:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_denoisers_are_two_files_that_are_both_read_back(layout: Layout, tmp_path: Path) -> None:
+def test_adapter_of_two_denoisers_round_trips_as_two_files(layout: Layout, tmp_path: Path) -> None:
     names, adapter = two_denoisers(), of_two()
     written = writing.write(adapter, tmp_path / "fox.safetensors", names, layout)
     assert [file.name for file in written.files] == ["fox_high_noise.safetensors", "fox_low_noise.safetensors"]
@@ -319,7 +315,7 @@ def test_two_denoisers_are_two_files_that_are_both_read_back(layout: Layout, tmp
     assert files.read(renamed, names).components == ("transformer_2",), "the header says it"
 
 
-def test_a_foreign_file_of_one_of_two_denoisers_goes_by_its_name(tmp_path: Path) -> None:
+def test_denoiser_of_a_foreign_file_is_inferred_from_its_name(tmp_path: Path) -> None:
     names = two_denoisers()
     tensors = writing.comfy_tensors(adapter_for("wan", "lora"), names_of("wan"))
     for name, component in (
@@ -348,7 +344,7 @@ def verdict_of(label: str, tensors: dict[str, Tensor], family: str) -> readers.V
     return readers.judge(reader, tensors, {}, names_of(family), family)
 
 
-def test_names_that_comfyui_does_not_know_are_counted_as_refused() -> None:
+def test_names_unknown_to_comfyui_are_refused() -> None:
     """Diffusers' names of Wan, and of FLUX behind kohya's prefix."""
     adapter = adapter_for("flux", "lora", "attention")
     flux = {f"lora_unet_{layer.path.replace('.', '_')}.{leaf}": tensor for layer, module in adapter.modules.items()
@@ -359,7 +355,7 @@ def test_names_that_comfyui_does_not_know_are_counted_as_refused() -> None:
     assert verdict_of("ComfyUI", wan, "wan").accepted == 0
 
 
-def test_a_strength_that_only_the_header_has_is_reported() -> None:
+def test_strength_only_in_the_header_is_reported() -> None:
     layer = next(iter(adapter_for("flux", "lora", "attention").modules))
     tensors = {f"{layer}.lora_A.weight": torch.ones(4, 16), f"{layer}.lora_B.weight": torch.ones(16, 4)}
     settings = '{"transformer.r": 4, "transformer.lora_alpha": 2}'
@@ -370,7 +366,7 @@ def test_a_strength_that_only_the_header_has_is_reported() -> None:
         assert verdict.strengths == expected
 
 
-def test_attention_of_a_unet_under_diffusers_names_is_not_accepted_by_comfyui() -> None:
+def test_comfyui_refuses_unet_attention_under_diffusers_names() -> None:
     adapter = adapter_for("sd", "lora")
     tensors = writing.diffusers_tensors(adapter, Path("x"), names_of("sd"), "unet")
     verdict = verdict_of("ComfyUI", tensors, "sd")

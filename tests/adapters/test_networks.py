@@ -51,7 +51,7 @@ def predict(unet: nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_adapter_begins_without_effect_and_trains_alone(
+def test_initial_adapter_has_no_effect_and_only_it_is_trainable(
     method: Method, bases: dict[str, Any], unet: nn.Module
 ) -> None:
     before = predict(unet)
@@ -64,9 +64,7 @@ def test_an_adapter_begins_without_effect_and_trains_alone(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_read_off_loaded_and_read_off_again_it_is_the_same(
-    method: Method, bases: dict[str, Any], unet: nn.Module
-) -> None:
+def test_exported_adapter_loads_back_exactly(method: Method, bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, method)
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
@@ -97,7 +95,7 @@ ALL = "lokr_w1_a lokr_w1_b lokr_w2_a lokr_w2_b"
         (4, -1, True, "lokr_w1 lokr_w2"),
     ],
 )
-def test_what_is_written_of_a_lokr_changes_weights_as_it_did_in_training(
+def test_exported_lokr_changes_weights_like_in_training(
     convolution: bool, rank: int, factor: int, both: bool, leaves: str
 ) -> None:
     """For any full factors: readers of files scale by alpha / rank, but by 1 if both factors are full."""
@@ -139,7 +137,7 @@ def modules_of_lycoris(kind: Any) -> tuple[dict[str, AdapterModule], dict[str, T
 
 
 @pytest.mark.parametrize("kind", ["loha", "lokr"])
-def test_layers_of_any_form_are_trained_together_as_their_file_has_them(kind: Any) -> None:
+def test_loaded_layers_train_in_the_form_of_their_file(kind: Any) -> None:
     """Factors that are full or low-rank, split by other rules than peft's, and kernels in a separate tensor."""
     pytest.importorskip("peft")
     modules, weights = modules_of_lycoris(kind)
@@ -172,7 +170,7 @@ def layer_with(weight: Tensor) -> nn.Module:
     return layer
 
 
-def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> None:
+def test_decomposed_first_lokr_factor_starts_with_unit_variance() -> None:
     pytest.importorskip("peft")
     first = {}
     for both in (True, False):
@@ -184,7 +182,7 @@ def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> N
     assert [float(each.std()) for each in first.values()] == pytest.approx([1, 1], rel=0.2)
 
 
-def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_values_depend_only_on_seed_and_layer(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
@@ -199,7 +197,7 @@ def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], une
 
 
 @pytest.mark.parametrize("init", ["kaiming", "gaussian"])
-def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_values_have_the_documented_range(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
     networks.attach(unet, shape_of(bases, "lora", rank=8))
     networks.set_initial(unet, "unet", seed=3, init=init)
     for each in networks.trained(unet):
@@ -213,7 +211,7 @@ def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], 
             assert each.parameter.std().item() == pytest.approx(1 / 8, rel=0.3)
 
 
-def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_magnitudes_are_the_row_norms(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "dora")
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
@@ -222,7 +220,7 @@ def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn
         assert torch.allclose(module.tensors[MAGNITUDE], row_lengths(weight), rtol=1e-6)
 
 
-def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_layers_may_have_individual_ranks_and_alphas(bases: dict[str, Any], unet: nn.Module) -> None:
     plain = shape_of(bases, "lora")
     shape = shape_of(bases, "lora", ranks={plain.layers[0]: 5}, alphas={plain.layers[1]: 1.0}, alpha=None)
     networks.attach(unet, shape)
@@ -233,7 +231,7 @@ def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], un
     assert layer.scaling["default"] == 0.5
 
 
-def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_adapter_with_missing_layers_is_not_loaded(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
     networks.attach(unet, shape)
     modules = read_off(unet, shape)
@@ -244,12 +242,12 @@ def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], une
         networks.load(unet, {path: m for path, m in modules.items() if path != first})
 
 
-def test_a_layer_that_is_not_there_is_named(unet: nn.Module) -> None:
+def test_missing_layer_is_reported(unet: nn.Module) -> None:
     with pytest.raises(WeightsError, match=r"no layer mid_block\.attn"):
         networks.attach(unet, AdapterShape("lora", ["mid_block.attn"]))
 
 
-def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peft_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WeightsError, match=r'pip install "mezzotint\[adapters\]"') as caught:
         networks.require_peft()

@@ -78,7 +78,7 @@ def size_of(network: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("name", ["sd3", "wan"])
-def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_text_encoders_are_bit_exact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = opened(name, WeightForm(torch.float32))
     expected = encoded(whole, None)
     watched = Watched(monkeypatch)
@@ -96,7 +96,7 @@ def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypat
     assert len(groups) >= 2 * 2 * len(family.parts()), "two waves, each through every layer"
 
 
-def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_group_size_loads_all_layers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded(opened("z-image", WeightForm(torch.bfloat16)), None)
     watched = Watched(monkeypatch)
     layer_streamer = LayerStreamer(1 << 40)
@@ -106,7 +106,7 @@ def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("low", ["int8", "nf4"])
-def test_layers_in_few_bits_are_packed_anew_each_time(low: LowBit) -> None:
+def test_quantized_layers_can_be_streamed(low: LowBit) -> None:
     pytest.importorskip("torchao")
     expected = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low)), None)
     layer_streamer = LayerStreamer(1, together=2)
@@ -116,7 +116,7 @@ def test_layers_in_few_bits_are_packed_anew_each_time(low: LowBit) -> None:
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
 
 
-def test_without_a_wave_layers_are_read_as_they_are_reached() -> None:
+def test_layers_are_loaded_on_demand_outside_of_run() -> None:
     expected = opened("ltx", WeightForm(torch.float32)).encode_text(CAPTIONS[:2]).states
     layer_streamer = LayerStreamer(1)
     family = opened("ltx", WeightForm(torch.float32, layer_streamer=layer_streamer))
@@ -159,7 +159,7 @@ def through(network: Any, x: Tensor) -> Tensor:
     return x
 
 
-def test_every_pass_goes_through_a_layer_before_the_next_is_read_and_no_more_compute_than_may() -> None:
+def test_all_passes_share_each_loaded_layer_and_few_compute_at_once() -> None:
     layer_streamer, filling = LayerStreamer(4), Counted()
     network, running, most, lock = stack(filling, layer_streamer), 0, 0, threading.Lock()
     before = filling.seen.copy()
@@ -179,7 +179,7 @@ def test_every_pass_goes_through_a_layer_before_the_next_is_read_and_no_more_com
     assert most <= 2
 
 
-def test_an_error_of_a_pass_or_of_reading_ends_all_of_them() -> None:
+def test_error_in_a_pass_or_while_loading_ends_all_passes() -> None:
     layer_streamer, before = LayerStreamer(4), set(threading.enumerate())
     network = stack(Counted(breaks_at="layers.1.weight"), layer_streamer)
     with pytest.raises(WeightsError, match="spoilt"):

@@ -40,7 +40,7 @@ def linear(low: LowBit) -> tuple[nn.Linear, LowBitLinear]:
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_matrix_product_and_gradient_are_near(low: LowBit) -> None:
+def test_matrix_product_and_gradient_are_close(low: LowBit) -> None:
     plain, layer = linear(low)
     groups = plain.weight.reshape(96, 1, 128) if low == "int8" else plain.weight.reshape(96, 2, 64)
     bound = SHARE[low] * groups.abs().amax(dim=2, keepdim=True).expand_as(groups).reshape(96, 128)
@@ -60,7 +60,7 @@ def test_matrix_product_and_gradient_are_near(low: LowBit) -> None:
 
 @has_torchao
 @pytest.mark.parametrize(("low", "each"), [("int8", 1.0), ("nf4", 0.5)])
-def test_bytes_are_few_and_the_same_each_time_and_on_the_meta_device(low: LowBit, each: float) -> None:
+def test_quantized_size_is_small_and_equal_on_the_meta_device(low: LowBit, each: float) -> None:
     _, layer = linear(low)
     small = dict(layer.named_buffers())
     size = sum(t.nbytes for t in small.values())
@@ -74,7 +74,7 @@ def test_bytes_are_few_and_the_same_each_time_and_on_the_meta_device(low: LowBit
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_a_cast_leaves_the_matrix_and_autocast_holds(low: LowBit) -> None:
+def test_cast_keeps_the_quantized_matrix_and_autocast_applies(low: LowBit) -> None:
     _, layer = linear(low)
     before = layer.weight
     layer.to(torch.bfloat16)
@@ -87,7 +87,7 @@ def test_a_cast_leaves_the_matrix_and_autocast_holds(low: LowBit) -> None:
 
 
 @has_torchao
-def test_what_does_not_fit_stays_as_it_is() -> None:
+def test_unsuitable_layers_are_not_quantized() -> None:
     net = low_bit.converted(nn.Sequential(nn.Linear(10, 3), nn.Conv2d(2, 2, 3)), WeightForm(torch.bfloat16, "nf4"))
     assert [type(module) for module in net.children()] == [nn.Linear, nn.Conv2d]
     assert {p.dtype for p in net.parameters()} == {torch.bfloat16}
@@ -109,9 +109,7 @@ class Counted:
 
 @has_torchao
 @pytest.mark.parametrize("low", [None, "nf4"])
-def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
-    low: LowBit | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_weights_are_converted_a_few_at_a_time(low: LowBit | None, monkeypatch: pytest.MonkeyPatch) -> None:
     files = Family.files.of(ModelSettings(path=shipped("mezzotint-mini")))
     stored = Counted(components.tensor_files.InFile(files.weights_of("denoiser").path))
     monkeypatch.setattr(tensor_files, "AT_ONCE", 200_000)
@@ -134,9 +132,7 @@ def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_it(
-    low: LowBit, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_piecewise_quantization_equals_torchao(low: LowBit, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
     monkeypatch.setattr(low_bit, "_AT_ONCE", 64 * 5)
     import torchao.quantization as torchao
@@ -152,7 +148,7 @@ def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_
         assert torch.equal(tensor, getattr(whole, name)), name
 
 
-def test_without_the_package_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchao_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WeightsError, match=r'pip install "mezzotint\[low-bit\]"') as caught:
         low_bit.prepare(nn.Sequential(nn.Linear(64, 64)), WeightForm(torch.bfloat16, "int8"))

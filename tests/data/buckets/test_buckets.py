@@ -35,7 +35,7 @@ sides = st.integers(1, 20_000)
 
 
 @given(legal)
-def test_every_bucket_keeps_within_area_aspect_and_step_and_could_not_be_larger(settings: DataSettings) -> None:
+def test_buckets_respect_area_aspect_and_step_and_are_maximal(settings: DataSettings) -> None:
     area, step, most = settings.resolution**2, settings.buckets.step, settings.buckets.max_aspect
     table = buckets.table(settings)
 
@@ -52,7 +52,7 @@ def test_every_bucket_keeps_within_area_aspect_and_step_and_could_not_be_larger(
 
 @limits(max_examples=12)
 @given(legal)
-def test_table_holds_every_size_that_no_other_contains(settings: DataSettings) -> None:
+def test_table_has_exactly_the_maximal_sizes(settings: DataSettings) -> None:
     area, step, most = settings.resolution**2, settings.buckets.step, settings.buckets.max_aspect
     multiples = range(step, int(settings.resolution * most) + step, step)
 
@@ -67,7 +67,7 @@ def test_table_holds_every_size_that_no_other_contains(settings: DataSettings) -
 
 
 @given(legal)
-def test_table_is_sorted_symmetric_distinct_and_has_the_square(settings: DataSettings) -> None:
+def test_table_is_sorted_symmetric_unique_and_contains_the_square(settings: DataSettings) -> None:
     table = buckets.table(settings)
     aspects = [size.aspect for size in table]
     assert aspects == sorted(set(aspects))
@@ -76,7 +76,7 @@ def test_table_is_sorted_symmetric_distinct_and_has_the_square(settings: DataSet
 
 
 @given(legal, sides, sides)
-def test_assignment_is_the_nearest_and_turns_with_the_picture(settings: DataSettings, width: int, height: int) -> None:
+def test_assignment_is_the_nearest_and_symmetric(settings: DataSettings, width: int, height: int) -> None:
     table = buckets.table(settings)
     chosen, turned = (table[i] for i in buckets.assign([width, height], [height, width], table).tolist())
     assert turned == Size(chosen.height, chosen.width)
@@ -84,7 +84,7 @@ def test_assignment_is_the_nearest_and_turns_with_the_picture(settings: DataSett
     assert distances[table.index(chosen)] <= min(distances) + 1e-9
 
 
-def test_a_tie_goes_to_the_bucket_nearer_to_the_square() -> None:
+def test_tie_goes_to_the_bucket_closer_to_the_square() -> None:
     table = (Size(1, 4), Size(1, 1), Size(4, 1))
     assert buckets.assign([2, 1], [1, 2], table).tolist() == [1, 1]
     assert buckets.assign([2.01, 1], [1, 2.01], table).tolist() == [2, 0]
@@ -102,11 +102,11 @@ def test_known_table_of_512() -> None:
     assert buckets.table(settings_of(512)) == tuple(Size(*size) for size in sizes)
 
 
-def test_square_shape_has_the_square_alone() -> None:
+def test_square_shape_has_only_the_square() -> None:
     assert buckets.table(settings_of(512, shape="square")) == (Size(512, 512),)
 
 
-def test_a_million_pictures_are_assigned_at_once() -> None:
+def test_million_images_are_assigned_quickly() -> None:
     drawn = np.random.default_rng(0).integers(1, 5000, (2, 1_000_000))
     began = time.process_time()
     numbers = buckets.assign(drawn[0], drawn[1], buckets.table(settings_of(1024)))
@@ -122,7 +122,7 @@ def listed(sizes: Any, **more: Any) -> DataSettings:
     return DataSettings.model_validate({"buckets": {"shape": "list", "sizes": sizes}, **more})
 
 
-def test_sdxls_sizes_are_the_forty_of_its_paper() -> None:
+def test_sdxl_list_has_the_sizes_of_its_paper() -> None:
     table = buckets.table(listed("sdxl"))
     assert len(table) == 40
     assert [table[0], table[-1]] == [Size(512, 2048), Size(2048, 512)]
@@ -134,7 +134,7 @@ def test_sdxls_sizes_are_the_forty_of_its_paper() -> None:
 
 
 @given(st.lists(st.tuples(sides, sides), min_size=1, max_size=20))
-def test_a_picture_goes_to_the_nearest_shape_of_the_list(pictures: list[tuple[int, int]]) -> None:
+def test_image_goes_to_the_nearest_listed_shape(pictures: list[tuple[int, int]]) -> None:
     settings = listed("sdxl")
     table = buckets.table(settings)
     widths, heights = (np.array(side) for side in zip(*pictures, strict=True))
@@ -143,7 +143,7 @@ def test_a_picture_goes_to_the_nearest_shape_of_the_list(pictures: list[tuple[in
         assert far[bucket] == pytest.approx(min(far), abs=1e-12)
 
 
-def test_of_sizes_of_one_shape_it_takes_the_largest_that_it_fills() -> None:
+def test_image_goes_to_the_largest_size_that_it_fills() -> None:
     settings = listed([[1024, 1024], [512, 512], [768, 768], [512, 768], [1024, 1536]])
     table = buckets.table(settings)
     assert table == (Size(512, 512), Size(768, 768), Size(1024, 1024), Size(768, 512), Size(1536, 1024))
@@ -155,7 +155,7 @@ def test_of_sizes_of_one_shape_it_takes_the_largest_that_it_fills() -> None:
     ]  # fmt: skip
 
 
-def test_a_size_that_stands_twice_counts_once_and_the_order_is_of_no_matter() -> None:
+def test_duplicates_and_order_of_listed_sizes_do_not_matter() -> None:
     one, other = listed([[64, 32], [32, 64], [64, 32]]), listed([[32, 64], [64, 32]])
     assert buckets.table(one) == buckets.table(other) == (Size(32, 64), Size(64, 32))
 
@@ -171,7 +171,7 @@ def test_a_size_that_stands_twice_counts_once_and_the_order_is_of_no_matter() ->
         (["shape=list", "sizes=sd"], "data.buckets.sizes"),
     ],
 )
-def test_a_list_that_says_nothing_is_refused(words: list[str], said: str) -> None:
+def test_invalid_lists_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(RecipeError) as error:
         read_text("schema: 1", overrides=[f"data.buckets.{word}" for word in words])
     assert said in str(error.value)

@@ -53,7 +53,7 @@ def read(store: Store, numbers: list[int]) -> Any:
     return store.fetch(addresses(numbers))
 
 
-def test_rows_are_read_on_another_machine_each_when_it_is_asked_for(machines: Any) -> None:
+def test_rows_are_fetched_on_another_machine_when_needed(machines: Any) -> None:
     one, two = machines
     with one as folder:
         filled(folder / FOLDER, range(4)).close_writer()
@@ -73,7 +73,7 @@ def test_rows_are_read_on_another_machine_each_when_it_is_asked_for(machines: An
 
 
 @pytest.mark.slow
-def test_a_real_server_keeps_a_cache_and_is_asked_again_when_it_is_overloaded(
+def test_cache_on_a_real_server_is_retried_when_overloaded(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, waits = Path("s3://box/cache"), waits_between_tries(monkeypatch)
@@ -97,7 +97,7 @@ def test_a_real_server_keeps_a_cache_and_is_asked_again_when_it_is_overloaded(
     assert waits == [remote.WAITS[0]] * 2
 
 
-def test_each_machine_adds_shards_of_its_own_and_carries_what_has_grown(machines: Any) -> None:
+def test_machines_write_separate_shards_and_upload_grown_ones(machines: Any) -> None:
     one, two = machines
     with one as folder:
         filled(folder / FOLDER, range(2)).close_writer()
@@ -120,7 +120,7 @@ def test_each_machine_adds_shards_of_its_own_and_carries_what_has_grown(machines
     assert len([name for name in storage().find("/box") if name.endswith(".rows")]) == 2
 
 
-def test_a_row_that_is_damaged_on_the_storage_is_never_used(machines: Any) -> None:
+def test_row_damaged_on_the_storage_is_never_used(machines: Any) -> None:
     one, two = machines
     with one as folder:
         store = filled(folder / FOLDER, range(2))
@@ -138,7 +138,7 @@ def test_a_row_that_is_damaged_on_the_storage_is_never_used(machines: Any) -> No
         assert torch.equal(read(store, [0]), rows([0])), "a damaged local copy is fetched again"
 
 
-def test_an_address_that_cannot_be_written_is_named(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_address_that_cannot_be_written_is_reported(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object, **__: object) -> None:
         raise PermissionError("read-only bucket")
 
@@ -150,7 +150,7 @@ def test_an_address_that_cannot_be_written_is_named(machines: Any, monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_run_trains_from_a_cache_that_another_machine_has_filled(
+def test_run_trains_from_a_cache_filled_on_another_machine(
     machines: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "tiny_cpu", "run.steps=1", "data.cache.latents=true", f"data.cache.path={ADDRESS}"]

@@ -33,7 +33,7 @@ def in_order(folder: Path, count: int = 40) -> Store:
     return open_store(folder)
 
 
-def test_who_opens_it_next_reads_and_sorts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reopening_an_ordered_store_reads_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, range(40)).close_writer()
     open_store(tmp_path)
     read: list[Path] = []
@@ -54,7 +54,7 @@ def test_who_opens_it_next_reads_and_sorts_nothing(tmp_path: Path, monkeypatch: 
 
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=12), max_size=6))
-def test_what_comes_later_is_found_beside_it(appended: list[list[int]]) -> None:
+def test_entries_added_after_ordering_are_found(appended: list[list[int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         known = set[int]()
         for numbers in appended:  # each writer opens the order of the previous one
@@ -71,7 +71,7 @@ def test_what_comes_later_is_found_beside_it(appended: list[list[int]]) -> None:
             assert torch.equal(reader.read(reader.find(addresses(there))), rows(there))
 
 
-def test_what_a_writer_may_still_lose_is_put_in_no_order(tmp_path: Path) -> None:
+def test_unsynced_rows_are_not_ordered(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.append(addresses(range(10)), rows(range(10)), at_once=False)
     store.put_in_order()
@@ -82,7 +82,7 @@ def test_what_a_writer_may_still_lose_is_put_in_no_order(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["index", "rows", "gone", "order", "text"])
-def test_one_that_does_not_fit_is_left_aside(tmp_path: Path, what: str) -> None:
+def test_order_that_does_not_match_the_shards_is_ignored(tmp_path: Path, what: str) -> None:
     store = in_order(tmp_path)
     file = file_of(store, "rows" if what == "rows" else "index")
     if what == "gone":
@@ -100,7 +100,7 @@ def test_one_that_does_not_fit_is_left_aside(tmp_path: Path, what: str) -> None:
     assert (reader.find(addresses(range(40))) >= 0).sum() == left
 
 
-def test_a_damaged_one_is_left_aside_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_damaged_order_is_ignored_and_rewritten(tmp_path: Path) -> None:
     store = in_order(tmp_path)
     file = folder_of(store.folder) / "entries.npy"
     for at in range(128, file.stat().st_size, 111):
@@ -111,7 +111,7 @@ def test_a_damaged_one_is_left_aside_and_nothing_is_lost(tmp_path: Path) -> None
         assert (np.load(file) == entries).all()
 
 
-def test_damaged_rows_are_found_and_left_out(tmp_path: Path) -> None:
+def test_damaged_rows_count_as_absent(tmp_path: Path) -> None:
     store = in_order(tmp_path)
     flip(file_of(store, "rows"), 5 * store.row_bytes)
     reader = open_store(tmp_path)
@@ -122,7 +122,7 @@ def test_damaged_rows_are_found_and_left_out(tmp_path: Path) -> None:
     assert other.damaged(addresses(range(40))).tolist() == [n in absent for n in range(40)]
 
 
-def test_the_order_is_made_again_when_a_good_part_is_new(tmp_path: Path) -> None:
+def test_order_is_rewritten_after_many_additions(tmp_path: Path) -> None:
     store = in_order(tmp_path)
     place = folder_of(store.folder)
     before = json.loads((place / "manifest.json").read_text())

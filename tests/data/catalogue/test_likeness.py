@@ -28,7 +28,7 @@ def pairs_of(*images: Image.Image) -> set[tuple[int, int]]:
     return {pair[:2] for pair in likeness.near_pairs(looks)}
 
 
-def test_a_copy_is_known_again_after_resizing_compression_and_light() -> None:
+def test_copy_is_found_after_resizing_compression_and_brightening() -> None:
     first, file = scene(1), io.BytesIO()
     first.save(file, "JPEG", quality=40)
     smaller, lighter = first.resize((50, 50)), ImageEnhance.Brightness(first).enhance(1.08)
@@ -37,12 +37,12 @@ def test_a_copy_is_known_again_after_resizing_compression_and_light() -> None:
     assert pairs_of(*map(scene, range(20))) == set()
 
 
-def test_plain_pictures_are_alike_by_colour() -> None:
+def test_plain_images_are_compared_by_colour() -> None:
     plain = [Image.new("RGB", (40, 30), colour) for colour in ("#ff0000", "#00ff00", "#fd0202", "#ffffff", "#000000")]
     assert pairs_of(*plain, scene(1)) == {(0, 2)}
 
 
-def test_pairs_are_the_nearest_first() -> None:
+def test_pairs_are_sorted_by_distance() -> None:
     shades = np.zeros((5, 8, 8, 3), np.uint8)
     shades[1:] = np.arange(1, 5, dtype=np.uint8)[:, None, None, None] * 50
     shades[3], shades[4] = shades[2] + 2, shades[0] + 5
@@ -51,7 +51,7 @@ def test_pairs_are_the_nearest_first() -> None:
     assert likeness.near_pairs(looks, 1) == [(2, 3, 2.0)]
 
 
-def test_every_pair_within_seven_bits_is_found_and_none_beyond() -> None:
+def test_exactly_the_pairs_within_seven_bits_are_found() -> None:
     rng = np.random.default_rng(5)
     base = rng.integers(0, 2**64, 300, np.uint64)
     apart = rng.integers(0, 13, 300)
@@ -75,7 +75,7 @@ def test_time_does_not_grow_with_the_square_of_the_number_of_images() -> None:
     assert time.process_time() - start < 4  # 0.2 s on an idle core
 
 
-def test_without_the_library_the_install_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imagehash", None)
     with pytest.raises(DatasetError, match=r"pip install 'mezzotint\[doctor\]'") as error:
         likeness.require_library()

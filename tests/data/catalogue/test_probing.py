@@ -40,7 +40,7 @@ def test_only_changed_files_are_decoded_again(painted: Path, index: Path, looks:
     assert second.fingerprint != first.fingerprint
 
 
-def test_other_settings_take_over_what_is_known(painted: Path, index: Path, looks: Looks) -> None:
+def test_other_settings_reuse_known_files(painted: Path, index: Path, looks: Looks) -> None:
     build(settings_of(painted), index)
     looks.taken()
     build(settings_of(painted, resolution=32, repeats=3, captions={"source": "filename"}), index)
@@ -50,7 +50,7 @@ def test_other_settings_take_over_what_is_known(painted: Path, index: Path, look
     assert len(looks.taken()) == 6
 
 
-def test_a_killed_start_loses_nothing_that_was_decoded(
+def test_interrupted_start_keeps_what_was_decoded(
     painted: Path, index: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paint(painted, 60, start=200)
@@ -70,7 +70,7 @@ def test_a_killed_start_loses_nothing_that_was_decoded(
     assert not journal.exists()
 
 
-def test_opening_pictures_gives_the_same_index_and_does_not_count_as_decoding(
+def test_verification_on_first_use_gives_the_same_index_without_decoding(
     painted: Path, index: Path, looks: Looks
 ) -> None:
     glanced = build(settings_of(painted, verify="on_first_use"), index)
@@ -88,7 +88,7 @@ def test_opening_pictures_gives_the_same_index_and_does_not_count_as_decoding(
     assert len(build(settings_of(painted), index)) == 5
 
 
-def test_a_killed_start_proves_no_more_than_it_saw(painted: Path, index: Path, looks: Looks) -> None:
+def test_interrupted_start_does_not_verify_unseen_files(painted: Path, index: Path, looks: Looks) -> None:
     broken_inside(painted / "005.png")
     try:
         fault_injection.arm("data.decode@6:raise")

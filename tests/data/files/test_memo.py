@@ -28,7 +28,7 @@ def memo_file(tmp_path: Path) -> Memo:
     return result
 
 
-def test_a_result_comes_back_by_what_it_depends_on(memo_file: Memo) -> None:
+def test_result_is_returned_only_for_its_key(memo_file: Memo) -> None:
     assert memo_file.get("report", ("a", 1)) == LARGE
     assert memo_file.get("number", "b") == b"7"
     assert memo_file.get_json("number", "b") == 7
@@ -41,7 +41,7 @@ def test_a_result_comes_back_by_what_it_depends_on(memo_file: Memo) -> None:
     assert os.listdir(memo_file.path.parent) == ["memo.sqlite"]
 
 
-def test_a_file_is_kept_from_its_beginning(tmp_path: Path) -> None:
+def test_file_is_stored_from_its_start(tmp_path: Path) -> None:
     file = io.BytesIO(LARGE)
     file.seek(9)
     Memo(tmp_path).put("report", 1, file)
@@ -53,7 +53,7 @@ def test_a_file_is_kept_from_its_beginning(tmp_path: Path) -> None:
     assert Memo(tmp_path).get("empty", 1) == b""
 
 
-def test_the_newest_of_a_kind_are_kept(memo_file: Memo) -> None:
+def test_newest_results_of_a_kind_are_kept(memo_file: Memo) -> None:
     for key in (1, 2, 3, 1, 4):
         memo_file.put("complete", key, b"x", keep=3)
     assert [key for key in range(6) if memo_file.get("complete", key)] == [1, 3, 4]
@@ -65,7 +65,7 @@ def test_the_newest_of_a_kind_are_kept(memo_file: Memo) -> None:
     assert memo_file.path.stat().st_size == size, "pages are used again"
 
 
-def test_bytes_that_changed_anywhere_are_no_result(memo_file: Memo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damaged_bytes_are_never_returned(memo_file: Memo, capsys: pytest.CaptureFixture[str]) -> None:
     """Pages in all parts of the file are damaged in several ways."""
     whole = memo_file.path.read_bytes()
     rng = random.Random(1)
@@ -92,7 +92,7 @@ def test_bytes_that_changed_anywhere_are_no_result(memo_file: Memo, capsys: pyte
     assert all(line.startswith(f"{memo_file.path}: was damaged (") for line in printed)
 
 
-def test_a_part_that_belongs_elsewhere_is_no_result(memo_file: Memo) -> None:
+def test_swapped_or_missing_parts_are_not_returned(memo_file: Memo) -> None:
     memo_file.put("report", 2, LARGE[::-1])
     with sqlite3.connect(memo_file.path) as database:
         database.execute("UPDATE parts SET value = (SELECT value FROM parts WHERE kind = 'number' AND part = 1)")
@@ -175,7 +175,7 @@ def _with_journal_of_another_file(path: Path) -> None:
         "device",
     ],
 )
-def test_what_is_none_of_ours_is_reported_and_begun_anew(
+def test_foreign_or_damaged_file_is_reported_and_replaced(
     memo_file: Memo, change: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(change)
@@ -190,7 +190,7 @@ def test_what_is_none_of_ours_is_reported_and_begun_anew(
     assert set(os.listdir(memo_file.path.parent)) <= {"memo.sqlite", "precious"}
 
 
-def test_where_nothing_can_be_kept_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_location_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Memo(tmp_path / "gone").put("number", 1, b"7")
     assert os.listdir(tmp_path) == []
     (tmp_path / "memo.sqlite").mkdir()
@@ -199,7 +199,7 @@ def test_where_nothing_can_be_kept_nothing_is(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == ""
 
 
-def test_a_folder_that_is_read_only_is_read(memo_file: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_folder_can_be_read(memo_file: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
     memo_file.path.chmod(0o444)
     memo_file.path.parent.chmod(0o555)
     try:
@@ -215,7 +215,7 @@ def test_a_folder_that_is_read_only_is_read(memo_file: Memo, monkeypatch: pytest
         memo_file.path.parent.chmod(0o755)
 
 
-def test_a_file_that_another_holds_is_as_if_it_were_not_there(memo_file: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_file_is_treated_as_absent(memo_file: Memo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memo, "_BUSY_SECONDS", 0.05)
     other = sqlite3.connect(memo_file.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
@@ -232,7 +232,7 @@ def _put_forever(folder: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+def test_kill_during_writing_leaves_old_or_new_result(tmp_path: Path) -> None:
     rng = random.Random(2)
     Memo(tmp_path).put("number", "b", b"7")
     for _ in range(3):
@@ -252,7 +252,7 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-def test_any_half_of_what_was_written_is_undone_by_its_journal(tmp_path: Path) -> None:
+def test_partial_write_is_rolled_back_by_the_journal(tmp_path: Path) -> None:
     """The state after a power loss: the journal is synced before the pages are written, in any order."""
     memo_file = Memo(tmp_path / "now")
     memo_file.path.parent.mkdir()
@@ -284,7 +284,7 @@ def _put_some(folder: Path, first: int) -> None:
 
 
 @pytest.mark.distributed
-def test_processes_that_write_at_once_keep_all(tmp_path: Path) -> None:
+def test_concurrent_writers_keep_all_results(tmp_path: Path) -> None:
     children = [
         multiprocessing.get_context("fork").Process(target=_put_some, args=(tmp_path, 20 * n)) for n in range(3)
     ]

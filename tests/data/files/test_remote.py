@@ -66,7 +66,7 @@ def kept(index: Path) -> list[Path]:
     return [path for path in (index / remote.FOLDER).glob("*/*") if path.name != "lock"]
 
 
-def test_a_worker_fetches_a_sample_alone_and_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_fetches_only_its_samples_and_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1, 2))
     memory.pipe_file("/box/deep/1.tar", shard_in(tmp_path, 3))
     built = catalogue_of("memory://box", tmp_path / "index")
@@ -91,7 +91,7 @@ def test_a_worker_fetches_a_sample_alone_and_once(memory: Any, tmp_path: Path, m
     assert sorted(path.stat().st_size for path in kept(elsewhere)) == sorted(sizes), "no shard is fetched whole"
 
 
-def test_an_index_is_the_same_wherever_the_shards_lie(memory: Any, tmp_path: Path) -> None:
+def test_index_does_not_depend_on_the_storage(memory: Any, tmp_path: Path) -> None:
     for number, own in enumerate(((1, 2), (3,))):
         data = shard_in(tmp_path, *own)
         memory.pipe_file(f"/box/{number}.tar", data)
@@ -108,7 +108,7 @@ def test_an_index_is_the_same_wherever_the_shards_lie(memory: Any, tmp_path: Pat
     assert (len(more), more.report.decoded) == (4, 2), "of the shard that is as it was nothing is looked at again"
 
 
-def test_tables_lie_on_object_storage_with_the_pictures_that_they_name(memory: Any, tmp_path: Path) -> None:
+def test_tables_and_their_images_are_read_from_object_storage(memory: Any, tmp_path: Path) -> None:
     memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,shade 5\nin/b.png,shade 6\n")
     memory.pipe_file("/box/a.png", picture(5))
     memory.pipe_file("/box/in/b.png", picture(6))
@@ -120,7 +120,7 @@ def test_tables_lie_on_object_storage_with_the_pictures_that_they_name(memory: A
         catalogue_of("memory://box", tmp_path, format="image-folder")
 
 
-def test_other_bytes_than_those_of_the_index_are_never_trained(memory: Any, tmp_path: Path) -> None:
+def test_bytes_that_differ_from_the_index_are_refused(memory: Any, tmp_path: Path) -> None:
     memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1))
     catalogue = catalogue_of("memory://box", tmp_path)
     memory.pipe_file("/box/0.tar", shard_in(tmp_path, 9))
@@ -128,7 +128,7 @@ def test_other_bytes_than_those_of_the_index_are_never_trained(memory: Any, tmp_
         shades(catalogue)
 
 
-def test_the_network_is_tried_again_and_then_named(memory: Any, tmp_path: Path) -> None:
+def test_network_errors_are_retried_and_then_reported(memory: Any, tmp_path: Path) -> None:
     memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1))
     fault_injection.arm("data.fetch@1:raise,data.fetch@3:raise")
     try:
@@ -146,7 +146,9 @@ def test_the_network_is_tried_again_and_then_named(memory: Any, tmp_path: Path) 
     assert (len(calls), "SECRET" in str(error.value)) == (3, False)
 
 
-def test_what_is_not_there_is_said_at_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_objects_are_reported_without_retry(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(remote.time, "sleep", lambda _: pytest.fail("nothing to wait for"))
     with refused("E1841", "memory://none: is empty"):
         read(Path("memory://none"), format="webdataset")
@@ -161,7 +163,7 @@ def test_what_is_not_there_is_said_at_once(memory: Any, tmp_path: Path, monkeypa
         assert "SECRET" not in str(error.value)
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     for protocol in ("s3", "s3a"):  # another test has used it
         monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
@@ -170,7 +172,7 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("s3_server")
-def test_shards_of_a_real_server_are_indexed_and_read(tmp_path: Path) -> None:
+def test_shards_on_a_real_server_are_indexed_and_read(tmp_path: Path) -> None:
     system = fsspec.filesystem("s3")
     system.pipe_file("box/data/0.tar", shard_in(tmp_path, 1, 2))
     system.pipe_file("box/data/1.tar", shard_in(tmp_path, 3))
@@ -186,9 +188,7 @@ def test_shards_of_a_real_server_are_indexed_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("s3_server")
-def test_credentials_of_the_environment_stand_in_no_file_and_no_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_are_in_no_file_and_no_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.filesystem("s3").pipe_file("box/data/0.tar", shard_in(tmp_path, 1, 2))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, f"SECRET-{name}")
@@ -201,7 +201,7 @@ def test_credentials_of_the_environment_stand_in_no_file_and_no_message(
     assert not [text for text in (str(error.value).encode(), *files) if b"SECRET" in text]
 
 
-def test_a_signed_range_of_shards_is_refused_without_saying_it() -> None:
+def test_signed_url_is_refused_without_printing_it() -> None:
     with refused("E1841", "memory://box/…: contains a signature") as error:
         catalogue_of("memory://box/{0..1}.tar?part=SECRET", Path("index"))
     assert "SECRET" not in str(error.value)
@@ -221,7 +221,7 @@ def pictures_with_table(ending: str) -> dict[str, bytes]:
 
 @pytest.mark.usefixtures("s3_server")
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_a_table_of_a_real_server_is_read_as_from_a_disk(tmp_path: Path, ending: str) -> None:
+def test_table_on_a_real_server_is_read_like_a_local_one(tmp_path: Path, ending: str) -> None:
     system = fsspec.filesystem("s3")
     for name, data in pictures_with_table(ending).items():
         system.pipe_file(f"box/table/{name}", data)
@@ -234,7 +234,7 @@ def test_a_table_of_a_real_server_is_read_as_from_a_disk(tmp_path: Path, ending:
     assert shades(there) == shades(here) == {"shade 5": 5, "shade 6": 6}
 
 
-def test_a_real_server_that_is_overloaded_for_a_moment_is_asked_again(
+def test_requests_are_retried_when_the_server_is_overloaded(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503 once: to the list, to the table, to a picture."""
@@ -256,7 +256,7 @@ def test_a_real_server_that_is_overloaded_for_a_moment_is_asked_again(
     assert s3_server.asked.count(of_table) == 2
 
 
-def test_paths_and_addresses() -> None:
+def test_paths_and_urls_are_distinguished() -> None:
     for address in ("s3://box/a/b.tar", "memory://box", "file:///data/x", "https://host/a.tar"):
         assert remote.url_of(Path(address)) == address
         assert remote.is_remote(Path(address))

@@ -11,7 +11,7 @@ from support.clip_folders import ClipWriter
 from support.messages import refused
 
 
-def test_a_folder_of_clips_has_sidecars_or_a_table(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_captions_come_from_sidecars_or_a_table(tmp_path: Path, write_clip: ClipWriter) -> None:
     for name in ("a", "b", "sub/c"):
         write_clip(tmp_path / f"set/{name}.mp4", 6)
         (tmp_path / f"set/{name}.txt").write_text(f"beside {name}")

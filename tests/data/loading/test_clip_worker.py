@@ -73,7 +73,7 @@ def joined(parts: Sequence[Batch]) -> dict[str, Any]:
     return samples
 
 
-def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogue: Catalogue, films: Path) -> None:
+def test_batches_do_not_depend_on_workers_or_start_step(catalogue: Catalogue, films: Path) -> None:
     alone = batches(catalogue, settings_of(films), 0, 6)
     assert {tuple(batch.pixels.shape[2:]) for batch in alone if batch.pixels is not None} == {tuple(s) for s in SIZES}
     assert all(batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in alone)
@@ -85,7 +85,7 @@ def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogu
     assert not any(same(a, b) for a, b in zip(alone, other, strict=True))
 
 
-def test_two_processes_share_each_batch_and_its_stills(catalogue: Catalogue, films: Path) -> None:
+def test_two_ranks_share_each_batch_and_its_joined_images(catalogue: Catalogue, films: Path) -> None:
     alone = batches(catalogue, settings_of(films), 0, 4)
     ranks = [batches(catalogue, settings_of(films), 0, 4, rank=rank, world_size=2) for rank in (0, 1)]
     for whole, *parts in zip(alone, *ranks, strict=True):
@@ -93,7 +93,7 @@ def test_two_processes_share_each_batch_and_its_stills(catalogue: Catalogue, fil
         assert joined(parts) == joined([whole])
 
 
-def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catalogue, films: Path) -> None:
+def test_repeated_visits_sample_other_frames_and_images(catalogue: Catalogue, films: Path) -> None:
     seen = [batch for batch in batches(catalogue, settings_of(films), 0, 12) if batch.pixels is not None]
     of_last = [
         (batch.pixels[n].numpy().tobytes(), batch.joined_images.keys[2 * n : 2 * n + 2])
@@ -105,7 +105,9 @@ def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catal
     assert len({keys for _, keys in of_last}) > 1
 
 
-def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalogue: Catalogue, tmp_path: Path) -> None:
+def test_files_that_are_not_clips_are_reported_with_the_reason(
+    films: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
     reasons = dict(catalogue.report.skipped)
     assert set(reasons) == {"cut.mp4", "list.mp4", "sound.mp4"}
     assert reasons["list.mp4"] == "a playlist, not a clip; use the clips that it lists"
@@ -120,7 +122,7 @@ def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalo
     assert sum(line.get("set") == "stills" for line in lines) == 7
 
 
-def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(films: Path, tmp_path: Path) -> None:
+def test_second_start_and_other_frame_settings_decode_nothing(films: Path, tmp_path: Path) -> None:
     settings = settings_of(films, clips={"images": 0, "images_from": "none", "images_path": ()})
     first = catalogues.build(settings, tmp_path, workers=1)
     assert first.report.decoded == 9  # five clips, each named twice, a short one and three that are none
@@ -135,7 +137,7 @@ def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(fil
 
 
 @pytest.mark.parametrize("rule", ["square-then-bilinear", "bicubic-then-square"])
-def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_path: Path) -> None:
+def test_square_resize_rules_give_their_pixels(rule: str, films: Path, tmp_path: Path) -> None:
     more = {"start": "first", "buckets": [], "frames": 5}
     settings = settings_of(
         films, clips=more, resize=rule, resolution=32, buckets={"shape": "square", "step": 8}, flip=1.0, crop="center"
@@ -157,7 +159,7 @@ def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_pat
     assert torch.equal(batch.joined_images.pixels[:1], to_pixels(squares.flip(-1), CPU))
 
 
-def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -> None:
+def test_held_out_batches_are_deterministic(catalogue: Catalogue, films: Path) -> None:
     rows = np.asarray([0, 4, 9], dtype=np.int32)
     first, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
     assert sum(batch.size for batch in first) == 3
@@ -165,7 +167,7 @@ def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -
     assert all("" not in batch.captions for batch in first)
 
 
-def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_removed_during_a_run_is_reported(tmp_path: Path, write_clip: ClipWriter) -> None:
     write_clip(tmp_path / "a.mp4", 8)
     (tmp_path / "a.txt").write_text("a clip")
     plain = {"path": tmp_path, "format": "videofolder", "resolution": 32, "buckets": {"step": 8}, "workers": 0}

@@ -42,7 +42,7 @@ def test_ranks_workers_and_splits_do_not_change_the_stream(catalogue: Catalogue,
                 assert all(piece.size <= (micro_batch or 4) for piece in pieces)
 
 
-def test_positions_number_the_step_and_the_count_is_the_plans(catalogue: Catalogue, folder: Path) -> None:
+def test_positions_number_the_samples_of_a_step(catalogue: Catalogue, folder: Path) -> None:
     for step in steps(catalogue, data(folder), 0, 8):
         positions = [int(p) for batch in step.batches for p in batch.positions]
         assert positions == list(range(step.count))
@@ -50,14 +50,14 @@ def test_positions_number_the_step_and_the_count_is_the_plans(catalogue: Catalog
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_from_any_step_on_the_rest_is_the_same(catalogue: Catalogue, folder: Path, workers: int) -> None:
+def test_starting_at_any_step_gives_the_same_samples(catalogue: Catalogue, folder: Path, workers: int) -> None:
     whole = stream([steps(catalogue, data(folder), 0, 10)])
     for first in (4,) if workers else (1, 4, 9, 10):
         rest = stream([steps(catalogue, data(folder, workers=workers), first, 10)])
         assert rest == [one for one in whole if one.step >= first]
 
 
-def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp_path: Path) -> None:
+def test_epoch_with_whole_repeats_visits_each_sample_once(folder: Path, tmp_path: Path) -> None:
     plain = data(folder, repeats=1)
     catalogue = catalogues.build(plain, tmp_path, workers=1)
     visits = stream([steps(catalogue, plain, 0, 40, accumulation=1)])
@@ -98,7 +98,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     seed=st.integers(0, 2**63 - 1),
     remainder=st.sampled_from(["short", "fill", "drop"]),
 )
-def test_any_layout_of_a_batch_of_24_gives_one_stream(
+def test_any_split_of_a_batch_of_24_gives_the_same_stream(
     large: Catalogue, world_size: int, micro_batch: int | None, first: int, seed: int, remainder: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -110,7 +110,7 @@ def test_any_layout_of_a_batch_of_24_gives_one_stream(
         assert stream(parts) == [one for one in whole if one.step >= first]
 
 
-def test_the_global_random_stream_is_left_alone(catalogue: Catalogue, folder: Path) -> None:
+def test_global_random_state_is_unchanged(catalogue: Catalogue, folder: Path) -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     steps(catalogue, data(folder, workers=1), 0, 2)
@@ -127,7 +127,7 @@ def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_
         assert loader.processes == ()
 
 
-def test_cached_text_beside_pixels_goes_through_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_cached_text_with_pixels_is_loaded_in_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, workers=2, cache={"text": True})
     _, text = _caches(catalogue, settings, tmp_path)
     with_workers = steps(catalogue, settings, 0, 6, text=text)
@@ -137,7 +137,7 @@ def test_cached_text_beside_pixels_goes_through_workers(catalogue: Catalogue, fo
         assert torch.equal(batch.text.states, expected)
 
 
-def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Catalogue, folder: Path) -> None:
+def test_held_out_batches_are_deterministic_and_keep_captions(catalogue: Catalogue, folder: Path) -> None:
     rows = np.array([5, 1, 8, 2, 0], dtype=np.int32)
     settings = data(folder, batch_size=2, captions={"lines": "random", "dropout": 1.0})
 
@@ -154,7 +154,7 @@ def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Cat
     assert held_out(catalogue, rows[:0], settings, seed=3) == ()
 
 
-def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Catalogue, folder: Path) -> None:
+def test_only_one_micro_batch_of_a_step_is_on_the_device(catalogue: Catalogue, folder: Path) -> None:
     [step] = steps(catalogue, data(folder), 0, 1, micro_batch=1)
     assert step.sizes == tuple(batch.size for batch in step.batches)
     assert len(step.sizes) >= 3
@@ -166,7 +166,7 @@ def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Ca
     assert moved() is None  # breaks if the loader keeps what it has moved
 
 
-def test_a_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
     as_before = plan.plan
 

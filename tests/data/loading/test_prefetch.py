@@ -58,7 +58,7 @@ class World:
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
-def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
+def test_batches_are_in_order_and_their_number_is_bounded(ahead: int) -> None:
     world = World(12)
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
     keys = []
@@ -76,7 +76,7 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
 
 
 @pytest.mark.parametrize("seen", [0, 1, 3])
-def test_a_step_is_iterated_again_from_its_beginning(seen: int) -> None:
+def test_step_can_be_iterated_again_from_its_start(seen: int) -> None:
     """However many of its batches were taken before; the steps behind it are not touched."""
     world = World(6)
     with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:
@@ -90,7 +90,7 @@ def test_a_step_is_iterated_again_from_its_beginning(seen: int) -> None:
                 assert [batch.keys[0] for batch in step.batches] == [f"{step.step}.{i}" for i in range(len(step.sizes))]
 
 
-def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
+def test_error_is_raised_in_place_of_its_batch() -> None:
     world = World(5, fails_at=2)
     prefetched = Prefetched(world, ahead=3, device=CPU)
     steps = iter(prefetched)
@@ -102,7 +102,7 @@ def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
     prefetched.close()
 
 
-def test_a_run_that_stops_early_leaves_no_thread() -> None:
+def test_closing_early_leaves_no_thread() -> None:
     begun: list[str] = []
     prefetched = Prefetched(
         World(100), ahead=2, device=CPU, begin=lambda: begun.append(threading.current_thread().name)
@@ -114,7 +114,7 @@ def test_a_run_that_stops_early_leaves_no_thread() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
+def test_default_prefetch_depends_on_device_and_cache() -> None:
     gpu = torch.device("cuda", 0)
     assert [steps_ahead(None, device, is_cached=cached) for device in (gpu, CPU) for cached in (False, True)] == [
         2,
@@ -126,7 +126,7 @@ def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_batches_that_nobody_takes_are_passed_over(taken: int) -> None:
+def test_unused_batches_are_skipped(taken: int) -> None:
     world = World(6)
     seen = []
     with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:

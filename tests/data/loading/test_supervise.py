@@ -59,7 +59,7 @@ def test_error_while_receiving_is_explained_by_a_killed_worker() -> None:
 
 
 @pytest.mark.faults
-def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Path) -> None:
+def test_workers_ignore_interrupts(catalogue: Catalogue, folder: Path) -> None:
     with open_loader(
         catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=60
     ) as loader:  # fmt: skip
@@ -89,7 +89,7 @@ def _hold_a_lock_and_load(catalogue: Catalogue, folder: Path, lock: Path, ready:
 
 
 @pytest.mark.faults
-def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_workers_of_a_killed_run_exit_and_release_its_lock(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     ready = context.SimpleQueue()
     run = context.Process(target=_hold_a_lock_and_load, args=(catalogue, folder, tmp_path / "lock", ready))
@@ -119,9 +119,7 @@ def _load_in_a_thread(*arguments: Any) -> None:
 
 
 @pytest.mark.faults
-def test_workers_that_a_thread_started_end_with_a_killed_run(
-    catalogue: Catalogue, folder: Path, tmp_path: Path
-) -> None:
+def test_workers_started_in_a_thread_exit_with_a_killed_run(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     ready = context.SimpleQueue()
     run = context.Process(target=_load_in_a_thread, args=(catalogue, folder, tmp_path / "lock", ready))
@@ -144,7 +142,7 @@ def _is_alive(pid: int) -> bool:
         return False
 
 
-def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: Catalogue, folder: Path) -> None:
+def test_closing_early_stops_the_workers_and_can_be_repeated(catalogue: Catalogue, folder: Path) -> None:
     loader = open_loader(
         catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=99
     )  # fmt: skip

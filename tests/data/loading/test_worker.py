@@ -21,7 +21,7 @@ from support.loading import open_loader
 from support.messages import refused
 
 
-def test_pixels_travel_as_bytes_and_arrive_in_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
+def test_pixels_are_sent_as_bytes_and_scaled_to_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
     loader = open_loader(catalogue, rows_of(catalogue), data(folder), accumulation=1, seed=1, start_step=0, last_step=1)
     piece = loader._worker[next(loader.requests())]
     assert piece.pixels.dtype == torch.uint8
@@ -38,7 +38,7 @@ def test_weights_follow_the_sample(catalogue: Catalogue, folder: Path) -> None:
         assert one.weight == [heavy.key(row) for row in range(len(heavy))].index(one.key)
 
 
-def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_pickled_worker_gives_the_same_batches(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
     latents, text = _caches(catalogue, settings, tmp_path)
     loader = open_loader(
@@ -53,7 +53,7 @@ def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder
         assert torch.equal(one.text.states, other.text.states)
 
 
-def test_pinning_reaches_every_tensor_and_changes_none(
+def test_pinning_covers_every_tensor_and_keeps_values(
     catalogue: Catalogue, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stands in for a machine with a GPU: what is pinned there is copied here."""
@@ -94,7 +94,7 @@ def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: P
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
+def test_removed_image_is_reported(tmp_path: Path, workers: int) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a b.png")
     (tmp_path / "a b.txt").write_text("x")
     settings = data(tmp_path, workers=workers)
@@ -104,7 +104,7 @@ def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
         steps(catalogue, settings, 0, 2)
 
 
-def test_a_picture_that_changes_after_it_was_listed_is_no_damaged_one(tmp_path: Path) -> None:
+def test_image_changed_after_listing_is_reported(tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("x")
     settings = data(tmp_path, workers=0, verify="on_first_use")

@@ -25,7 +25,7 @@ def settings_of(**values: Any) -> Any:
     return small_of(prior={"path": ["reg"], "balance": "pairs"}, **{"batch_size": 4} | values)
 
 
-def test_an_epoch_visits_class_pictures_as_often_as_the_others() -> None:
+def test_epoch_visits_class_images_as_often_as_the_others() -> None:
     for own, of_class, repeats in ((5, 20, 2.0), (30, 4, 1.0), (7, 3, 3.0)):
         columns = columns_of(own, of_class, repeats)
         assert columns.prior is not None
@@ -43,9 +43,7 @@ def test_an_epoch_visits_class_pictures_as_often_as_the_others() -> None:
 
 @pytest.mark.parametrize(("own", "of_class"), [(5, 12), (12, 5), (6, 6)])
 @pytest.mark.parametrize("remainder", ["short", "fill", "drop", "repeat"])
-def test_a_batch_has_a_half_of_each_and_pairs_are_those_of_the_reference(
-    own: int, of_class: int, remainder: str
-) -> None:
+def test_batch_is_half_class_images_paired_like_the_reference(own: int, of_class: int, remainder: str) -> None:
     columns, settings = columns_of(own, of_class), settings_of(remainder=remainder)
     epoch = plan(columns, settings, accumulation=2, seed=3, epoch=1)
     most = max(own, of_class)

@@ -43,7 +43,7 @@ def test_separate_process_converts_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("save", [save_zip, save_legacy])
-def test_tensors_come_out_to_the_bit_and_nothing_else_does(tmp_path: Path, save: Save, lightning: type) -> None:
+def test_only_tensors_are_converted_and_bitwise(tmp_path: Path, save: Save, lightning: type) -> None:
     tensors = {
         "a": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
         "turned": torch.arange(12.0).reshape(3, 4).t().half(),
@@ -65,14 +65,14 @@ def test_tensors_come_out_to_the_bit_and_nothing_else_does(tmp_path: Path, save:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_tensors_without_a_state_dict_around_them_are_read(tmp_path: Path) -> None:
+def test_tensors_without_state_dict_are_read(tmp_path: Path) -> None:
     torch.save({"conv.weight": torch.ones(2)}, tmp_path / "x.bin")
     pickled.convert(tmp_path / "x.bin", tmp_path / "x.safetensors")
     assert load_file(tmp_path / "x.safetensors").keys() == {"conv.weight"}
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_reported(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1000)}, tmp_path / "whole.pt")
     (tmp_path / "x.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:2000])
     with pytest.raises(WeightsError, match=r"x\.pt.*cannot be read as a torch checkpoint") as caught:
@@ -103,7 +103,7 @@ def test_child_process_gets_limits_and_its_signal_is_explained(
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_a_file_is_converted_once_and_again_when_it_or_its_copy_changes(tmp_path: Path) -> None:
+def test_file_is_converted_again_only_after_a_change(tmp_path: Path) -> None:
     source, store = tmp_path / "x.ckpt", tmp_path / "store"
     torch.save({"a": torch.ones(2)}, source)
     first = pickled.as_safetensors(source, store)
@@ -133,7 +133,7 @@ def test_concurrent_requests_convert_a_file_once(tmp_path: Path, monkeypatch: py
     assert len(paths) == len(converted) == 1
 
 
-def test_what_is_pickled_is_told_by_its_bytes(tmp_path: Path) -> None:
+def test_pickled_files_are_recognised_by_their_bytes(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "named.ckpt")
     assert not pickled.is_pickled(tmp_path / "named.ckpt")
     for save in (save_zip, save_legacy, save_raw):

@@ -19,7 +19,7 @@ from support.pickles import Canary, Save, save_legacy, save_raw, save_zip
 
 @pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("save", [save_zip, save_legacy, save_raw])
-def test_a_canary_never_runs(tmp_path: Path, save: Save) -> None:
+def test_code_in_a_pickle_never_runs(tmp_path: Path, save: Save) -> None:
     nest, bird = tmp_path / "nest", tmp_path / "x.ckpt"
     save({"state_dict": {"a": 1, "b": Canary(nest)}}, bird)
     with pytest.raises(WeightsError, match=r"imports posix\.system") as caught:
@@ -29,7 +29,7 @@ def test_a_canary_never_runs(tmp_path: Path, save: Save) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x.ckpt"]
 
 
-def test_the_canary_would_have_run(tmp_path: Path) -> None:
+def test_code_in_a_pickle_would_run_when_loaded_unsafely(tmp_path: Path) -> None:
     save_zip({"b": Canary(tmp_path / "nest")}, tmp_path / "x.ckpt")
     torch.load(tmp_path / "x.ckpt", weights_only=False)
     assert (tmp_path / "nest").exists()
@@ -63,7 +63,7 @@ def test_functions_are_refused_by_name(tmp_path: Path, function: Any, arguments:
         (lambda: torch.ones(2, dtype=torch.complex64), "has a type that weights never have"),
     ],
 )
-def test_tensors_that_are_no_weights_are_refused(tmp_path: Path, content: Callable[[], Any], words: str) -> None:
+def test_tensors_that_cannot_be_weights_are_refused(tmp_path: Path, content: Callable[[], Any], words: str) -> None:
     torch.save({"a": content()}, tmp_path / "x.pt")
     with pytest.raises(WeightsError, match=words):
         pickled.convert(tmp_path / "x.pt", tmp_path / "x.safetensors")

@@ -24,7 +24,7 @@ def files(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_model_lies_beside_what_is_there_already(tmp_path: Path) -> None:
+def test_model_is_published_next_to_existing_files(tmp_path: Path) -> None:
     (tmp_path / "out" / "checkpoints").mkdir(parents=True)
     (tmp_path / "out" / "recipe.yaml").write_text("mine")
     export = exported(tmp_path / "step-5", "unet", "vae")
@@ -38,7 +38,7 @@ def test_a_model_lies_beside_what_is_there_already(tmp_path: Path) -> None:
     assert files(export).keys() == {"model_index.json", "unet/config.json", "vae/config.json"}, "the export stays"
 
 
-def test_a_later_end_replaces_its_own_files_and_takes_away_the_rest_of_them(tmp_path: Path) -> None:
+def test_publishing_again_replaces_and_removes_its_own_files(tmp_path: Path) -> None:
     publishing.publish(exported(tmp_path / "a", "unet", "feature_extractor"), tmp_path / "out")
     (tmp_path / "out" / "notes.txt").write_text("mine")
     publishing.publish(exported(tmp_path / "b", "unet", "vae", text="two"), tmp_path / "out")
@@ -50,7 +50,7 @@ def test_a_later_end_replaces_its_own_files_and_takes_away_the_rest_of_them(tmp_
 
 
 @pytest.mark.parametrize("name", ["model_index.json", "unet", "tokenizer"])
-def test_a_model_of_others_is_never_written_over(name: str, tmp_path: Path) -> None:
+def test_foreign_model_is_never_overwritten(name: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("theirs")
@@ -62,7 +62,9 @@ def test_a_model_of_others_is_never_written_over(name: str, tmp_path: Path) -> N
     assert files(out) == {name: "theirs"}
 
 
-def test_a_kill_leaves_no_index_and_the_next_end_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_publishing_leaves_no_index_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     publishing.publish(exported(tmp_path / "a", "unet", "vae"), out)
     export = exported(tmp_path / "b", "scheduler", "unet", "vae", text="two")
@@ -85,6 +87,6 @@ def test_a_kill_leaves_no_index_and_the_next_end_finishes(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"names": 3}', '{"names": ["../outside", 4, "unet"]}'])
-def test_a_damaged_list_gives_nothing_away_outside_the_folder(text: str, tmp_path: Path) -> None:
+def test_damaged_list_names_nothing_outside_the_folder(text: str, tmp_path: Path) -> None:
     (tmp_path / publishing.LIST).write_text(text)
     assert publishing.published(tmp_path) <= {"unet"}

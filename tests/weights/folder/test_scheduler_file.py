@@ -18,18 +18,18 @@ PNDM: dict[str, Any] = {"_class_name": "PNDMScheduler", "beta_start": 0.00085, "
 EULER: dict[str, Any] = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
 
 
-def test_what_is_true_stays_as_it_is() -> None:
+def test_correct_scheduler_is_unchanged() -> None:
     assert corrected(PNDM, prediction="epsilon", zero_terminal=False) == PNDM
     assert corrected(EULER, prediction="v", zero_terminal=False) == EULER
 
 
-def test_the_prediction_is_told_and_the_place_is_not() -> None:
+def test_prediction_is_written_and_local_path_removed() -> None:
     file = corrected(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
     assert file == PNDM | {"prediction_type": "v_prediction"}
     assert corrected(EULER, prediction="epsilon", zero_terminal=False)["prediction_type"] == "epsilon"
 
 
-def test_pure_noise_at_the_end_is_told_to_a_class_that_knows_it() -> None:
+def test_zero_terminal_snr_selects_a_scheduler_that_supports_it() -> None:
     file = corrected(EULER, prediction="v", zero_terminal=True)
     assert file == EULER | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
     file = corrected(PNDM, prediction="v", zero_terminal=True)
@@ -39,19 +39,19 @@ def test_pure_noise_at_the_end_is_told_to_a_class_that_knows_it() -> None:
 
 
 @pytest.mark.parametrize("base", [PNDM, EULER])
-def test_epsilon_does_not_start_where_it_tells_nothing(base: dict[str, Any]) -> None:
+def test_epsilon_with_zero_terminal_snr_uses_leading_spacing(base: dict[str, Any]) -> None:
     file = corrected(base, prediction="epsilon", zero_terminal=True)
     assert file["rescale_betas_zero_snr"] is True
     assert file["timestep_spacing"] == "leading"
 
 
-def test_a_schedule_that_no_longer_ends_in_pure_noise_is_told_too() -> None:
+def test_zero_terminal_snr_is_switched_off() -> None:
     before = EULER | {"rescale_betas_zero_snr": True}
     assert corrected(before, prediction="v", zero_terminal=False)["rescale_betas_zero_snr"] is False
 
 
 @pytest.mark.parametrize("sigma_data", [0.5, 1.0])
-def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> None:
+def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
     file = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
     assert prediction_of(file) == "edm"
     assert file["beta_start"] == 0.00085, "what the levels of training were"
@@ -67,7 +67,7 @@ def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> No
         torch.testing.assert_close(scheduler.precondition_outputs(x[place], said[place], at)[0], clean)
 
 
-def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timesteps() -> None:
+def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
     for prediction, tells in (("v-edm", None), ("v", True)):
         file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
         assert prediction_of(file) == "v-edm"
@@ -81,7 +81,7 @@ def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timestep
 
 
 @pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
-def test_what_diffusers_cannot_compute_it_refuses(prediction: str, tells: bool | None) -> None:
+def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, tells: bool | None) -> None:
     file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
     assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):

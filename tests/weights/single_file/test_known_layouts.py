@@ -11,7 +11,7 @@ from support.layout_names import LAYOUTS, header_of
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
+def test_full_size_file_is_recognised_by_its_names(model: str) -> None:
     layout = LAYOUTS[model]
     header = header_of(model, layout)
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
@@ -25,7 +25,7 @@ def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
     )
 
 
-def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
+def test_layout_is_chosen_by_the_written_components() -> None:
     for model, layout in LAYOUTS.items():
         assert known_layouts.for_components(layout.parts) is layout, model
     assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT

@@ -14,7 +14,7 @@ def convert(*words: object) -> None:
     assert main(["convert", *map(str, words)]) == 0
 
 
-def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> None:
+def test_header_describes_the_model(sd1: Path, sd2: tuple[Path, Path]) -> None:
     told = read_metadata(sd1)
     assert told["modelspec.sai_model_spec"] == "1.0.0"
     assert told["modelspec.architecture"] == "stable-diffusion-v1"
@@ -25,7 +25,7 @@ def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> 
     assert modelspec.Description("2", "v", 768, "").architecture == "stable-diffusion-v2-768-v"
 
 
-def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
+def test_hash_covers_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
     assert is_sealed(sd1)
     content = bytearray(sd1.read_bytes())
     content[-1] ^= 1
@@ -33,7 +33,7 @@ def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
     assert not is_sealed(tmp_path / "x.safetensors")
 
 
-def test_words_of_the_source_are_kept() -> None:
+def test_metadata_of_the_source_is_kept() -> None:
     before = {"modelspec.author": "someone", "modelspec.title": "Theirs", "modelspec.prediction_type": "v", "x": "y"}
     told = modelspec.Description("1", "epsilon", 512, "new").metadata(before)
     assert told["x"] == "y"

@@ -75,7 +75,7 @@ LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
 
 
 @pytest.mark.parametrize("model", [model for model in FULL if model not in LARGER])
-def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: str) -> None:
+def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: str) -> None:
     """Names and shapes only, without values."""
     name, config, _ = FULL[model]
     network, kind = family_spec(name).networks["denoiser"], kind_of(name)
@@ -109,12 +109,12 @@ def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: s
         ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
     ],
 )
-def test_names_that_a_conversion_would_pass_on_are_the_makers(name: str, ours: str, theirs: str) -> None:
+def test_written_names_are_those_of_the_original_format(name: str, ours: str, theirs: str) -> None:
     assert original.renamed(ours, kind_of(name).renames) == theirs
 
 
 @pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
-def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
+def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
     file, folder = written(name, tmp_path / "model.safetensors"), folder_of(name)
     plain = weights(folder)
     if name != "qwen-image":
@@ -133,7 +133,7 @@ def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp
     assert equal({k: t.float() for k, t in network.state_dict().items()}, {k: t.float() for k, t in plain.items()})
 
 
-def test_flux_of_another_width_is_not_written() -> None:
+def test_flux_of_another_width_is_refused() -> None:
     with pytest.raises(WeightsError, match="expected 21504") as caught:
         opened("flux").plan_original()
     assert caught.value.code == "E1479"
@@ -147,7 +147,7 @@ def thin_flux() -> tuple[dict[str, Any], dict[str, Tensor]]:
     return config, {n: torch.rand(s[0], *([2] * (len(s) - 1)), generator=generator) for n, s in shapes.items()}
 
 
-def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None:
+def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
     config, tensors = thin_flux()
     save_file(tensors, tmp_path / "ours.safetensors")
     network = family_spec("flux").networks["denoiser"]
@@ -163,7 +163,7 @@ def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None
     assert equal(convert(checkpoint=dict(theirs), config=config), tensors)
 
 
-def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Path) -> None:
+def test_complete_sd3_checkpoint_contains_vae_and_text_encoders(tmp_path: Path) -> None:
     folder = folder_of("sd3")
     tensors = load_file(written("sd3", tmp_path / "denoiser.safetensors"))
     vae = weights(folder, "vae")
@@ -189,7 +189,7 @@ def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Pa
     assert prints["text_encoder"] == plain.fingerprint("text_encoder")
 
 
-def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:
+def test_complete_ltx_checkpoint_contains_the_vae(tmp_path: Path) -> None:
     folder = folder_of("ltx")
     tensors = load_file(written("ltx", tmp_path / "denoiser.safetensors"))
     tensors |= {f"vae.{ltx_name(name)}": tensor for name, tensor in weights(folder, "vae").items()}
@@ -201,7 +201,7 @@ def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:
         assert equal(stored.read(list(stored.header())), weights(folder, files.spec.folders[part]))
 
 
-def test_a_file_of_the_librarys_own_names_is_read_with_and_without_their_start(tmp_path: Path) -> None:
+def test_diffusers_names_are_read_with_and_without_prefix(tmp_path: Path) -> None:
     plain = weights(folder_of("sd3"))
     for start in ("", original.DENOISER):
         save_file({start + name: tensor for name, tensor in plain.items()}, tmp_path / "own.safetensors")
@@ -209,7 +209,7 @@ def test_a_file_of_the_librarys_own_names_is_read_with_and_without_their_start(t
         assert equal(stored.read(list(plain)), plain)
 
 
-def test_numbers_in_eight_bits_are_read(tmp_path: Path) -> None:
+def test_float8_weights_are_read(tmp_path: Path) -> None:
     file = written("z-image", tmp_path / "plain.safetensors")
     eight = {n: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for n, t in load_file(file).items()}
     save_file(eight, tmp_path / "eight.safetensors")
@@ -225,7 +225,7 @@ def refusal(name: str, file: Path, **values: Any) -> str:
     return caught.value.message
 
 
-def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_unreadable_checkpoints_are_refused_with_the_reason(tmp_path: Path) -> None:
     file = written("wan", tmp_path / "wan.safetensors")
     assert "model.config=FOLDER" in refusal("wan", file)
     assert "does not contain the denoiser of Stable Diffusion 3" in refusal("sd3", file, config=folder_of("sd3"))
@@ -239,7 +239,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
         opened("wan", scaled).network("denoiser")
 
 
-def test_rows_remember_where_they_come_from() -> None:
+def test_rows_track_their_source() -> None:
     a, b = TensorRows((6, 4), (("a", 0, 6),)), TensorRows((2, 4), (("b", 0, 2),))
     q, k, v = torch.chunk(a, 3, dim=0)  # type: ignore[call-overload]
     assert (q.shape, k.pieces) == ((2, 4), (("a", 2, 4),))
@@ -254,7 +254,7 @@ def test_rows_remember_where_they_come_from() -> None:
         a.split([2, 2])
 
 
-def test_rows_that_are_never_read_are_no_way_back() -> None:
+def test_plan_that_loses_rows_is_an_error() -> None:
     own = {"proj_in.weight": (4, 2)}
     network = family_spec("ltx").networks["denoiser"]
     assert original.plan(network, {}, own, kind_of("ltx").renames).sources == {
@@ -264,7 +264,7 @@ def test_rows_that_are_never_read_are_no_way_back() -> None:
         original.plan(network, {}, own, [(r"^proj_in", "adaln_single")])
 
 
-def test_parts_behind_a_start_are_told_apart() -> None:
+def test_parts_are_separated_by_their_prefix() -> None:
     shapes = {"a.x": (1,), "a.y": (2,), "b.x": (3,)}
     places = original.places_of("clip_text", {}, shapes, FilePart("a.", converted=False), {"x"})
     assert {name: rows.pieces for name, rows in places.items()} == {"x": (("a.x", 0, 1),)}

@@ -115,7 +115,7 @@ def test_averaged_weights_are_used_on_request_and_noted(edited: Callable[..., Pa
     assert len({each.fingerprint("vae") for each in files}) == 1
 
 
-def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
+def test_missing_averaged_weights_are_an_error(sd1: Path) -> None:
     with pytest.raises(WeightsError, match="no averaged weights") as caught:
         load(sd1, ema_weights="use")
     assert caught.value.code == "E1415"
@@ -144,7 +144,7 @@ def test_safetensors_with_the_suffix_ckpt_are_read(sd1: Path, tmp_path: Path, fa
     assert is_same(load(tmp_path / "x.ckpt", only=["vae"]), family)
 
 
-def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: Callable[..., Path]) -> None:
+def test_fingerprint_of_a_part_depends_only_on_its_tensors(sd1: Path, edited: Callable[..., Path]) -> None:
     def train(tensors: dict[str, Tensor]) -> None:
         tensors["model.diffusion_model.out.2.bias"] += 1
 
@@ -167,7 +167,7 @@ def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: 
         ({"modelspec.prediction_type": "v"}, False, "", "epsilon", "epsilon"),
     ],
 )
-def test_the_prediction_is_the_recipes_else_what_the_file_says(
+def test_prediction_is_taken_from_the_recipe_or_the_file(
     edited: Callable[..., Path], metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
 ) -> None:
     path = edited(lambda tensors: tensors.update({"v_pred": torch.ones(0)} if mark else {}), metadata=metadata)
@@ -177,7 +177,7 @@ def test_the_prediction_is_the_recipes_else_what_the_file_says(
     assert family.prediction == expected
 
 
-def test_a_mark_of_zero_terminal_snr_is_honoured(edited: Callable[..., Path]) -> None:
+def test_zero_terminal_snr_marker_is_used(edited: Callable[..., Path]) -> None:
     path = edited(lambda tensors: tensors.update(v_pred=torch.ones(0), ztsnr=torch.ones(0)))
     assert Family.of(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
 
@@ -197,7 +197,7 @@ def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[in
 @pytest.mark.parametrize(
     ("width", "prediction", "expected"), [(768, None, "sd1"), (1024, "v", "sd2-v"), (1024, "epsilon", "sd2")]
 )
-def test_shipped_configurations_are_chosen_by_the_tensors(
+def test_shipped_configuration_is_chosen_by_the_tensors(
     tmp_path: Path, width: int, prediction: Any, expected: str
 ) -> None:
     path = _header_file(tmp_path / "x.safetensors", width)
@@ -205,14 +205,14 @@ def test_shipped_configurations_are_chosen_by_the_tensors(
     assert opened.folder.root == shipped(expected)
 
 
-def test_sd2_must_say_what_it_predicts(tmp_path: Path) -> None:
+def test_sd2_requires_a_prediction_setting(tmp_path: Path) -> None:
     path = _header_file(tmp_path / "x.safetensors", 1024)
     with pytest.raises(WeightsError, match=r"model\.prediction=v or model\.prediction=epsilon") as caught:
         single_file.open_single(path, LAYOUT)
     assert caught.value.code == "E1413"
 
 
-def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
+def test_unknown_size_requires_model_config(sd1: Path) -> None:
     with pytest.raises(WeightsError, match=r"16 channels, cross-attention width 32.*model\.config=FOLDER") as caught:
         load(sd1, None)
     assert caught.value.code == "E1414"
@@ -239,14 +239,14 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
         ({"first_stage_model__quant_conv__bias": ()}, r"without autoencoder \(VAE\)"),
     ],
 )
-def test_other_kinds_are_refused_by_name(tmp_path: Path, shapes: dict[str, tuple[int, ...]], words: str) -> None:
+def test_other_kinds_are_refused(tmp_path: Path, shapes: dict[str, tuple[int, ...]], words: str) -> None:
     path = _header_file(tmp_path / "x.safetensors", 768, **shapes)
     with pytest.raises(WeightsError, match=words) as caught:
         load(path, None)
     assert caught.value.code == "E1406"
 
 
-def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
+def test_standalone_vae_is_refused(tmp_path: Path) -> None:
     for name in (
         "first_stage_model.encoder.conv_in.bias",
         "encoder.down.0.block.0.norm1.bias",
@@ -270,14 +270,14 @@ def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
         ("x.safetensors", b"PK\x03\x04 and so on", "under another name"),
     ],
 )
-def test_files_that_are_no_weights_are_refused_by_name(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_files_without_weights_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(WeightsError, match=words) as caught:
         load(tmp_path / name, None)
     assert caught.value.code == "E1402"
 
 
-def test_a_renamed_pickle_never_runs(tmp_path: Path) -> None:
+def test_renamed_pickle_never_runs(tmp_path: Path) -> None:
     class Canary:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "nest",))
@@ -288,13 +288,13 @@ def test_a_renamed_pickle_never_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "nest").exists()
 
 
-def test_a_truncated_file_is_named(sd1: Path, tmp_path: Path) -> None:
+def test_truncated_file_is_reported(sd1: Path, tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(sd1.read_bytes()[:-100])
     with pytest.raises(WeightsError, match="100 bytes are missing at its end"):
         load(tmp_path / "x.safetensors")
 
 
-def test_other_endings_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(WeightsError, match="it is a GGUF file") as caught:
         load(tmp_path / "x.gguf", None)
@@ -325,7 +325,7 @@ def _reshape_tensor(tensors: dict[str, Tensor]) -> None:
         (_reshape_tensor, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
     ],
 )
-def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Path], change: Edit, words: str) -> None:
+def test_mismatched_tensors_are_reported(edited: Callable[..., Path], change: Edit, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
         load(edited(change))
     assert caught.value.code == "E1405"

@@ -62,7 +62,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_autoencoders_are_converted_by_diffusers_and_found_here(name: str) -> None:
+def test_published_autoencoders_are_converted_like_in_diffusers(name: str) -> None:
     """Only names and shapes of the published sizes, without values."""
     family, config, count = PUBLISHED[name]
     network = family_spec(family).networks["vae"]
@@ -91,7 +91,7 @@ def wan_folder(place: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["flux", "sd3", "z-image", "wan"])
-def test_a_file_of_the_makers_is_the_autoencoder(name: str, tmp_path: Path) -> None:
+def test_original_format_autoencoder_is_loaded(name: str, tmp_path: Path) -> None:
     folder = wan_folder(tmp_path / "model") if name == "wan" else Path(shutil.copytree(folder_of(name), tmp_path / "m"))
     plain = weights(folder, "vae")
     changed = {key: tensor * 1.5 for key, tensor in plain.items()}
@@ -112,7 +112,7 @@ def test_a_file_of_the_makers_is_the_autoencoder(name: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("start", ["", "vae."])
-def test_ltx_has_a_start_or_none(start: str, tmp_path: Path) -> None:
+def test_ltx_autoencoder_is_read_with_and_without_prefix(start: str, tmp_path: Path) -> None:
     plain = weights(folder_of("ltx"), "vae")
     save_file({start + ltx_name(name): tensor for name, tensor in plain.items()}, tmp_path / "vae.safetensors")
     files = opened("ltx", vae=tmp_path / "vae.safetensors")
@@ -120,7 +120,7 @@ def test_ltx_has_a_start_or_none(start: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ltx", "flux"])
-def test_a_file_under_diffusers_names_and_a_folder_are_taken_as_they_are(name: str, tmp_path: Path) -> None:
+def test_diffusers_autoencoder_is_read_from_file_and_folder(name: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folder_of(name), tmp_path / "other"))
     file = next((folder / "vae").glob("*.safetensors"))
     changed = {key: t * 2 if t.is_floating_point() else t for key, t in load_file(file).items()}
@@ -152,7 +152,7 @@ def encoder_file(name: str, part: str, place: Path) -> Path:
     ("wan", ("text_encoder",)), ("ltx", ("text_encoder",)), ("qwen-image", ("text_encoder",)),
     ("z-image", ("text_encoder",)), ("flux2", ("text_encoder",)),
 ])  # fmt: skip
-def test_text_encoders_are_known_by_their_tensors(name: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+def test_text_encoders_are_recognised_by_their_tensors(name: str, parts: tuple[str, ...], tmp_path: Path) -> None:
     plain = opened(name)
     paths = [encoder_file(name, part, tmp_path / f"{part}.safetensors") for part in parts]
     folder = Path(shutil.copytree(folder_of(name), tmp_path / "lean"))
@@ -165,7 +165,7 @@ def test_text_encoders_are_known_by_their_tensors(name: str, parts: tuple[str, .
     assert files.text_identity() != plain.text_identity()
 
 
-def test_autoencoders_without_a_conversion_are_refused_by_name(tmp_path: Path) -> None:
+def test_autoencoders_without_conversion_are_refused(tmp_path: Path) -> None:
     """FLUX.2, and Wan 2.2 TI2V 5B, whose blocks are nested: diffusers converts only those of 2.1."""
     file, five = tmp_path / "vae.safetensors", tiny_5b(folder_of("wan"), tmp_path / "5b")
     plain = weights(five, "vae")
@@ -182,7 +182,7 @@ def test_autoencoders_without_a_conversion_are_refused_by_name(tmp_path: Path) -
     )
 
 
-def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
+def test_wrong_component_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "ae.safetensors"
     save_file({key: t.contiguous() for key, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
     said = refusal("flux2", "E1478", vae=file)
@@ -219,13 +219,13 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     assert "contains AutoencoderKLWan, this model has AutoencoderKL; give the folder of one" in said
 
 
-def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
+def test_autoencoder_with_other_latents_is_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folder_of("flux"), tmp_path / "other"))
     edit(folder / "vae" / "config.json", latent_channels=8)
     assert "latents of channels" in refusal("flux", "E1409", vae=folder)
 
 
-def test_random_weights_keep_an_autoencoder_that_is_named(tmp_path: Path) -> None:
+def test_random_weights_keep_the_given_autoencoder(tmp_path: Path) -> None:
     files = opened("flux", weights="random", vae=folder_of("flux") / "vae")
     assert equal(dict(files.network("vae").state_dict()), weights(folder_of("flux"), "vae"))
     kind = type(files)

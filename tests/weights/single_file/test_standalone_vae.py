@@ -50,7 +50,7 @@ def in_original_names(path: Path, start: str) -> Path:
     return path
 
 
-def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
+def test_every_form_gives_the_same_autoencoder(tmp_path: Path) -> None:
     alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     file = Path(shutil.copy(WEIGHTS, tmp_path / "plain.safetensors"))
     forms = [
@@ -70,7 +70,7 @@ def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
         assert torch.equal(family.encode_media(pixels), latents)
 
 
-def test_the_identity_of_latents_follows_the_weights_and_not_the_place(tmp_path: Path) -> None:
+def test_identity_of_latents_depends_on_weights_and_not_on_the_path(tmp_path: Path) -> None:
     alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     plain = Family.files.of(ModelSettings(path=MODEL)).media_identity()
     assert Family.files.of(ModelSettings(path=MODEL, vae=alone)).media_identity() == plain
@@ -85,7 +85,7 @@ def test_the_identity_of_latents_follows_the_weights_and_not_the_place(tmp_path:
     assert Family.files.of(ModelSettings(path=MODEL, vae=long)).media_identity() != before
 
 
-def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
+def test_random_weights_keep_the_given_autoencoder() -> None:
     settings = ModelSettings(path=MODEL, weights="random", vae=MODEL)
     family = Family.of(settings, only=["vae"])
     for name, tensor in components.modern_names("vae", load_file(WEIGHTS)).items():
@@ -103,14 +103,14 @@ def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
         ("scheduler", "E1409", "config.json"),
     ],
 )
-def test_what_is_no_autoencoder_is_refused_by_name(name: str, code: str, words: str) -> None:
+def test_other_files_are_refused(name: str, code: str, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
         opened(MODEL / name)
     assert caught.value.code == code
     assert "model.vae" in caught.value.message or "config.json" in caught.value.message
 
 
-def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
+def test_autoencoder_with_other_latents_is_refused(tmp_path: Path) -> None:
     other = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     (other / "config.json").write_text(json.dumps(CONFIG | {"latent_channels": 16}))
     with pytest.raises(WeightsError, match="latents of channels 4, the other part has 16") as caught:
@@ -123,7 +123,7 @@ def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", ["", "first_stage_model."])
-def test_a_file_with_further_layers_is_refused(start: str, tmp_path: Path) -> None:
+def test_file_with_additional_layers_is_refused(start: str, tmp_path: Path) -> None:
     file = in_original_names(tmp_path / "vae.safetensors", start)
     tensors = load_file(file) | {f"{start}encoder.mid.block_3.conv1.weight": torch.zeros(1)}
     save_file(tensors | {"loss.logvar": torch.zeros(1), "epoch": torch.zeros(1)}, file)

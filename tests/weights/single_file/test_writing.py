@@ -26,7 +26,7 @@ def test_diffusers_pipeline_loads_the_written_file(sd1: Path, sd2: tuple[Path, P
             torch.testing.assert_close(states, ours.encode_text(["a red circle"]).states)
 
 
-def test_the_text_encoder_has_the_names_that_other_tools_expect(sd1: Path, sd2: tuple[Path, Path]) -> None:
+def test_text_encoder_has_the_names_that_other_tools_expect(sd1: Path, sd2: tuple[Path, Path]) -> None:
     names = load_file(sd1).keys()
     assert "cond_stage_model.transformer.text_model.encoder.layers.0.self_attn.q_proj.weight" in names
     second = load_file(sd2[1])
