@@ -40,8 +40,8 @@ def adapter(model_files: ModelFiles, train: tuple[str, ...] = ("denoiser",), **s
     return TrainedAdapter.of(ModelSettings(path=shipped("tiny-sd"), train=train, adapter=words), model_files)  # type: ignore[arg-type]
 
 
-def parts_of(model_files: ModelFiles) -> dict[str, nn.Module]:
-    return {part: module.requires_grad_(False) for part, module in Family.load(model_files).parts().items()}
+def parts_of(model_files: ModelFiles, *parts: str) -> dict[str, nn.Module]:
+    return {part: module.requires_grad_(False) for part, module in Family.load(model_files, parts).parts().items()}
 
 
 def test_target_with_a_part_prefix_applies_only_to_that_part(model_files: ModelFiles) -> None:
@@ -97,7 +97,7 @@ def test_last_matching_pattern_decides_rank_and_alpha(model_files: ModelFiles) -
 
 def test_parameters_have_checkpoint_names_and_are_counted(model_files: ModelFiles) -> None:
     trained = adapter(model_files, BOTH)
-    parameters = trained.put_on(parts_of(model_files))
+    parameters = trained.put_on(parts_of(model_files, *BOTH))
     assert {name.partition("/")[0] for name in parameters} == set(BOTH)
     assert all(name.endswith(("lora_down.weight", "lora_up.weight")) for name in parameters)
     assert sum(trained.numbers.values()) == sum(p.numel() for p in parameters.values())
@@ -108,7 +108,7 @@ def test_parameters_have_checkpoint_names_and_are_counted(model_files: ModelFile
 
 def test_change_above_max_norm_is_scaled_down(model_files: ModelFiles) -> None:
     trained = adapter(model_files, targets=["*mid_block*.to_q", "*mid_block*.to_k"], max_norm=1.5)
-    weights = {name: p.detach() for name, p in trained.put_on(parts_of(model_files)).items()}
+    weights = {name: p.detach() for name, p in trained.put_on(parts_of(model_files, "denoiser")).items()}
     draw = torch.Generator().manual_seed(0)
     for name, tensor in weights.items():
         tensor.normal_(std=5.0 if "to_q" in name else 0.01, generator=draw)
@@ -123,14 +123,14 @@ def test_change_above_max_norm_is_scaled_down(model_files: ModelFiles) -> None:
 def test_pissa_starts_without_effect_and_is_exported_as_a_difference(
     model_files: ModelFiles,
 ) -> None:
-    trained, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files)
+    trained, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files, "denoiser")
     own = {name.removesuffix(".weight"): t.clone() for name, t in parts["denoiser"].state_dict().items()}
     weights = {name: p.detach().clone() for name, p in trained.put_on(parts).items()}
     kept = trained.tensors()
     assert {name.removeprefix(START) for name in kept} == weights.keys()
     for layer, module in trained.as_file(weights).modules.items():
         change = module.difference(trained.names.weights[layer])
-        assert module.rank == 4, "twice the rank: after and before"
+        assert module.rank == 4, "twice the rank: the values after and before training"
         assert float(change.abs().max()) < 1e-6 * float(own[layer.path].abs().max())
         weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
     moved = next(iter(trained.as_file(weights).modules.values()))
@@ -139,11 +139,11 @@ def test_pissa_starts_without_effect_and_is_exported_as_a_difference(
 
 @pytest.mark.parametrize("record", ["sd_lokr_r2_a4_factor4", "sd_loha_r2_a4", "sd_dora_r4_a8"])
 def test_adapters_of_other_tools_can_be_trained_further(record: str) -> None:
-    """Of the LoKr some second factors are whole and some are not, and no header tells its factor."""
+    """The LoKr has full and decomposed second factors, and no header with its factor."""
     settings = ModelSettings(path=SD, adapter={"path": FILES / f"{record}.lycoris.safetensors"})  # type: ignore[arg-type]
     opened = Family.files.of(settings)
     trained = TrainedAdapter.of(settings, opened)
-    parameters = trained.put_on(dict(Family.load(opened).parts()))
+    parameters = trained.put_on(dict(Family.load(opened, ["denoiser"]).parts()))
     written = trained.as_file({name: p.detach() for name, p in parameters.items()})
     assert trained.initial is not None
     assert written.modules.keys() == trained.initial.modules.keys()
