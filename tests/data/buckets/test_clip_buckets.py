@@ -1,4 +1,4 @@
-"""Which size a clip falls into."""
+"""Assignment of clips to buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which frames a visit sees: within the clip, everywhere in it, and by address alone."""
+"""Sampling of frames: within the clip, at every position, and determined by the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which entry of a cache belongs to a visit."""
+"""Cache entries of a visit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards of a store: torn and taken over, full, and written by several processes."""
+"""Shards of a store: truncated, continued, full, and written by several processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_full_shard_is_followed_by_another(tmp_path: Path) -> None:
     store = Store(tmp_path, shape=SHAPE, dtype="fp32", shard_bytes=100)
     for n in range(0, 12, 2):
         store.append(addresses([n, n + 1]), rows([n, n + 1]))
-    assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the third, that is after four
+    assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the second append
     reader = open_store(tmp_path)
     assert torch.equal(reader.read(reader.find(addresses(range(12)))), rows(range(12)))
 
@@ -111,7 +111,7 @@ def test_entries_committed_before_a_kill_are_kept(tmp_path: Path, fault: str, le
     assert [entry >= 0 for entry in entries.tolist()] == [n < left for n in range(8)]
     assert torch.equal(store.read(entries[:left]), rows(range(left)))
     assert store.append(addresses(range(8)), rows(range(8))) == 8 - left
-    assert len(list(store.folder.glob("*.rows"))) == 1  # the dead writer's shard goes on
+    assert len(list(store.folder.glob("*.rows"))) == 1  # the shard of the killed writer is continued
     again = open_store(tmp_path)
     assert torch.equal(again.read(again.find(addresses(range(8)))), rows(range(8)))
 
@@ -141,9 +141,9 @@ def test_rows_are_synced_every_few_bytes_and_when_the_writer_is_closed(
     syncs_after = []
     for n in range(6):
         store.append(addresses([n]), rows([n]), at_once=False)
-        syncs_after.append(len(syncs) // 2)  # of the rows, then of the index
+        syncs_after.append(len(syncs) // 2)  # one of the rows and one of the index
         assert store.has(addresses([n]), checks=True).all()
-    first = syncs_after[0]  # of the folder of a new shard
+    first = syncs_after[0]  # the folder of a new shard
     assert [count - first for count in syncs_after] == [0, 0, 0, 1, 1, 1]
     assert open_store(tmp_path).has(addresses(range(6)), checks=True).tolist() == [True] * 4 + [False] * 2
     store.close_writer()

@@ -1,4 +1,4 @@
-"""Embeddings with a mask take as much room as their caption, and come back whole."""
+"""Text embeddings with a mask are stored up to their length and read back completely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = [1, 16, 17, 33, 40]
 
 
 def embedding(pooled: bool = False) -> TextEmbedding:
-    """Five captions of `LENGTHS` tokens, of 40."""
+    """Embeddings of five captions with `LENGTHS` of 40 tokens."""
     states = torch.randn(5, 40, 3, generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(40)[None] < torch.tensor(LENGTHS)[:, None]).long()
     return TextEmbedding(states, mask, torch.arange(10.0).view(5, 2) if pooled else None)

@@ -1,4 +1,4 @@
-"""What an index is made of, and what is left out of it."""
+"""Contents of an index, and what is left out."""
 
 from __future__ import annotations
 

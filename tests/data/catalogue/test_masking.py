@@ -1,4 +1,4 @@
-"""Mask files are looked at once, when the data set is indexed, and fit their pictures."""
+"""Mask files are checked against their images once, when the data set is indexed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures are looked at once, and what is known of them is taken over."""
+"""Images are probed once, and the results are reused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_interrupted_start_keeps_what_was_decoded(
         fault_injection.arm("")
     journal = next(index.glob("*/journal-*.jsonl"))
     with journal.open("a") as file:
-        file.write('["torn')  # what a crash leaves of its last line
+        file.write('["torn')  # a line truncated by a crash
     looks.taken()
     assert len(build(settings_of(painted), index, workers=1)) == 66
     assert 66 - 40 <= len(looks.taken()) <= 66 - 28
@@ -74,15 +74,15 @@ def test_verification_on_first_use_gives_the_same_index_without_decoding(
     painted: Path, index: Path, looks: Looks
 ) -> None:
     glanced = build(settings_of(painted, verify="on_first_use"), index)
-    assert looks.taken() == [], "plain pictures are not decoded"
+    assert looks.taken() == [], "plain images are not decoded"
     decoded = build(settings_of(painted), index)
-    assert len(looks.taken()) == 6, "what was only opened is decoded"
+    assert len(looks.taken()) == 6, "images that were only opened are decoded"
     assert glanced.fingerprint == decoded.fingerprint
     for name in ("width", "height", "digest", "conversions"):
         assert (getattr(glanced, name) == getattr(decoded, name)).all()
     Image.new("RGB", (99, 70)).save(painted / "002.png")
     changed = build(settings_of(painted, verify="on_first_use"), index)
-    assert changed.report.decoded == 1, "what a decode said is taken over"
+    assert changed.report.decoded == 1, "results of decoding are reused"
     broken_inside(painted / "003.png")
     assert len(build(settings_of(painted, verify="on_first_use"), index)) == 6
     assert len(build(settings_of(painted), index)) == 5

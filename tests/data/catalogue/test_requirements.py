@@ -1,4 +1,4 @@
-"""A data set without what a recipe needs of it is refused, with what to do."""
+"""A data set without masks or words that the recipe requires is refused with advice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 
 class Rows:
-    """What of a catalogue is looked at. captions: of each row; masked: which rows have a mask."""
+    """The part of a catalogue that is used. captions: of each row; masked: which rows have a mask."""
 
     roots = (Path("photos"),)
 
@@ -60,4 +60,4 @@ def test_required_word_must_be_in_a_caption_in_any_case() -> None:
     with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         requirements.require_words(rows, [1], ["<toy>"])
     assert caught.value.code == "E1474"
-    assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted: < is the shell's"
+    assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted for the shell"

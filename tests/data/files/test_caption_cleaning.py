@@ -1,4 +1,4 @@
-"""Captions are cleaned without a word to the terminal, and only where the packages are there."""
+"""Captions are cleaned without warnings, and only if the packages are installed."""
 
 from __future__ import annotations
 

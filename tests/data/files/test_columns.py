@@ -1,4 +1,4 @@
-"""Columns on disk: damaged ones are made again, and a disk that refuses them is named."""
+"""Columns on disk: damaged ones are rebuilt, and write errors are reported."""
 
 from __future__ import annotations
 

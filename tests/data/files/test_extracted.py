@@ -1,4 +1,4 @@
-"""Pictures from inside tables, kept beside the index."""
+"""Images embedded in tables, extracted next to the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files lie below a folder: order, links, roots that are none."""
+"""Listing the files below a folder: order, links, invalid roots."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_similar_folder_name_is_suggested(tmp_path: Path, monkeypatch: pytest.Mo
     with refused("E1201", r"; did you mean photos\?$"):
         walk(Path("fotos"), {".png"})
     (tmp_path / "samples").mkdir()
-    with refused("E1201", r"; did you mean shapes\?$"):  # which ships
+    with refused("E1201", r"; did you mean shapes\?$"):  # a shipped data set
         walk(Path("shapez"), {".png"})
     with refused("E1201", r"; set data\.path to the folder of images$"):
         walk(Path("zzz"), {".png"})
@@ -97,7 +97,7 @@ def test_listing_is_the_same_with_several_processes(
         if not ends_early:
             return answer
         answer()
-        return lambda: None  # as of a process that was killed
+        return lambda: None  # like a killed process
 
     monkeypatch.setattr(listing, "_scan_in_fork", watched)
     together = walk(tmp_path, {".png", ".txt"})

@@ -1,4 +1,4 @@
-"""What samples have of their own, as columns."""
+"""Settings of single samples as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of captions, what has changed is read, and nothing else."""
+"""Only changed caption files are read again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Opens = Callable[[], list[str]]
 
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> Opens:
-    """The names of the caption files that were opened since the last call."""
+    """Returns the names of the caption files that were opened since the last call."""
     names: list[str] = []
     original = outside.read_bytes
 
@@ -47,7 +47,7 @@ def test_only_changed_caption_files_are_read(painted: Path, index: Path, opens: 
     ]
     os.utime(painted / "000.png")
     build(settings_of(painted), index)
-    assert opens() == [], "a changed picture is no changed caption"
+    assert opens() == [], "a changed image is not a changed caption"
     (painted / "005.txt").unlink()
     (painted / "005.png").unlink()
     assert len(build(settings_of(painted), index)) == 5
@@ -101,7 +101,7 @@ def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: p
 
     def read_bytes(path: Path, *, limit: int, within: Path | None = None) -> bytes:
         if path.suffix == ".txt":
-            together.wait()  # breaks unless three are read at a time
+            together.wait()  # fails unless three files are read at a time
         return original(path, limit=limit, within=within)
 
     monkeypatch.setattr(outside, "read_bytes", read_bytes)

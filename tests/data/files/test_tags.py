@@ -1,4 +1,4 @@
-"""A caption as a list of tags."""
+"""Captions as lists of tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_tag_list_round_trips_through_its_encoding() -> None:
     assert (WEIGHTED.text, WEIGHTED.is_plain) == ("a dog, brown, asleep", False)
     assert Tags.of(" a dog ,brown,, asleep") == Tags("a dog", ("brown", "", "asleep"), (1.0, 1.0, 1.0))
     assert Tags.of("a dog, brown").is_plain
-    assert not Tags("a, b", ("c",), (1.0,)).is_plain, "its text would be cut elsewhere"
+    assert not Tags("a, b", ("c",), (1.0,)).is_plain, "its text would be split elsewhere"
     assert Tags("", ("x", "y"), (1.0, 1.0)).text == "x, y"
 
 

@@ -1,4 +1,4 @@
-"""Pictures inside tar archives are read where they lie."""
+"""Images inside tar archives are read in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is odd about samples: cut away, and there twice."""
+"""Findings about images: cropped shares and copies."""
 
 from __future__ import annotations
 

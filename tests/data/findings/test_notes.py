@@ -1,4 +1,4 @@
-"""Findings as notes: what is wrong is counted and named, with what to do; a sound data set has none."""
+"""Findings as notes: problems are counted and named with advice; a sound data set has none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every dataset format is."""
+"""Properties of every dataset format."""
 
 from __future__ import annotations
 

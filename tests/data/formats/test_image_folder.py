@@ -1,4 +1,4 @@
-"""The format image-folder and the listing below it: which files become samples, with which captions."""
+"""The format image-folder: the files that become samples, and their captions."""
 
 from __future__ import annotations
 

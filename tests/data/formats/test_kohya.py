@@ -1,4 +1,4 @@
-"""The format kohya: which folders count, how often their pictures are seen, and with which captions."""
+"""The format kohya: its folders, their repeats and captions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_folder_name_gives_repeats_and_caption(tmp_path: Path) -> None:
         "007_cat/d.png": (7.0, "cat"),
         "10_sks dog/a.png": (10.0, "sks dog"),
         "10_sks dog/b.png": (10.0, "sks dog, asleep, on a chair"),
-        "3_white_fox/c.webp": (3.0, "a fox"),  # of several lines the first, as there
+        "3_white_fox/c.webp": (3.0, "a fox"),  # the first of several lines, as in kohya's scripts
     }
     assert samples(tmp_path) == expected
     assert {key: sample[0] for key, sample in samples(tmp_path, repeats=0.5).items()} == {

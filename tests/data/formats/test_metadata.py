@@ -1,4 +1,4 @@
-"""The format metadata, from its tables to the catalogue."""
+"""The format metadata, from tables to the catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format webdataset: shards, keys, captions, what is damaged; members read where they lie."""
+"""The format webdataset: shards, keys, captions and damaged files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_unusable_members_are_reported(tmp_path: Path) -> None:
         "0.tar/f": "its caption is a number (4), not a text",
         "0.tar/h": "'h.png' is a link or a device, not a file",
     }
-    assert list(captions_of(items)) == ["0.tar/g.png"], "what a picture is, decoding tells"
+    assert list(captions_of(items)) == ["0.tar/g.png"], "images are checked only when they are decoded"
     assert notes_of(items) == [("0.tar", "1 members without a key are ignored")]
 
 
@@ -118,7 +118,7 @@ def test_damaged_shard_is_an_error(tmp_path: Path) -> None:
     fields = [(f"{i}.{end}", picture(i) if end == "png" else "x") for i in range(6) for end in ("png", "txt")]
     whole = shard(tmp_path / "whole.tar", *fields).read_bytes()
 
-    def said(content: bytes) -> str:
+    def error_for(content: bytes) -> str:
         (tmp_path / "x" / "0.tar").parent.mkdir(exist_ok=True)
         (tmp_path / "x" / "0.tar").write_bytes(content)
         with refused("E1280") as error:
@@ -126,13 +126,13 @@ def test_damaged_shard_is_an_error(tmp_path: Path) -> None:
         return error.value.message
 
     place = whole.index(b"3.png")  # the header of a member
-    assert "after its member '2.txt'" in said(whole[:place] + b"\xff" * 512 + whole[place + 512 :])
-    assert "after its member '3.png'" in said(whole[: place + 600])
-    assert "after its member '2.txt'" in said(whole[: place + 100])
-    assert "is compressed (gzip)" in said(gzip.compress(whole))
-    assert "is empty" in said(b"")
-    assert "is a truncated or damaged tar archive" in said(b"x" * 4096)
-    (tmp_path / "x" / "0.tar").write_bytes(whole[: whole.rindex(b"x") + 512])  # some writers leave out the end mark
+    assert "after its member '2.txt'" in error_for(whole[:place] + b"\xff" * 512 + whole[place + 512 :])
+    assert "after its member '3.png'" in error_for(whole[: place + 600])
+    assert "after its member '2.txt'" in error_for(whole[: place + 100])
+    assert "is compressed (gzip)" in error_for(gzip.compress(whole))
+    assert "is empty" in error_for(b"")
+    assert "is a truncated or damaged tar archive" in error_for(b"x" * 4096)
+    (tmp_path / "x" / "0.tar").write_bytes(whole[: whole.rindex(b"x") + 512])  # some writers omit the end marker
     assert len(captions_of(read(tmp_path / "x"))) == 6
 
 

@@ -1,4 +1,4 @@
-"""Batches of clips: the same ones whatever decodes them, with the pixels of the rules and the pictures beside them."""
+"""Batches of clips with joined images: deterministic, with the pixels of each resize rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.loading.worker import to_pixels
-from mezzotint.data.media import _clips
+from mezzotint.data.media import clip_files
 from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
 from mezzotint.reports import data_report
 from mezzotint.settings.sections.data import DataSettings
@@ -45,7 +45,7 @@ def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int,
 
 
 def same(one: Batch, other: Batch) -> bool:
-    """Whether two batches agree to the bit, stills included."""
+    """Whether two batches are bitwise identical, including joined images."""
     for field in fields(Batch):
         a, b = getattr(one, field.name), getattr(other, field.name)
         if isinstance(a, Batch):
@@ -59,8 +59,8 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 def joined(parts: Sequence[Batch]) -> dict[str, Any]:
-    """Keys, captions, pixels and positions of the samples of several batches of one size, with those of their
-    stills."""
+    """Keys, captions, pixels and positions of the samples of several batches of one size, and of their joined
+    images."""
     samples: dict[str, Any] = {}
     for part in parts:
         for number, key in enumerate(part.keys):
@@ -125,13 +125,13 @@ def test_files_that_are_not_clips_are_reported_with_the_reason(
 def test_second_start_and_other_frame_settings_decode_nothing(films: Path, tmp_path: Path) -> None:
     settings = settings_of(films, clips={"images": 0, "images_from": "none", "images_path": ()})
     first = catalogues.build(settings, tmp_path, workers=1)
-    assert first.report.decoded == 9  # five clips, each named twice, a short one and three that are none
+    assert first.report.decoded == 9  # five clips, each named twice, a short one and three invalid files
     assert catalogues.build(settings, tmp_path, workers=1).folder == first.folder
     alone = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
     fewer = settings_of(films, clips=alone, resolution=32, buckets={"step": 8})
     again = catalogues.build(fewer, tmp_path, workers=1)
     assert again.folder != first.folder
-    assert again.report.decoded == 4  # what cannot be used is looked at again
+    assert again.report.decoded == 4  # unusable files are probed again
     assert again.frames.tolist() == first.frames.tolist() == [14, 14, 7, 7, 6, 6, 9, 9, 20, 20]
     assert again.rate.tolist() == [10.0] * 10
 
@@ -146,7 +146,9 @@ def test_square_resize_rules_give_their_pixels(rule: str, films: Path, tmp_path:
     (batch, *_) = batches(data_set, settings, 0, 1)
     for number, key in enumerate(batch.keys):
         name, _, start = key.partition("@")
-        stored = _clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
+        stored = clip_files.decoder().frames(
+            films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0)
+        )
         if start:
             continue
         frames = torch.from_numpy(stored).to(torch.uint8)

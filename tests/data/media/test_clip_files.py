@@ -1,4 +1,4 @@
-"""Without the decoder of clips."""
+"""Missing decoder of clips."""
 
 from __future__ import annotations
 

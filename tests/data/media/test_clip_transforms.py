@@ -1,4 +1,4 @@
-"""A frame is placed in its bucket as a picture is, and made small without its neighbours."""
+"""Frames are placed in their bucket like images, independently of each other."""
 
 from __future__ import annotations
 

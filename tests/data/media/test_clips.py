@@ -1,4 +1,4 @@
-"""Clips of every kind are read by time, or refused with a reason."""
+"""Clips of every kind are read by time, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ClipWriter = Callable[..., Path]
 
 
 def shades(pictures: NDArray[Any]) -> list[int]:
-    """The number that each frame (3, H, W) tells by its lower right corner."""
+    """The number of each frame (3, H, W), encoded in the shade of its lower right corner."""
     return [round(float(picture[:, -4:, -4:].mean()) / SHADE) for picture in pictures]
 
 
@@ -99,7 +99,7 @@ def test_decoding_starts_at_the_key_frame_and_stops_early(
 
     monkeypatch.setattr(_clips, "_decode", counted)
     assert shades(_clips.frames(path, times_of([153, 155], begin=0, rate=10))) == [153 % 20, 155 % 20]
-    assert len(seen) == 7  # 150, a key frame, to 156, which tells that 155 is over
+    assert len(seen) == 7  # from 150, a key frame, to 156, which ends 155
 
 
 def test_every_requested_frame_is_transformed_once(tmp_path: Path, write_clip: ClipWriter) -> None:
@@ -230,7 +230,7 @@ def test_time_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWriter) 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where the system lists them")
 def test_decoding_leaves_no_threads(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "large.mp4", 6, size=(320, 320))
-    gc.disable()  # frames refer to themselves and live until they are collected, with whatever made their pixels
+    gc.disable()  # frames have reference cycles, which keep their converters alive until they are collected
     try:
         before = len(os.listdir("/proc/self/task"))
         _clips.frames(path, times_of(range(6), begin=0.0, rate=10.0))

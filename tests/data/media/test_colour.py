@@ -1,4 +1,4 @@
-"""Whatever pixels a file holds become 8-bit sRGB."""
+"""Conversion of pixels of any kind to 8-bit sRGB."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
 
 
 def printer_profile(lightness: int, a: int, b: int) -> bytes:
-    """A CMYK profile by which every mixture of inks looks the same (ICC.1:2001-04, lut8Type)."""
+    """A CMYK profile that maps every mixture of inks to the same colour (ICC.1:2001-04, lut8Type)."""
     neutral = b"".join(struct.pack(">i", 65536 * (i % 4 == 0)) for i in range(9))
     straight = bytes(range(256))
     table = (
@@ -115,7 +115,7 @@ def test_profile_for_another_mode_is_ignored_and_reported(tmp_path: Path) -> Non
 
 
 def rotated_profile() -> bytes:
-    """sRGB with its primaries in another place: what is red in the file is green to see."""
+    """sRGB with rotated primaries: red in the file is displayed as green."""
     profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     tags = {}
     for i in range(struct.unpack(">I", profile[128:132])[0]):

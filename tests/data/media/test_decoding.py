@@ -1,4 +1,4 @@
-"""Every kind of picture file is used, converted or refused with a reason."""
+"""Every kind of image file is used, converted or refused with a reason."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_pixels_match_the_diffusers_scripts(number: int, name: str) -> None:
 
 
 def photo(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Shapes large and small, with little that is as fine as a pixel, as in a photo of many pixels."""
+    """Large and small shapes with few details of one pixel, as in a large photo."""
     draw, layers = np.random.default_rng(seed), np.zeros((height, width, 3))
     for cells, strength in ((3, 150.0), (12, 50.0), (40, 12.0)):
         small = Image.fromarray(draw.integers(0, 256, (cells, cells, 3), dtype=np.uint8))
@@ -297,7 +297,7 @@ def decibels(one: Any, other: Any) -> float:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """The sizes in which pictures leave their decoder."""
+    """The sizes of decoded images."""
     sizes: list[tuple[int, int]] = []
     true = decoding.colour.to_srgb
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""`decoding.glance` returns what `decoding.probe` returns, without decoding pictures of the usual kinds."""
+"""`decoding.glance` returns the same as `decoding.probe` without decoding images of the usual kinds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
 
 
 def plain() -> Iterator[bytes]:
-    """Pictures that need not be decoded."""
+    """Images that need not be decoded."""
     for size, (kind, options) in itertools.product(SIZES, KINDS):
         for mode in ("RGB",) if kind == "WEBP" else ("RGB", "L"):
             yield saved(noise(size, mode), kind, **options)
@@ -72,14 +72,14 @@ def plain() -> Iterator[bytes]:
 
 
 def late(kind: bytes, body: bytes) -> bytes:
-    """A PNG with a chunk behind its pixels."""
+    """A PNG with a chunk after its pixels."""
     data = saved(corners(), "PNG")
     chunk = struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     return data[:-12] + chunk + data[-12:]
 
 
 def odd() -> Iterator[bytes]:
-    """Pictures that have to be decoded."""
+    """Images that must be decoded."""
     yield saved(noise((30, 20), "CMYK"), "JPEG")
     for kind in ("PNG", "WEBP"):
         yield saved(noise((30, 20), "RGBA"), kind)
@@ -95,7 +95,7 @@ def odd() -> Iterator[bytes]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of the pictures that Pillow decodes."""
+    """The formats of the images that Pillow decodes."""
     found: list[str] = []
     for plugin in (
         decoding.JpegImagePlugin.JpegImageFile,
@@ -150,7 +150,7 @@ def test_truncated_file_is_refused_like_by_a_decode(tmp_path: Path, kind: str, o
 
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_header_gives_the_same_result_as_a_decode(tmp_path: Path) -> None:
-    """A file with one byte changed near its start gives what a decode gives, unless the decode refuses the picture."""
+    """One byte near the start is changed; the result equals that of a decode unless the decode refuses the image."""
     path, draw, agreed = tmp_path / "a", np.random.default_rng(0), 0
     for kind, options in KINDS:
         data = saved(noise((33, 21)), kind, exif=exif(6, more=True), **options)

@@ -1,4 +1,4 @@
-"""Resizing as OpenCV does it: what holds whatever the picture. Its own pixels are compared in tests/parity."""
+"""Resizing like OpenCV: properties for any image. Pixels are compared with OpenCV in tests/parity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_half_size_is_a_corner_or_a_mean() -> None:
     assert (_opencv_resize.resize(PICTURE, half, "nearest") == PICTURE[::2, ::2]).all()
     means = PICTURE.reshape(12, 2, 18, 2, 3).astype(int).sum(axis=(1, 3))
     assert (_opencv_resize.resize(PICTURE, half, "area") == (means + 2) // 4).all()
-    # the four pixels around each new one's middle weigh the same, however much a filter of Pillow's would take in
+    # without antialiasing each new pixel is the mean of the four around its centre
     assert np.abs(_opencv_resize.resize(PICTURE, half, "bilinear").astype(int) - means / 4).max() <= 1
 
 

@@ -1,4 +1,4 @@
-"""How long one file is waited for."""
+"""Time limits for decoding one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that Pillow would accept, or read at any cost."""
+"""Damaged files that Pillow would accept, or read at high cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.data.media import untrusted
 
 
 def png(rows: int, *, is_interlaced: bool = False) -> io.BytesIO:
-    """A grey PNG that says it has 8 × 8 pixels. rows: bytes of so many rows are there."""
+    """A grey PNG with a header for 8 × 8 pixels. rows: how many rows of data it contains."""
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, is_interlaced)),
         (b"IDAT", zlib.compress(bytes(9 * rows))),

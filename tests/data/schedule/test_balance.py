@@ -1,4 +1,4 @@
-"""How well pictures fill their batches."""
+"""How well samples fill their batches."""
 
 from __future__ import annotations
 

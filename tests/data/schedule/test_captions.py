@@ -1,4 +1,4 @@
-"""Which caption a visit is trained with."""
+"""Choice and changes of the caption of a visit."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_weighted_tags_stay_within_the_length_limit() -> None:
     longer = Tags(tags.main, tags.tags, tags.weights, limit=13)
     assert orders(longer, 50) == orders(tags, 50)
     alike = Tags(tags.main, tags.tags, (1.0,) * 4, limit=12)
-    assert {len(order) for order in orders(alike)} == {5}  # the limit is of weighted tags
+    assert {len(order) for order in orders(alike)} == {5}  # the limit applies to weighted tags only
     assert shuffled(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
 
 

@@ -1,4 +1,4 @@
-"""Which pictures stand beside a clip."""
+"""Images that are joined to a clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Class pictures among the others: how often they are visited, and batches of two halves."""
+"""Class images: how often they are visited, and batches with half of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_epoch_visits_class_images_as_often_as_the_others() -> None:
         counts = np.bincount(epoch.order, minlength=own + of_class)[own:]
         assert counts.max() - counts.min() <= 1
     others = [set(plan(even, small_of(), accumulation=1, seed=1, epoch=e).order.tolist()) for e in range(2)]
-    assert others[0] == others[1]  # with fewer class pictures than visits every one is seen
+    assert others[0] == others[1]  # with fewer class images than visits each one is used
 
 
 @pytest.mark.parametrize(("own", "of_class"), [(5, 12), (12, 5), (6, 6)])
@@ -54,7 +54,7 @@ def test_batch_is_half_class_images_paired_like_the_reference(own: int, of_class
         assert (rows[:half] < own).all()
         assert (rows[half:] >= own).all()
         pairs = zip(rows[:half].tolist(), (rows[half:] - own).tolist(), strict=True)
-        # item i of the reference pairs picture i mod n with class picture i mod m
+        # item i of the reference pairs image i mod n with class image i mod m
         assert all(any(i % own == mine and i % of_class == other for i in range(most)) for mine, other in pairs)
     visits = list(zip(epoch.order.tolist(), epoch.visit.tolist(), strict=True))
     assert len(set(visits)) == len(visits)

@@ -1,4 +1,4 @@
-"""The plan of an epoch is a pure function, complete and without repetition."""
+"""The plan of an epoch is a pure function, complete and without duplicates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_batches_are_well_formed(
     assert (epoch.step_of == np.arange(len(epoch.bucket)) // accumulation).all()
     assert epoch.num_steps == num_steps(columns, settings, accumulation=accumulation, seed=7, epoch=number)
     visits = visits_of(epoch)
-    assert len(set(visits)) == len(visits)  # a fill-up too is a visit of its own
+    assert len(set(visits)) == len(visits)  # filled-up samples are separate visits
     fields = (epoch.order, epoch.visit, epoch.starts, epoch.step_of, epoch.bucket, epoch.factor)
     assert [str(field.dtype) for field in fields] == ["int32", "int32", "int64", "int32", "int16", "float32"]
 
@@ -153,7 +153,7 @@ def timed(n: int) -> float:
 
 
 def test_million_samples_are_planned_quickly() -> None:
-    assert timed(1_000_000) < 0.6  # 0.06 s of its own on an idle core; busy neighbours cost caches
+    assert timed(1_000_000) < 0.6  # 0.06 s on an idle core
 
 
 def test_timeline_can_be_shared_by_threads() -> None:
@@ -176,7 +176,7 @@ def test_timeline_finds_every_step(times: float) -> None:
     walked = [(e, s) for e in range(5) for s in range(timeline.epoch(e).num_steps)]
     assert [timeline.locate(step) for step in range(len(walked))] == walked
     fresh = Timeline(columns, settings, 2, 9)
-    assert fresh.locate(len(walked) - 1) == walked[-1]  # without having been asked for what lies before
+    assert fresh.locate(len(walked) - 1) == walked[-1]  # without earlier requests
     assert timeline.steps_until(3) == sum(timeline.epoch(e).num_steps for e in range(3))
     assert timeline.steps_until(0.5) == -(-timeline.epoch(0).num_steps // 2)
     for epochs in (1, 2, 3, 5):
@@ -185,7 +185,9 @@ def test_timeline_finds_every_step(times: float) -> None:
     assert timeline.epochs_in(first - 1) == pytest.approx(1 - 1 / first)
     assert timeline.epochs_in(0) == 0
     few = Timeline(columns, settings, 2, 9)
-    assert few.epochs_in(10 * few.steps_of(0)) == pytest.approx(10), "as long as those that were reached"
+    assert few.epochs_in(10 * few.steps_of(0)) == pytest.approx(10), (
+        "epochs that were not reached count as long as the known ones"
+    )
 
 
 def test_whole_repeats_need_no_earlier_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,5 +233,5 @@ def test_planning_needs_few_bytes_per_visit() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 22 * n  # 12 of them are chunks of a fixed size; of ten million visits it is 10 a visit
+    assert peak < 22 * n  # 12 of them are chunks of a fixed size; ten million visits need 10 bytes each
     assert len(np.unique(epoch.order)) == n

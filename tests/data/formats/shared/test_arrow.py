@@ -1,4 +1,4 @@
-"""Parquet and arrow: named pictures, pictures inside the table."""
+"""Parquet and arrow: images named in or embedded in the table."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_rows_without_usable_image_are_reported(root: Path, index: Path) -> None
     assert "damaged" in reasons["data.parquet:3"] or "truncated" in reasons["data.parquet:3"]
     assert "not a picture of a known format" in reasons["data.parquet:4"]
     assert "'gone.png': no such file" in reasons["data.parquet:5"]
-    assert len(kept(index)) == 1  # the same picture twice lies there once
+    assert len(kept(index)) == 1  # the same image twice is stored once
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "/tmp/x.png", "../x.png", "https://example.org/x.png"])

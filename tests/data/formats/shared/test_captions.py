@@ -1,4 +1,4 @@
-"""Texts of captions: lines, bytes that are none, samples without one."""
+"""Texts of captions: lines, unreadable bytes, missing captions."""
 
 from __future__ import annotations
 

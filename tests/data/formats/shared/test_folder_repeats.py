@@ -1,4 +1,4 @@
-"""Names of folders that say how often their pictures are seen."""
+"""Folder names that contain a number of repeats."""
 
 from __future__ import annotations
 

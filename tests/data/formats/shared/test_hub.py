@@ -1,4 +1,4 @@
-"""Data sets of the hub by name, and the rows that its library reads."""
+"""Data sets of the Hugging Face hub by name, compared with the `datasets` library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_hub_name_without_datasets_is_refused_with_the_install_command(
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library's cache, and no network."""
+    """The cache of the library, without network access."""
 
     def offline(*args: Any, **kwargs: Any) -> Any:
         raise ConnectionError("Couldn't reach the hub (offline)")
@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(cache: Path, tmp_path: Path, config: str = "default", **splits: Mapping[str, Any]) -> None:
-    """Puts someone/pictures into the cache, as the library does it when it has fetched the files."""
+    """Puts someone/pictures into the cache as the library does after downloading."""
     files = {split: [str(write(tmp_path / f"{config}-{split}.parquet", some))] for split, some in splits.items()}
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
     prepare(Parquet, cache, "pictures", config, files, features=features)

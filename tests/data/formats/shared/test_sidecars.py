@@ -1,4 +1,4 @@
-"""Captions in files beside pictures, and in names."""
+"""Captions in files next to images, and in file names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables make a data set."""
+"""Finding the tables of a data set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows become samples, and what becomes of the others."""
+"""Rows that become samples, and the reports about the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of text tables: columns, variants of CSV, what cannot be read."""
+"""Rows of text tables: columns, variants of CSV, unreadable tables."""
 
 from __future__ import annotations
 
