@@ -1,4 +1,4 @@
-"""Dropout before adapters: by address, for each sample and layer."""
+"""Dropout before adapters, determined by sample and layer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_mask_depends_on_sample_and_layer_but_not_on_batch_position() -> None:
         whole, again, other = layer(x), layer(x), AddressedDropout(0.5, "denoiser/b", where)(x)
     with where.at(KEYS[2:]):
         part = layer(x[4:])
-    assert torch.equal(whole, again), "what is computed again in the backward pass"
-    assert torch.equal(whole[4:], part), "two rows for each sample"
+    assert torch.equal(whole, again), "recomputation in the backward pass"
+    assert torch.equal(whole[4:], part), "two rows per sample"
     assert not torch.equal(whole, other)
 
 

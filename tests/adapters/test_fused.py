@@ -16,7 +16,7 @@ WIDTH = 6
 
 
 def module(kind: str, rows: int, seed: int, *, rank: int = 3, alpha: float | None = 2.0) -> AdapterModule:
-    """A module of random numbers for a matrix of so many rows."""
+    """A random module for a matrix with this number of rows."""
     draw = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Tensor:

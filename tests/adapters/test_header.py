@@ -56,4 +56,4 @@ def test_header_has_base_trigger_and_modelspec_entries() -> None:
     assert words["modelspec.trigger_phrase"] == "sks"
     assert (words["ss_base_model_version"], words["ss_v2"]) == ("sd_v2_v", "True")
     assert "sks" in words["ss_tag_frequency"]
-    assert modelspec.LEGACY_HASH in words, "left open, for the seal"
+    assert modelspec.LEGACY_HASH in words, "filled in when the file is sealed"

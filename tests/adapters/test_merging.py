@@ -26,18 +26,18 @@ FILES = {
     "sd_lokr_r2_a4_factor4.lycoris.safetensors": 1,
     "sd_lora_text_r4.kohya.safetensors": 1,
     "sd_lora_text_r4.diffusers": 1,
-    "sd_lora_r4_a8.kohya.safetensors": 4096,  # its numbers are float16
+    "sd_lora_r4_a8.kohya.safetensors": 4096,  # float16
     "sdxl_dora_r4_a8.lycoris.safetensors": 1,
     "sdxl_lokr_r2_a4_factor4.lycoris.safetensors": 1,
     "sdxl_lora_text_r4.kohya.safetensors": 1,
     "sdxl_lora_text_r4.diffusers": 1,
     "sdxl_lora_r4_a8.kohya.safetensors": 4096,
 }
-"""Files that other tools wrote, and how much coarser than float32 their numbers are."""
+"""Files written by other tools, and the factor by which their rounding exceeds that of float32."""
 
 
 def read(name: str, bases: dict[str, Any]) -> tuple[Adapter, Any]:
-    """A file of the records, and the model that it is for."""
+    """A file of the records, and its base model."""
     base = bases[name.split("_")[0]]
     return files.read(RECORDS / "files" / name, base.names), base
 

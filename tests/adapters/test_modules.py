@@ -1,4 +1,4 @@
-"""How an adapter changes a layer's weight."""
+"""Changes of a layer's weight by an adapter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def module_of(case: str) -> AdapterModule:
 def test_weight_matches_lycoris_forward_pass(case: str) -> None:
     module, base = module_of(case), TENSORS[f"{case}.base"]
     assert module.scale == pytest.approx(CASES[case]["scale"])
-    assert module.rank == CASES[case]["rank"] or case == "lokr_conv"  # two whole factors have no rank
+    assert module.rank == CASES[case]["rank"] or case == "lokr_conv"  # two full factors have no rank
     adapted = module.adapted(base)
     if base.ndim == 2:
         within(adapted, TENSORS[f"{case}.effective_weight"], roundings=40)

@@ -141,9 +141,9 @@ def test_pissa_starts_without_effect_and_is_exported_as_a_difference(
 def test_adapters_of_other_tools_can_be_trained_further(record: str) -> None:
     """The LoKr has full and decomposed second factors, and no header with its factor."""
     settings = ModelSettings(path=SD, adapter={"path": FILES / f"{record}.lycoris.safetensors"})  # type: ignore[arg-type]
-    opened = Family.files.of(settings)
-    trained = TrainedAdapter.of(settings, opened)
-    parameters = trained.put_on(dict(Family.load(opened, ["denoiser"]).parts()))
+    model_files_of_base = Family.files.of(settings)
+    trained = TrainedAdapter.of(settings, model_files_of_base)
+    parameters = trained.put_on(dict(Family.load(model_files_of_base, ["denoiser"]).parts()))
     written = trained.as_file({name: p.detach() for name, p in parameters.items()})
     assert trained.initial is not None
     assert written.modules.keys() == trained.initial.modules.keys()

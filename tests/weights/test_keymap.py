@@ -1,4 +1,4 @@
-"""Names of single files and ours: every tensor of the full-size models has its place, both ways, in the right shape."""
+"""Mapping between names of single files and of diffusers: joined, pointwise and duplicate tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def test_joined_tensors_are_split_and_joined_exactly() -> None:
 @pytest.mark.parametrize("shape", [(6, 4, 1, 1), (6, 4, 1), (6, 4)])
 def test_pointwise_convolutions_become_linear_layers(shape: tuple[int, ...]) -> None:
     entry = Entry("conv", ("linear",), pointwise=True)
-    found = entry.to_ours(torch.arange(24.0).reshape(shape))["linear"]
-    assert found.shape == (6, 4)
-    assert entry.to_foreign({"linear": found}).shape == (6, 4, 1, 1)
+    linear = entry.to_ours(torch.arange(24.0).reshape(shape))["linear"]
+    assert linear.shape == (6, 4)
+    assert entry.to_foreign({"linear": linear}).shape == (6, 4, 1, 1)
     assert entry.to_ours(torch.ones(6, 4, 3, 3))["linear"].shape == (6, 4, 3, 3)
 
 

@@ -1,4 +1,4 @@
-"""Files of other kinds are recognised by names and shapes alone."""
+"""Files of other kinds are recognised by names and shapes only."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 CAPTIONS = [f"{'a red circle ' * (1 + number % 3)}and {number} blue ones" for number in range(19)]
 
 
-def opened(name: str, form: WeightForm) -> ModelFamily:
+def open_family(name: str, form: WeightForm) -> ModelFamily:
     kind: type[ModelFamily] = registry.find("families", name).Family
     place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     files = kind.files.of(ModelSettings.model_validate({"family": name, "path": place}))
@@ -36,7 +36,7 @@ def opened(name: str, form: WeightForm) -> ModelFamily:
     return family
 
 
-def encoded(family: ModelFamily, layer_streamer: LayerStreamer | None) -> list[TextEmbedding]:
+def encode_captions(family: ModelFamily, layer_streamer: LayerStreamer | None) -> list[TextEmbedding]:
     """Captions in batches of eight, as filling a cache encodes them."""
 
     def encode(start: int) -> TextEmbedding:
@@ -50,7 +50,7 @@ def encoded(family: ModelFamily, layer_streamer: LayerStreamer | None) -> list[T
     return [text for first in waves for text in layer_streamer.run(passes[first : first + layer_streamer.together])]
 
 
-class Watched:
+class FillRecorder:
     """Records the bytes of loaded tensors whenever layers are loaded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,47 +79,49 @@ def size_of(network: nn.Module) -> int:
 
 @pytest.mark.parametrize("name", ["sd3", "wan"])
 def test_streamed_text_encoders_are_bit_exact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = opened(name, WeightForm(torch.float32))
-    expected = encoded(whole, None)
-    watched = Watched(monkeypatch)
+    whole = open_family(name, WeightForm(torch.float32))
+    expected = encode_captions(whole, None)
+    recorder = FillRecorder(monkeypatch)
     layer_streamer = LayerStreamer(1, together=2)
-    family = opened(name, WeightForm(torch.float32, layer_streamer=layer_streamer))
-    texts = encoded(family, layer_streamer)
+    family = open_family(name, WeightForm(torch.float32, layer_streamer=layer_streamer))
+    texts = encode_captions(family, layer_streamer)
     assert len(texts) == len(expected) == 3
     for text, other in zip(texts, expected, strict=True):
         for one, two in ((text.states, other.states), (text.mask, other.mask), (text.pooled, other.pooled)):
             assert (one is None) == (two is None)
             assert one is None or torch.equal(one, two)
     largest = max(size_of(part) for part in whole.parts().values())
-    assert watched.most < largest, "layers are freed before others are read"
-    groups = [size for size in watched.read if size > 0]
+    assert recorder.most < largest, "layers are freed before others are read"
+    groups = [size for size in recorder.read if size > 0]
     assert len(groups) >= 2 * 2 * len(family.parts()), "two waves, each through every layer"
 
 
 def test_large_group_size_loads_all_layers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = encoded(opened("z-image", WeightForm(torch.bfloat16)), None)
-    watched = Watched(monkeypatch)
+    expected = encode_captions(open_family("z-image", WeightForm(torch.bfloat16)), None)
+    recorder = FillRecorder(monkeypatch)
     layer_streamer = LayerStreamer(1 << 40)
-    texts = encoded(opened("z-image", WeightForm(torch.bfloat16, layer_streamer=layer_streamer)), layer_streamer)
+    texts = encode_captions(
+        open_family("z-image", WeightForm(torch.bfloat16, layer_streamer=layer_streamer)), layer_streamer
+    )
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
-    assert len(watched.read) == 2, "all layers at once, after the tensors outside of layers"
+    assert len(recorder.read) == 2, "all layers at once, after the tensors outside of layers"
 
 
 @pytest.mark.parametrize("low", ["int8", "nf4"])
 def test_quantized_layers_can_be_streamed(low: LowBit) -> None:
     pytest.importorskip("torchao")
-    expected = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low)), None)
+    expected = encode_captions(open_family("qwen-image", WeightForm(torch.bfloat16, low)), None)
     layer_streamer = LayerStreamer(1, together=2)
-    texts = encoded(
-        opened("qwen-image", WeightForm(torch.bfloat16, low, layer_streamer=layer_streamer)), layer_streamer
+    texts = encode_captions(
+        open_family("qwen-image", WeightForm(torch.bfloat16, low, layer_streamer=layer_streamer)), layer_streamer
     )
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
 
 
 def test_layers_are_loaded_on_demand_outside_of_run() -> None:
-    expected = opened("ltx", WeightForm(torch.float32)).encode_text(CAPTIONS[:2]).states
+    expected = open_family("ltx", WeightForm(torch.float32)).encode_text(CAPTIONS[:2]).states
     layer_streamer = LayerStreamer(1)
-    family = opened("ltx", WeightForm(torch.float32, layer_streamer=layer_streamer))
+    family = open_family("ltx", WeightForm(torch.float32, layer_streamer=layer_streamer))
     with torch.no_grad():
         assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
         assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
@@ -130,7 +132,7 @@ class Step(nn.Module):
         return x + 1
 
 
-class Counted:
+class RecordedFilling:
     """Records the layers that are loaded; loading one of them may fail."""
 
     def __init__(self, breaks_at: str = "") -> None:
@@ -146,22 +148,22 @@ class Counted:
         pass
 
 
-def stack(filling: Counted, layer_streamer: LayerStreamer) -> nn.Module:
+def network_of_three_layers(filling: RecordedFilling, layer_streamer: LayerStreamer) -> nn.Module:
     network = nn.Module()
     network.layers = nn.ModuleList(Step() for _ in range(3))
     layer_streamer.take(network, filling, {f"layers.{number}.weight": 4 for number in range(3)})
     return network
 
 
-def through(network: Any, x: Tensor) -> Tensor:
+def run_layers(network: Any, x: Tensor) -> Tensor:
     for layer in network.layers:
         x = layer(x)
     return x
 
 
 def test_all_passes_share_each_loaded_layer_and_few_compute_at_once() -> None:
-    layer_streamer, filling = LayerStreamer(4), Counted()
-    network, running, most, lock = stack(filling, layer_streamer), 0, 0, threading.Lock()
+    layer_streamer, filling = LayerStreamer(4), RecordedFilling()
+    network, running, most, lock = network_of_three_layers(filling, layer_streamer), 0, 0, threading.Lock()
     before = filling.seen.copy()
 
     def one(number: int) -> float:
@@ -172,7 +174,7 @@ def test_all_passes_share_each_loaded_layer_and_few_compute_at_once() -> None:
         x = torch.tensor(float(number))
         with lock:
             running -= 1
-        return float(through(network, x))
+        return float(run_layers(network, x))
 
     assert layer_streamer.run([partial(one, number) for number in range(20)], at_once=2) == [n + 3.0 for n in range(20)]
     assert filling.seen[len(before) :] == [(f"layers.{number}.weight",) for number in range(3)]
@@ -181,15 +183,15 @@ def test_all_passes_share_each_loaded_layer_and_few_compute_at_once() -> None:
 
 def test_error_in_a_pass_or_while_loading_ends_all_passes() -> None:
     layer_streamer, before = LayerStreamer(4), set(threading.enumerate())
-    network = stack(Counted(breaks_at="layers.1.weight"), layer_streamer)
+    network = network_of_three_layers(RecordedFilling(breaks_at="layers.1.weight"), layer_streamer)
     with pytest.raises(WeightsError, match="spoilt"):
-        layer_streamer.run([lambda: through(network, torch.zeros(())) for _ in range(5)])
+        layer_streamer.run([lambda: run_layers(network, torch.zeros(())) for _ in range(5)])
 
     def failing() -> Tensor:
         raise KeyError("this one")
 
-    sound = stack(Counted(), layer_streamer)
+    sound = network_of_three_layers(RecordedFilling(), layer_streamer)
     with pytest.raises(KeyError, match="this one"):
-        layer_streamer.run([lambda: through(sound, torch.zeros(())), failing])
-    assert layer_streamer.run([lambda: float(through(sound, torch.zeros(())))]) == [3.0]
+        layer_streamer.run([lambda: run_layers(sound, torch.zeros(())), failing])
+    assert layer_streamer.run([lambda: float(run_layers(sound, torch.zeros(())))]) == [3.0]
     assert set(threading.enumerate()) <= before

@@ -1,4 +1,4 @@
-"""Models' files into one: laid over each other tensor by tensor, or summed up, read in portions."""
+"""Merging model files: replaced tensor by tensor or summed, read in chunks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def base() -> Base:
 
 
 def part_file(path: Path, base: Base, value: float) -> Path:
-    """A file with one tensor of the denoiser, all of a value."""
+    """A file with one constant tensor of the denoiser."""
     save_file({NAME: torch.full(base.shapes["unet"][NAME], value)}, path)
     return path
 

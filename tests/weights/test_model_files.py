@@ -1,4 +1,4 @@
-"""What is asked of every model's files: random weights by seed, and what the denoiser predicts."""
+"""Files of any model: random weights by seed, and the prediction of the denoiser."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_random_weights_depend_only_on_the_seed() -> None:
 
 
 def test_random_weights_can_be_requested_for_a_trained_model(family: Family) -> None:
-    drawn = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
-    pairs = zip(drawn.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
+    random = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
+    pairs = zip(random.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 

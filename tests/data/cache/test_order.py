@@ -37,11 +37,11 @@ def test_reopening_an_ordered_store_reads_no_index(tmp_path: Path, monkeypatch: 
     filled(tmp_path, range(40)).close_writer()
     open_store(tmp_path)
     read: list[Path] = []
-    opened = outside.open_plain
+    open_plain = outside.open_plain
 
     def watched(path: Path, **options: Any) -> Any:
         read.append(path)
-        return opened(path, **options)
+        return open_plain(path, **options)
 
     monkeypatch.setattr(outside, "open_plain", watched)
     store = open_store(tmp_path)

@@ -85,7 +85,7 @@ def test_listing_is_the_same_with_several_processes(
         put(tmp_path, name)
     (tmp_path / "b/out.png").symlink_to("/etc/passwd")
     (tmp_path / "link").symlink_to("a")
-    alone = walk(tmp_path, {".png", ".txt"})
+    single = walk(tmp_path, {".png", ".txt"})
     monkeypatch.setattr(listing, "_MANY", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     forks: list[Any] = []
@@ -100,8 +100,8 @@ def test_listing_is_the_same_with_several_processes(
         return lambda: None  # like a killed process
 
     monkeypatch.setattr(listing, "_scan_in_fork", watched)
-    together = walk(tmp_path, {".png", ".txt"})
-    assert (len(forks), len(alone.names)) == (2, 25)
-    assert (together.stats == alone.stats).all()
-    assert (together.names, together.refused, together.unknown) == (alone.names, alone.refused, alone.unknown)
-    assert together.digest() == alone.digest()
+    parallel = walk(tmp_path, {".png", ".txt"})
+    assert (len(forks), len(single.names)) == (2, 25)
+    assert (parallel.stats == single.stats).all()
+    assert (parallel.names, parallel.refused, parallel.unknown) == (single.names, single.refused, single.unknown)
+    assert parallel.digest() == single.digest()

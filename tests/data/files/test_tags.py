@@ -21,7 +21,7 @@ def test_tag_list_round_trips_through_its_encoding() -> None:
 
 def test_prefix_is_added_to_captions_and_main_text() -> None:
     sample = Sample("a", Path("a.png"), ("one", ""), overrides=(("flip", "0.5"), ("tags", WEIGHTED.encoded())))
-    begun = prefixed(sample, "photo of")
-    assert begun.captions == ("photo of one", "photo of")
-    assert begun.overrides[0] == ("flip", "0.5")
-    assert Tags.decoded(begun.overrides[1][1]).main == "photo of a dog"
+    with_prefix = prefixed(sample, "photo of")
+    assert with_prefix.captions == ("photo of one", "photo of")
+    assert with_prefix.overrides[0] == ("flip", "0.5")
+    assert Tags.decoded(with_prefix.overrides[1][1]).main == "photo of a dog"

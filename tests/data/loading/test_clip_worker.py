@@ -64,31 +64,35 @@ def joined(parts: Sequence[Batch]) -> dict[str, Any]:
     samples: dict[str, Any] = {}
     for part in parts:
         for number, key in enumerate(part.keys):
-            beside = slice(2 * number, 2 * number + 2)
+            of_sample = slice(2 * number, 2 * number + 2)
             samples[f"{key} {int(part.positions[number])}"] = (
-                part.captions[number], part.pixels[number].tolist(), part.joined_images.keys[beside],
-                part.joined_images.captions[beside], part.joined_images.pixels[beside].tolist(),
-                part.joined_images.posterior_keys[beside].tolist(),
+                part.captions[number], part.pixels[number].tolist(), part.joined_images.keys[of_sample],
+                part.joined_images.captions[of_sample], part.joined_images.pixels[of_sample].tolist(),
+                part.joined_images.posterior_keys[of_sample].tolist(),
             )  # fmt: skip
     return samples
 
 
 def test_batches_do_not_depend_on_workers_or_start_step(catalogue: Catalogue, films: Path) -> None:
-    alone = batches(catalogue, settings_of(films), 0, 6)
-    assert {tuple(batch.pixels.shape[2:]) for batch in alone if batch.pixels is not None} == {tuple(s) for s in SIZES}
-    assert all(batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in alone)
+    without_workers = batches(catalogue, settings_of(films), 0, 6)
+    assert {tuple(batch.pixels.shape[2:]) for batch in without_workers if batch.pixels is not None} == {
+        tuple(s) for s in SIZES
+    }
+    assert all(
+        batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in without_workers
+    )
     with_workers = batches(catalogue, settings_of(films, workers=2), 0, 6)
     later = batches(catalogue, settings_of(films), 2, 6)
-    assert all(same(a, b) for a, b in zip(alone, with_workers, strict=True))
-    assert all(same(a, b) for a, b in zip(alone[2:], later, strict=True))
+    assert all(same(a, b) for a, b in zip(without_workers, with_workers, strict=True))
+    assert all(same(a, b) for a, b in zip(without_workers[2:], later, strict=True))
     other = batches(catalogue, settings_of(films), 0, 6, seed=4)
-    assert not any(same(a, b) for a, b in zip(alone, other, strict=True))
+    assert not any(same(a, b) for a, b in zip(without_workers, other, strict=True))
 
 
 def test_two_ranks_share_each_batch_and_its_joined_images(catalogue: Catalogue, films: Path) -> None:
-    alone = batches(catalogue, settings_of(films), 0, 4)
+    without_workers = batches(catalogue, settings_of(films), 0, 4)
     ranks = [batches(catalogue, settings_of(films), 0, 4, rank=rank, world_size=2) for rank in (0, 1)]
-    for whole, *parts in zip(alone, *ranks, strict=True):
+    for whole, *parts in zip(without_workers, *ranks, strict=True):
         assert len({tuple(part.pixels.shape[2:]) for part in parts if part.pixels is not None}) == 1
         assert joined(parts) == joined([whole])
 
@@ -127,8 +131,8 @@ def test_second_start_and_other_frame_settings_decode_nothing(films: Path, tmp_p
     first = catalogues.build(settings, tmp_path, workers=1)
     assert first.report.decoded == 9  # five clips, each named twice, a short one and three invalid files
     assert catalogues.build(settings, tmp_path, workers=1).folder == first.folder
-    alone = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
-    fewer = settings_of(films, clips=alone, resolution=32, buckets={"step": 8})
+    without_workers = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
+    fewer = settings_of(films, clips=without_workers, resolution=32, buckets={"step": 8})
     again = catalogues.build(fewer, tmp_path, workers=1)
     assert again.folder != first.folder
     assert again.report.decoded == 4  # unusable files are probed again

@@ -103,14 +103,14 @@ def test_error_is_raised_in_place_of_its_batch() -> None:
 
 
 def test_closing_early_leaves_no_thread() -> None:
-    begun: list[str] = []
+    started_in: list[str] = []
     prefetched = Prefetched(
-        World(100), ahead=2, device=CPU, begin=lambda: begun.append(threading.current_thread().name)
+        World(100), ahead=2, device=CPU, begin=lambda: started_in.append(threading.current_thread().name)
     )
     next(iter(prefetched))
     prefetched.close()
     prefetched.close()
-    assert begun == [threading.current_thread().name], "workers must belong to the main thread"
+    assert started_in == [threading.current_thread().name], "workers must belong to the main thread"
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 

@@ -101,8 +101,8 @@ def test_workers_of_a_killed_run_exit_and_release_its_lock(catalogue: Catalogue,
         assert run.pid is not None
         os.kill(run.pid, signal.SIGKILL)
         run.join()
-        began = time.monotonic()
-        while time.monotonic() - began < 300:  # far below torch's own check
+        start = time.monotonic()
+        while time.monotonic() - start < 300:  # far below torch's own check
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break

@@ -207,8 +207,8 @@ def make_socket(path: Path) -> None:
     here = os.getcwd()
     os.chdir(path.parent)  # the name of a socket has at most 107 bytes
     try:
-        with socket.socket(socket.AF_UNIX) as opened:
-            opened.bind(path.name)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
     finally:
         os.chdir(here)
 

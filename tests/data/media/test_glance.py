@@ -96,15 +96,15 @@ def odd() -> Iterator[bytes]:
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The formats of the images that Pillow decodes."""
-    found: list[str] = []
+    formats: list[str] = []
     for plugin in (
         decoding.JpegImagePlugin.JpegImageFile,
         PngImagePlugin.PngImageFile,
         decoding.WebPImagePlugin.WebPImageFile,
     ):
         true = plugin.load
-        monkeypatch.setattr(plugin, "load", lambda image, true=true: found.append(image.format) or true(image))
-    return found
+        monkeypatch.setattr(plugin, "load", lambda image, true=true: formats.append(image.format) or true(image))
+    return formats
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")

@@ -130,14 +130,14 @@ def test_wildcards_match_kohya() -> None:
 def test_weighted_tags_get_prefix_wildcards_and_dropout() -> None:
     tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
     sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
-    begun = prefixed(sample, "sks")
-    assert begun.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
-    assert begun.overrides[0] == ("flip", "0.5")
-    line = begun.overrides[1][1]
+    with_prefix = prefixed(sample, "sks")
+    assert with_prefix.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
+    assert with_prefix.overrides[0] == ("flip", "0.5")
+    line = with_prefix.overrides[1][1]
     every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
-    said = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
+    texts = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
     heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]
-    assert said == {head + end for head in heads for end in ("", ", rare")}
+    assert texts == {head + end for head in heads for end in ("", ", rare")}
     shuffle = Changes(shuffle=True)
     plain = {changed("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
     assert plain == {shuffled(tags, address=draws.key(n, "x")) for n in range(60)}

@@ -146,9 +146,9 @@ def timed(n: int) -> float:
     )
     best = float("inf")
     for _ in range(3):
-        began = time.process_time()
+        start = time.process_time()
         plan(columns, settings_of(), accumulation=4, seed=1, epoch=2)
-        best = min(best, time.process_time() - began)
+        best = min(best, time.process_time() - start)
     return best
 
 
@@ -158,10 +158,10 @@ def test_million_samples_are_planned_quickly() -> None:
 
 def test_timeline_can_be_shared_by_threads() -> None:
     columns, settings = columns_of(40, 1.5), settings_of(batch_size=4)
-    shared, alone = Timeline(columns, settings, 2, 9), Timeline(columns, settings, 2, 9)
+    shared, separate = Timeline(columns, settings, 2, 9), Timeline(columns, settings, 2, 9)
     with ThreadPoolExecutor(8) as pool:
         located = list(pool.map(shared.locate, range(400)))
-    assert located == [alone.locate(step) for step in range(400)]
+    assert located == [separate.locate(step) for step in range(400)]
 
 
 @pytest.mark.timing

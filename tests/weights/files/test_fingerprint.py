@@ -1,4 +1,4 @@
-"""Fingerprints follow content: not names, not places, not times."""
+"""Fingerprints depend on content, not on names, paths or times."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2)}
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in the format `numbers`, under a suffix that does not say so."""
+    """A file in the format `numbers`, with the suffix of another format."""
     add_numbers_format(tmp_path / "packages", monkeypatch)
     written, path = tmp_path / "x.numbers", tmp_path / "x.safetensors"
     numbers = formats.format_for(written)

@@ -1,4 +1,4 @@
-"""Files that are no models are named with the reason that their bytes suggest."""
+"""Files that are not models are refused with the reason that their bytes suggest."""
 
 from __future__ import annotations
 

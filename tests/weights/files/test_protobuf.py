@@ -1,4 +1,4 @@
-"""Protobuf messages without their schemas: what is written is read, and a damaged one is named with its byte."""
+"""Protobuf messages without schema: they round-trip, and damaged ones are reported with the offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights files: sound ones come back as they were, others are refused with the reason their bytes suggest."""
+"""Weights files: valid ones round-trip, others are refused with the reason."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_full_disk_keeps_the_old_file(sound: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_file_is_byte_identical_to_safetensors(tmp_path: Path) -> None:
-    """Written one tensor after the other: in the library's order, with its header."""
+    """Written one tensor after the other, in the order and with the header of safetensors."""
     tensors = {
         "z": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16), "b": torch.tensor(3),
         "c": torch.ones(3, dtype=torch.bool), "d": torch.ones(2, dtype=torch.float16), "e": torch.empty(0, 4),
@@ -124,7 +124,7 @@ def test_file_is_byte_identical_to_safetensors(tmp_path: Path) -> None:
 
 
 def test_writing_copies_one_tensor_at_a_time(tmp_path: Path) -> None:
-    """32 tensors of 1 MB in another type and another order in memory: one of them is copied at a time."""
+    """32 tensors of 1 MB that need a copy because of dtype and memory layout: one is copied at a time."""
     tensors = {f"{number:02}": torch.ones(512, 512).t() for number in range(32)}
     with profile(profile_memory=True) as seen:
         tensor_files.write(tensors, tmp_path / "x.safetensors", dtype=torch.float16)
@@ -200,7 +200,7 @@ def test_iteration_over_shards_reuses_one_buffer(tmp_path: Path) -> None:
     save_file({"b": torch.full((9,), 2.0)}, shards[1])
     index = _index(tmp_path, {"weight_map": {"a": shards[0].name, "b": shards[1].name}})
     places = set()
-    for _name, tensor in tensor_files.iterate(index, ["a", "b"]):  # the last one is held while the next file is opened
+    for _name, tensor in tensor_files.iterate(index, ["a", "b"]):  # a tensor is kept while the next file is opened
         places.add(tensor.untyped_storage().data_ptr())
         assert tensor.untyped_storage().nbytes() == 9 * 4
     assert len(places) == 1
@@ -216,7 +216,7 @@ def test_mapped_tensors_equal_read_ones(tmp_path: Path) -> None:
         "none": torch.empty(0, 3),
     }
     path = tmp_path / "x.safetensors"
-    order = ("w", "small", "half", "count", "none")  # what comes behind the second is not aligned
+    order = ("w", "small", "half", "count", "none")  # tensors after the second are not aligned
     kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
     header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
     tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
@@ -239,7 +239,7 @@ def test_mapped_tensors_equal_read_ones(tmp_path: Path) -> None:
 def test_file_truncated_during_reading_is_reported(parts: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.ones(3), "b": torch.ones(1 << 14)}, path)
-    child = os.fork()  # a map would end the process by a signal
+    child = os.fork()  # with a memory map the process would be killed by a signal
     if not child:
         status = 1
         try:

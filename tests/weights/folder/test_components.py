@@ -1,4 +1,4 @@
-"""Networks from files: old and new names fit, other files are refused before they are read, random ones repeat."""
+"""Networks from files: old and new names are read, other files are refused before reading."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def test_invalid_configuration_is_reported() -> None:
 @pytest.mark.parametrize("told", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 def test_written_text_encoder_opens_in_float32_in_transformers(
-    tmp_path: Path, name: components.DTypeName, told: dict[str, str]
+    tmp_path: Path, name: components.DTypeName, dtype_entry: dict[str, str]
 ) -> None:
     module = components.draw("clip_text", TEXT, 0, "text_encoder", where=HERE)
-    config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | told | {"_name_or_path": "/home/me"}
+    config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | dtype_entry | {"_name_or_path": "/home/me"}
     components.write("clip_text", module.state_dict(), config, tmp_path / "t", name)
     kinds = {info.dtype for info in tensor_files.read_header(tmp_path / "t" / "model.safetensors").values()}
     assert kinds == {name.upper().replace("FP", "F")}

@@ -1,4 +1,4 @@
-"""A model folder is written whole or not at all; what is not trained travels along."""
+"""A model folder is exported completely or not at all; components that are not trained are copied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.sd_folder import FOLDER, opened, trained
 
 @pytest.fixture(autouse=True, scope="module")
 def _of_two_levels(shallow_sd: Path) -> None:
-    """What is exported needs no four levels."""
+    """A U-Net with two levels is enough for exports."""
     globals()["FOLDER"] = shallow_sd
 
 

@@ -1,4 +1,4 @@
-"""Model folders: what is found in them, what is copied, what is refused."""
+"""Model folders: finding weights, copying components, refusing damaged files."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_shipped_model_is_found_by_name() -> None:
 
 def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="already exists") as caught, model_folder.new_folder(tmp_path):
-        raise AssertionError("begun")
+        raise AssertionError("entered")
     assert caught.value.code == "E1410"
 
 

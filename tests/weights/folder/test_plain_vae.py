@@ -1,4 +1,4 @@
-"""The autoencoder set by hand: mean colours in, mean colours out, in any fitting structure."""
+"""The constructed autoencoder: latents are mean colours, in any suitable structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exported scheduler's file says what training changed, and nothing else."""
+"""The exported scheduler configuration changes only what training changed."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ def test_zero_terminal_snr_is_switched_off() -> None:
 def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
     file = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
     assert prediction_of(file) == "edm"
-    assert file["beta_start"] == 0.00085, "what the levels of training were"
+    assert file["beta_start"] == 0.00085, "the noise schedule of training"
     scheduler = EDMEulerScheduler.from_config(file)
     sigma = torch.tensor([0.01, 0.5, 3.0, 50.0])
     ours = preconditioning.scaling("edm", sigma, sigma_data=sigma_data)
-    x, said = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
+    x, output = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
     for place in range(4):
         at = sigma[place : place + 1]
         torch.testing.assert_close(scheduler.precondition_inputs(x[place], at)[0], ours.c_in[place] * x[place])
         torch.testing.assert_close(scheduler.precondition_noise(at)[0], ours.c_noise[place])
-        clean = ours.c_skip[place] * x[place] + ours.c_out[place] * said[place]
-        torch.testing.assert_close(scheduler.precondition_outputs(x[place], said[place], at)[0], clean)
+        clean = ours.c_skip[place] * x[place] + ours.c_out[place] * output[place]
+        torch.testing.assert_close(scheduler.precondition_outputs(x[place], output[place], at)[0], clean)
 
 
 def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
-    for prediction, tells in (("v-edm", None), ("v", True)):
-        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
+    for prediction, takes_log_sigma in (("v-edm", None), ("v", True)):
+        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
         assert prediction_of(file) == "v-edm"
         scheduler = EulerDiscreteScheduler.from_config(file)
         scheduler.set_timesteps(5)
@@ -81,8 +81,8 @@ def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
 
 
 @pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
-def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, tells: bool | None) -> None:
-    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
+def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, takes_log_sigma: bool | None) -> None:
+    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
     assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
         scheduler = kind.from_config(file)

@@ -1,4 +1,4 @@
-"""Tensors of a file that fit a network or are refused, and random ones by seed and part."""
+"""Loading tensors that fit a network, and random weights by seed and part."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_non_finite_tensor_is_reported_but_only_in_requested_rows(tmp_path: Path
     ) as caught:
         components.load("clip_text", TEXT, path, where=HERE)
     assert caught.value.code == "E1403"
-    opened = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
-    filling, own = state.left_for_later(opened), "embeddings.token_embedding.weight"
+    later = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
+    filling, own = state.left_for_later(later), "embeddings.token_embedding.weight"
     assert filling is not None
-    assert opened.get_parameter(own).is_meta
+    assert later.get_parameter(own).is_meta
     [(name_of, rows)] = filling.rows({own: slice(10, 30)})
     assert name_of == own
     assert torch.equal(rows, tensors[name][10:30].bfloat16())

@@ -1,4 +1,4 @@
-"""The names of latent-diffusion, of full-size models and as another trainer writes them."""
+"""Names of the latent-diffusion layout: full-size models, and files of another trainer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COUNTS = {
     ("sd2-v", "vae"): (248, 248, 83_653_863),
     ("sd2-v", "text_encoder"): (372, 280, 340_387_840),
 }
-"""Tensors of ours, tensors in a single file, numbers: as the published models have them."""
+"""Tensors of the diffusers folder, tensors in a single file, and parameters of the published models."""
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
@@ -34,9 +34,9 @@ def test_every_tensor_of_full_size_models_is_mapped_both_ways(model: str, compon
     assert sum(math.prod(shape) for shape in shapes.values()) == numbers
     assert sorted(name for entry in table.entries for name in entry.ours) == sorted(shapes)
     for entry in table.entries:
-        told = entry.foreign_shape(shapes)
-        assert math.prod(told) == sum(math.prod(shapes[name]) for name in entry.ours)
-        assert entry.shapes(told) == {name: shapes[name] for name in entry.ours}
+        shape_in_file = entry.foreign_shape(shapes)
+        assert math.prod(shape_in_file) == sum(math.prod(shapes[name]) for name in entry.ours)
+        assert entry.shapes(shape_in_file) == {name: shapes[name] for name in entry.ours}
         assert table.reads(entry.foreign) is entry
         assert all(table.holds(name) is entry for name in entry.ours)
 

@@ -1,4 +1,4 @@
-"""Single files of Stable Diffusion 1.x and 2.x: averaged copies, and what they have besides."""
+"""Single files of Stable Diffusion 1.x and 2.x: averaged copies and extra tensors."""
 
 from __future__ import annotations
 

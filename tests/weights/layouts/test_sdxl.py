@@ -1,5 +1,4 @@
-"""SDXL in files: every tensor of the full-size models has its place under Stability's names, both ways, and small
-models go from form to form and back to the bit."""
+"""SDXL files: every tensor of full-size models is mapped both ways, and small models round-trip exactly."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def test_published_files_have_these_names_and_shapes(model: str, component: str,
 
 
 def test_text_encoder_outputs_match_the_record(configs: dict[str, Path], tmp_path: Path) -> None:
-    """Query, key and value, and the projection, come out of their tensors the right way round."""
+    """Query, key, value and the projection are split and transposed correctly."""
     record = load_file(RECORDS / "text_encoders.safetensors")
     folder = open_folder(configs["sdxl"])
     networks = {}

@@ -1,4 +1,4 @@
-"""What a single file has besides its model travels in a folder, and only what is there is written."""
+"""Extra tensors and metadata of a single file are kept in a folder."""
 
 from __future__ import annotations
 

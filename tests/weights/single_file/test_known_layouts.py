@@ -1,4 +1,4 @@
-"""Which layout a file has, and will have."""
+"""Recognising the layout of a file, and choosing one for writing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_full_size_file_is_recognised_by_its_names(model: str) -> None:
     assert kinds.refusal(header, "sdxl") is None
     assert kinds.refusal(header, None) is None
     assert known_layouts.of_names(header.keys()) is layout
-    told = kinds.refusal(header, "sd")
-    assert told == kinds.OtherKind(
+    refusal = kinds.refusal(header, "sd")
+    assert refusal == kinds.OtherKind(
         words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; set model.family=sdxl"
     )
 

@@ -1,4 +1,4 @@
-"""The layouts of SD and SDXL against diffusers' own conversion, in the published sizes, without values."""
+"""The layouts of SD and SDXL compared with the conversion of diffusers, in published sizes, without values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file holds of a model is told from names in any spelling, and its shapes are held against the model's."""
+"""Matching the tensors of a file to a model, with names in any spelling, and checking their shapes."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_folder_of_one_component_is_recognised() -> None:
     ],
 )
 def test_tensors_of_another_model_are_refused(
-    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str, said: str
+    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str, message: str
 ) -> None:
     save_file(tensors, tmp_path / "x.safetensors")
-    with pytest.raises(WeightsError, match=said) as caught:
+    with pytest.raises(WeightsError, match=message) as caught:
         match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
     assert caught.value.code == code

@@ -41,24 +41,24 @@ def folder_of(name: str) -> Path:
     return RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
 
 
-def kind_of(name: str) -> type[FlowFiles]:
+def files_class(name: str) -> type[FlowFiles]:
     kind: type[FlowFiles] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Files
     return kind
 
 
-def opened(name: str, file: Path | None = None, folder: Path | None = None) -> FlowFiles:
+def open_files(name: str, file: Path | None = None, folder: Path | None = None) -> FlowFiles:
     folder = folder or folder_of(name)
     values = {"path": folder} if file is None else {"path": file, "config": folder}
-    return kind_of(name).of(ModelSettings.model_validate({"family": name, **values}))
+    return files_class(name).of(ModelSettings.model_validate({"family": name, **values}))
 
 
-def write(place: Path, plan: Written, stored: tensor_files.Stored) -> None:
+def write_plan(place: Path, plan: Written, stored: tensor_files.Stored) -> None:
     planned.write(place, plan.tensors("transformer", stored.header()), {"transformer": stored})
 
 
-def written(name: str, place: Path) -> Path:
-    files = opened(name)
-    write(place, files.plan_original(), files.stored("denoiser"))
+def write_original(name: str, place: Path) -> Path:
+    files = open_files(name)
+    write_plan(place, files.plan_original(), files.stored("denoiser"))
     return place
 
 
@@ -78,7 +78,7 @@ LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
 def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: str) -> None:
     """Names and shapes only, without values."""
     name, config, _ = FULL[model]
-    network, kind = family_spec(name).networks["denoiser"], kind_of(name)
+    network, kind = family_spec(name).networks["denoiser"], files_class(name)
     own = components.shapes(network, config, where=Path("config.json"))
     own |= {"pos_embed.pos_embed": POSITIONS[model]} if model in POSITIONS else {}
     plan = original.plan(network, config, own, kind.renames, kind.written_start)
@@ -110,18 +110,18 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
     ],
 )
 def test_written_names_are_those_of_the_original_format(name: str, ours: str, theirs: str) -> None:
-    assert original.renamed(ours, kind_of(name).renames) == theirs
+    assert original.renamed(ours, files_class(name).renames) == theirs
 
 
 @pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
 def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
-    file, folder = written(name, tmp_path / "model.safetensors"), folder_of(name)
+    file, folder = write_original(name, tmp_path / "model.safetensors"), folder_of(name)
     plain = weights(folder)
     if name != "qwen-image":
         assert not {key for key in load_file(file) if key in plain} - {
-            key for key in plain if original.renamed(key, kind_of(name).renames) == key
+            key for key in plain if original.renamed(key, files_class(name).renames) == key
         }
-    files = opened(name, file)
+    files = open_files(name, file)
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser"]
     stored = files.stored("denoiser")
     assert equal(stored.read(list(stored.header())), plain)
@@ -135,7 +135,7 @@ def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path)
 
 def test_flux_of_another_width_is_refused() -> None:
     with pytest.raises(WeightsError, match="expected 21504") as caught:
-        opened("flux").plan_original()
+        open_files("flux").plan_original()
     assert caught.value.code == "E1479"
 
 
@@ -151,8 +151,8 @@ def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
     config, tensors = thin_flux()
     save_file(tensors, tmp_path / "ours.safetensors")
     network = family_spec("flux").networks["denoiser"]
-    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, kind_of("flux").renames)
-    write(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
+    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class("flux").renames)
+    write_plan(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
     theirs = load_file(tmp_path / "file.safetensors")
     single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
         "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
@@ -165,7 +165,7 @@ def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
 
 def test_complete_sd3_checkpoint_contains_vae_and_text_encoders(tmp_path: Path) -> None:
     folder = folder_of("sd3")
-    tensors = load_file(written("sd3", tmp_path / "denoiser.safetensors"))
+    tensors = load_file(write_original("sd3", tmp_path / "denoiser.safetensors"))
     vae = weights(folder, "vae")
     shape = {entry: entry.foreign_shape({n: tuple(vae[n].shape) for n in entry.ours}) for entry in base.vae(list(vae))}
     tensors |= {f"first_stage_model.{e.foreign}": e.to_foreign(vae).reshape(s) for e, s in shape.items()}
@@ -177,10 +177,10 @@ def test_complete_sd3_checkpoint_contains_vae_and_text_encoders(tmp_path: Path) 
     save_file({n: t.clone() for n, t in tensors.items()}, file)
     for part in ("transformer", "vae", "text_encoder_2", "text_encoder_3"):
         next((lean / part).glob("*.safetensors")).unlink()
-    files = opened("sd3", file, lean)
+    files = open_files("sd3", file, lean)
     in_folder = {part for part in files.parts if files.is_in_folder(part)}
     assert in_folder == set(files.parts) - {"denoiser", "vae", "text_encoder_2", "text_encoder_3"}
-    plain = opened("sd3")
+    plain = open_files("sd3")
     for part in plain.parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
     assert any("denoiser, vae, text_encoder_2, text_encoder_3" in note for note in files.notes(files.parts))
@@ -191,10 +191,10 @@ def test_complete_sd3_checkpoint_contains_vae_and_text_encoders(tmp_path: Path) 
 
 def test_complete_ltx_checkpoint_contains_the_vae(tmp_path: Path) -> None:
     folder = folder_of("ltx")
-    tensors = load_file(written("ltx", tmp_path / "denoiser.safetensors"))
+    tensors = load_file(write_original("ltx", tmp_path / "denoiser.safetensors"))
     tensors |= {f"vae.{ltx_name(name)}": tensor for name, tensor in weights(folder, "vae").items()}
     save_file(tensors, tmp_path / "ltx.safetensors")
-    files = opened("ltx", tmp_path / "ltx.safetensors")
+    files = open_files("ltx", tmp_path / "ltx.safetensors")
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser", "vae"]
     for part in ("denoiser", "vae"):
         stored = files.stored(part)
@@ -205,28 +205,28 @@ def test_diffusers_names_are_read_with_and_without_prefix(tmp_path: Path) -> Non
     plain = weights(folder_of("sd3"))
     for start in ("", original.DENOISER):
         save_file({start + name: tensor for name, tensor in plain.items()}, tmp_path / "own.safetensors")
-        stored = opened("sd3", tmp_path / "own.safetensors").stored("denoiser")
+        stored = open_files("sd3", tmp_path / "own.safetensors").stored("denoiser")
         assert equal(stored.read(list(plain)), plain)
 
 
 def test_float8_weights_are_read(tmp_path: Path) -> None:
-    file = written("z-image", tmp_path / "plain.safetensors")
+    file = write_original("z-image", tmp_path / "plain.safetensors")
     eight = {n: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for n, t in load_file(file).items()}
     save_file(eight, tmp_path / "eight.safetensors")
-    network = opened("z-image", tmp_path / "eight.safetensors").network("denoiser")
+    network = open_files("z-image", tmp_path / "eight.safetensors").network("denoiser")
     plain = weights(folder_of("z-image"))["layers.0.attention.to_k.weight"]
     assert torch.equal(network.state_dict()["layers.0.attention.to_k.weight"], plain.to(torch.float8_e4m3fn).float())
 
 
 def refusal(name: str, file: Path, **values: Any) -> str:
     with pytest.raises(WeightsError) as caught:
-        kind_of(name).of(ModelSettings.model_validate({"family": name, "path": file, **values}))
+        files_class(name).of(ModelSettings.model_validate({"family": name, "path": file, **values}))
     assert caught.value.code == "E1478", caught.value
     return caught.value.message
 
 
 def test_unreadable_checkpoints_are_refused_with_the_reason(tmp_path: Path) -> None:
-    file = written("wan", tmp_path / "wan.safetensors")
+    file = write_original("wan", tmp_path / "wan.safetensors")
     assert "model.config=FOLDER" in refusal("wan", file)
     assert "does not contain the denoiser of Stable Diffusion 3" in refusal("sd3", file, config=folder_of("sd3"))
     scaled = tmp_path / "scaled.safetensors"
@@ -236,7 +236,7 @@ def test_unreadable_checkpoints_are_refused_with_the_reason(tmp_path: Path) -> N
     tensors.pop("blocks.0.ffn.0.bias")
     save_file(tensors, scaled)
     with pytest.raises(WeightsError, match="missing: 1 tensor"):
-        opened("wan", scaled).network("denoiser")
+        open_files("wan", scaled).network("denoiser")
 
 
 def test_rows_track_their_source() -> None:
@@ -257,7 +257,7 @@ def test_rows_track_their_source() -> None:
 def test_plan_that_loses_rows_is_an_error() -> None:
     own = {"proj_in.weight": (4, 2)}
     network = family_spec("ltx").networks["denoiser"]
-    assert original.plan(network, {}, own, kind_of("ltx").renames).sources == {
+    assert original.plan(network, {}, own, files_class("ltx").renames).sources == {
         "patchify_proj.weight": (("proj_in.weight", 0, 4),)
     }
     with pytest.raises(ValueError, match="other tensors"):
@@ -276,5 +276,5 @@ def test_file_without_denoiser_is_refused(name: str, tmp_path: Path) -> None:
     for tensors in ({}, {"foo.bar": torch.zeros(2, 3)}):
         save_file(tensors, tmp_path / "a.safetensors")
         with pytest.raises(WeightsError, match=r": does not contain the denoiser of .* in the original") as caught:
-            opened(name, tmp_path / "a.safetensors")
+            open_files(name, tmp_path / "a.safetensors")
         assert caught.value.code == "E1478"

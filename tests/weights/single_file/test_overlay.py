@@ -1,4 +1,4 @@
-"""Files over a model: what they hold takes the place of its own tensors, and nothing else does."""
+"""Overlay files replace only the tensors that they contain."""
 
 from __future__ import annotations
 

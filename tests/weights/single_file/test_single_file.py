@@ -201,8 +201,8 @@ def test_shipped_configuration_is_chosen_by_the_tensors(
     tmp_path: Path, width: int, prediction: Any, expected: str
 ) -> None:
     path = _header_file(tmp_path / "x.safetensors", width)
-    opened = single_file.open_single(path, LAYOUT, prediction=prediction)
-    assert opened.folder.root == shipped(expected)
+    single = single_file.open_single(path, LAYOUT, prediction=prediction)
+    assert single.folder.root == shipped(expected)
 
 
 def test_sd2_requires_a_prediction_setting(tmp_path: Path) -> None:

@@ -41,14 +41,14 @@ def folder_of(name: str) -> Path:
     return RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
 
 
-def opened(name: str, folder: Path | None = None, **values: Any) -> FlowFiles:
+def open_files(name: str, folder: Path | None = None, **values: Any) -> FlowFiles:
     kind: type[FlowFiles] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Files
     return kind.of(ModelSettings.model_validate({"family": name, "path": folder or folder_of(name), **values}))
 
 
 def refusal(name: str, code: str, **values: Any) -> str:
     with pytest.raises(WeightsError) as caught:
-        opened(name, **values)
+        open_files(name, **values)
     assert caught.value.code == code, caught.value
     return caught.value.message
 
@@ -97,10 +97,10 @@ def test_original_format_autoencoder_is_loaded(name: str, tmp_path: Path) -> Non
     changed = {key: tensor * 1.5 for key, tensor in plain.items()}
     file = tmp_path / "ae.safetensors"
     save_file({key: t.contiguous() for key, t in as_makers(name, changed).items()}, file)
-    own = opened(name, folder)
+    own = open_files(name, folder)
     before = own.media_identity()
     next((folder / "vae").glob("*.safetensors")).unlink()  # the configuration is enough
-    files = opened(name, folder, vae=file)
+    files = open_files(name, folder, vae=file)
     assert equal(dict(files.network("vae").state_dict()), changed)
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["vae"]
     assert list(files.notes(["vae"])) == [f"vae: {file} replaces the model's own"]
@@ -115,7 +115,7 @@ def test_original_format_autoencoder_is_loaded(name: str, tmp_path: Path) -> Non
 def test_ltx_autoencoder_is_read_with_and_without_prefix(start: str, tmp_path: Path) -> None:
     plain = weights(folder_of("ltx"), "vae")
     save_file({start + ltx_name(name): tensor for name, tensor in plain.items()}, tmp_path / "vae.safetensors")
-    files = opened("ltx", vae=tmp_path / "vae.safetensors")
+    files = open_files("ltx", vae=tmp_path / "vae.safetensors")
     assert equal(files.stored("vae").read(list(plain)), plain)
 
 
@@ -126,8 +126,8 @@ def test_diffusers_autoencoder_is_read_from_file_and_folder(name: str, tmp_path:
     changed = {key: t * 2 if t.is_floating_point() else t for key, t in load_file(file).items()}
     save_file(changed, file)
     for path in (file, folder / "vae", folder):
-        assert equal(opened(name, vae=path).stored("vae").read(list(changed)), changed)
-    assert opened(name, vae=folder).fingerprint("vae") == opened(name, folder).fingerprint("vae")
+        assert equal(open_files(name, vae=path).stored("vae").read(list(changed)), changed)
+    assert open_files(name, vae=folder).fingerprint("vae") == open_files(name, folder).fingerprint("vae")
 
 
 def encoder_file(name: str, part: str, place: Path) -> Path:
@@ -153,12 +153,12 @@ def encoder_file(name: str, part: str, place: Path) -> Path:
     ("z-image", ("text_encoder",)), ("flux2", ("text_encoder",)),
 ])  # fmt: skip
 def test_text_encoders_are_recognised_by_their_tensors(name: str, parts: tuple[str, ...], tmp_path: Path) -> None:
-    plain = opened(name)
+    plain = open_files(name)
     paths = [encoder_file(name, part, tmp_path / f"{part}.safetensors") for part in parts]
     folder = Path(shutil.copytree(folder_of(name), tmp_path / "lean"))
     for part in parts:
         next((folder / part).glob("*.safetensors")).unlink()
-    files = opened(name, folder, over=paths[::-1])
+    files = open_files(name, folder, over=paths[::-1])
     assert {part: file.place for part, file in files.standalone.items()} == dict(zip(parts, paths, strict=True))
     for part in parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
@@ -174,7 +174,7 @@ def test_autoencoders_without_conversion_are_refused(tmp_path: Path) -> None:
     }
     save_file({as_makers("wan", {n: t}).popitem()[0]: t for n, t in makers.items()}, file)
     with pytest.raises(WeightsError, match="is not the autoencoder of Wan") as caught:
-        opened("wan", five, vae=file)
+        open_files("wan", five, vae=file)
     assert caught.value.code == "E1478"
     save_file({n: t.contiguous() for n, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
     assert "diffusers cannot convert an original-format autoencoder of FLUX.2 Klein" in refusal(
@@ -185,38 +185,38 @@ def test_autoencoders_without_conversion_are_refused(tmp_path: Path) -> None:
 def test_wrong_component_files_are_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "ae.safetensors"
     save_file({key: t.contiguous() for key, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
-    said = refusal("flux2", "E1478", vae=file)
-    assert said == (
+    message = refusal("flux2", "E1478", vae=file)
+    assert message == (
         f"model.vae: {file}: diffusers cannot convert an original-format autoencoder of FLUX.2 Klein; give a folder in "
         "diffusers' layout, or leave model.vae out to use the model's own"
     )
-    said = refusal("wan", "E1478", vae=file)
+    message = refusal("wan", "E1478", vae=file)
     assert (
         f"is not the autoencoder of Wan, text to video that {folder_of('wan') / 'vae' / 'config.json'} describes"
-        in said
+        in message
     )
     encoder = encoder_file("flux", "text_encoder_2", tmp_path / "t5.safetensors")
     assert "is not the autoencoder of FLUX.1" in refusal("flux", "E1478", vae=encoder)
-    said = refusal("flux", "E1478", over=[file])
+    message = refusal("flux", "E1478", over=[file])
     assert (
         "is not one of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is a standalone autoencoder"
-        in said
+        in message
     )
     again = Path(shutil.copy(encoder, tmp_path / "again.safetensors"))
-    said = refusal("flux", "E1478", over=[encoder, again])
-    assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; keep one"
+    message = refusal("flux", "E1478", over=[encoder, again])
+    assert message == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; keep one"
     lean = load_file(encoder)
     lean.pop("encoder.final_layer_norm.weight")
     save_file(lean, tmp_path / "lean.safetensors")
-    said = refusal("flux", "E1478", over=[tmp_path / "lean.safetensors"])
-    assert "1 tensor (encoder.final_layer_norm.weight) of text_encoder_2 are missing or have another shape" in said
+    message = refusal("flux", "E1478", over=[tmp_path / "lean.safetensors"])
+    assert "1 tensor (encoder.final_layer_norm.weight) of text_encoder_2 are missing or have another shape" in message
     save_file(load_file(encoder) | {"scaled_fp8": torch.zeros(2)}, tmp_path / "scaled.safetensors")
     assert "separate scales" in refusal("flux", "E1478", over=[tmp_path / "scaled.safetensors"])
     assert "does not exist" in refusal("flux", "E1401", vae=tmp_path / "none.safetensors")
     (tmp_path / "vae.pth").touch()
     assert "is not a folder or a .safetensors file" in refusal("flux", "E1406", vae=tmp_path / "vae.pth")
-    said = refusal("flux", "E1406", vae=folder_of("wan"))
-    assert "contains AutoencoderKLWan, this model has AutoencoderKL; give the folder of one" in said
+    message = refusal("flux", "E1406", vae=folder_of("wan"))
+    assert "contains AutoencoderKLWan, this model has AutoencoderKL; give the folder of one" in message
 
 
 def test_autoencoder_with_other_latents_is_refused(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_autoencoder_with_other_latents_is_refused(tmp_path: Path) -> None:
 
 
 def test_random_weights_keep_the_given_autoencoder(tmp_path: Path) -> None:
-    files = opened("flux", weights="random", vae=folder_of("flux") / "vae")
+    files = open_files("flux", weights="random", vae=folder_of("flux") / "vae")
     assert equal(dict(files.network("vae").state_dict()), weights(folder_of("flux"), "vae"))
     kind = type(files)
     assert not kind.described(files.settings).standalone
