@@ -133,15 +133,15 @@ def test_stored_weights_are_converted_a_few_at_a_time(low: LowBit | None, monkey
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
 def test_piecewise_quantization_equals_torchao(low: LowBit, monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
     monkeypatch.setattr(low_bit, "_AT_ONCE", 64 * 5)
+    plain, layer = linear(low)
     import torchao.quantization as torchao
 
     if low == "int8":
-        whole = torchao.Int8Tensor.from_hp(weight.float(), granularity=torchao.PerRow())
+        whole = torchao.Int8Tensor.from_hp(plain.weight, granularity=torchao.PerRow())
     else:
-        whole = torchao.to_nf4(weight.float(), 64, 64)
-    quantized = low_bit._quantize(weight, low)
+        whole = torchao.to_nf4(plain.weight, 64, 64)
+    quantized = dict(layer.named_buffers())
     assert quantized.keys() == ({"qdata", "scale"} if low == "int8" else set(whole.__tensor_flatten__()[0]))
     for name, tensor in quantized.items():
         assert tensor.dtype == getattr(whole, name).dtype, name

@@ -161,7 +161,7 @@ def test_duplicates_and_order_of_listed_sizes_do_not_matter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["shape=list"], "write data.buckets.sizes=sdxl"),
         (["sizes=sdxl"], "has no effect with data.buckets.shape=aspect"),

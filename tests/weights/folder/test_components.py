@@ -77,7 +77,7 @@ def test_invalid_configuration_is_reported() -> None:
     assert caught.value.code == "E1409"
 
 
-@pytest.mark.parametrize("told", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
+@pytest.mark.parametrize("dtype_entry", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
 def test_written_text_encoder_opens_in_float32_in_transformers(
     tmp_path: Path, name: components.DTypeName, dtype_entry: dict[str, str]

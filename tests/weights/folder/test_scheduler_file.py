@@ -80,7 +80,7 @@ def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
     assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, takes_log_sigma=False)) == "v"
 
 
-@pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
+@pytest.mark.parametrize(("prediction", "takes_log_sigma"), [("epsilon-unscaled", None), ("edm", False)])
 def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, takes_log_sigma: bool | None) -> None:
     file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
     assert prediction_of(file) == prediction

@@ -45,7 +45,7 @@ def test_folder_of_one_component_is_recognised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "code", "said"),
+    ("tensors", "code", "message"),
     [
         ({"conv_in.bias": torch.ones(3)}, "E1451", r"conv_in.bias has the shape \[3\], the model's unet needs"),
         ({"x": torch.ones(3)}, "E1452", "contains nothing of the model"),
