@@ -256,8 +256,8 @@ def test_missing_peft_is_reported_with_the_install_command(monkeypatch: pytest.M
 
 @pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
 @pytest.mark.parametrize("low", ["int8", "nf4"])
-@pytest.mark.parametrize("method", ["lora", "dora", "lokr"])
-def test_adapter_trains_the_same_on_a_quantized_base(method: Method, low: LowBit) -> None:
+@pytest.mark.parametrize(("method", "lr"), [("lora", 0.05), ("dora", 0.05), ("lokr", 0.002)])
+def test_adapter_trains_the_same_on_a_quantized_base(method: Method, lr: float, low: LowBit) -> None:
     """The same losses as with a plain network that has the dequantized matrices."""
     pytest.importorskip("peft")
     plain: Any = nn.Sequential(nn.Linear(128, 64), nn.SiLU(), nn.Linear(64, 128))
@@ -272,7 +272,7 @@ def test_adapter_trains_the_same_on_a_quantized_base(method: Method, low: LowBit
     for name, network in (("quantized", quantized), ("plain", plain)):
         networks.attach(network, AdapterShape(method, ["0", "2"], 4))
         networks.set_initial(network, "unet", seed=3)
-        optimizer = torch.optim.Adam([each.parameter for each in networks.trained(network)], lr=1e-2)
+        optimizer = torch.optim.SGD([each.parameter for each in networks.trained(network)], lr=lr)
         inputs, losses[name] = sampled(5, 128), []
         for _ in range(5):
             loss = (network(inputs) - inputs).square().mean()
