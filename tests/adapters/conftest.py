@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from torch import Tensor
 
-from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.adapters.names import LayerNames
 from mezzotint.weights.files import tensor_files
 
 DATA = Path(__file__).parents[1] / "parity" / "data"
@@ -42,8 +42,3 @@ COMPONENTS = ("unet", "text_encoder", "text_encoder_2")
 def bases() -> dict[str, Base]:
     """The small models by the prefix of record names."""
     return {"sd": open_base(DATA / "diffusers" / "tiny_sd"), "sdxl": open_base(RECORDS / "tiny_sdxl")}
-
-
-def layer(names: LayerNames, ending: str) -> LayerName:
-    """The first layer with this path suffix."""
-    return next(each for each in names.weights if each.path.endswith(ending))

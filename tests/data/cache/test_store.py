@@ -154,7 +154,7 @@ def test_refresh_finds_rows_of_another_writer(tmp_path: Path) -> None:
     assert reader.find(addresses([0])).tolist() == [-1]
     reader.refresh()
     assert torch.equal(reader.read(reader.find(addresses([0]))), rows([0]))
-    writer.append(addresses([1]), rows([1]))  # the map has to grow
+    writer.append(addresses([1]), rows([1]))  # the memory map must grow
     reader.refresh()
     assert torch.equal(reader.read(reader.find(addresses([1, 0]))), rows([1, 0]))
 

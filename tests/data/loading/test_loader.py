@@ -163,7 +163,7 @@ def test_only_one_micro_batch_of_a_step_is_on_the_device(catalogue: Catalogue, f
     moved = weakref.ref(first.pixels)
     del first
     gc.collect()
-    assert moved() is None  # breaks if the loader keeps what it has moved
+    assert moved() is None  # fails if the loader keeps batches that it has moved
 
 
 def test_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_cmyk_is_converted_by_its_profile(tmp_path: Path) -> None:
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=printer_profile(160, 70, 190))
     assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.PROFILE
     red, green, blue = pixels_of(path)[0, 0].tolist()
-    assert green > red + 60  # red ink, but the profile says green
+    assert green > red + 60  # red ink, but green according to the profile
     assert green > blue + 60
 
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mezzotint.cli import main
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.single_file import modelspec
 from support.model_export import is_sealed
-
-
-def convert(*words: object) -> None:
-    assert main(["convert", *map(str, words)]) == 0
 
 
 def test_header_describes_the_model(sd1: Path, sd2: tuple[Path, Path]) -> None:

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
@@ -21,10 +20,6 @@ from mezzotint.weights.single_file import single_file
 from support.sd_folder import FOLDER
 
 Edit = Callable[[dict[str, Tensor]], None]
-
-
-def convert(*words: object) -> None:
-    assert main(["convert", *map(str, words)]) == 0
 
 
 @pytest.fixture

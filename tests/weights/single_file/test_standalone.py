@@ -29,8 +29,6 @@ RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 KL = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "latent_channels": 16, "norm_num_groups": 32,
       "down_block_types": ["DownEncoderBlock2D"] * 4, "up_block_types": ["UpDecoderBlock2D"] * 4,
       "use_quant_conv": False, "use_post_quant_conv": False}  # fmt: skip
-LTX = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": [4, 3, 3, 3, 4], "latent_channels": 128,
-       "decoder_block_out_channels": [128, 256, 512, 512], "decoder_layers_per_block": [4, 3, 3, 3, 4]}  # fmt: skip
 PUBLISHED: dict[str, tuple[str, dict[str, Any], int]] = {
     "flux": ("flux", KL, 244), "sd3": ("sd3", KL, 244), "wan": ("wan", {}, 194), "qwen-image": ("qwen-image", {}, 194),
 }  # fmt: skip
