@@ -23,8 +23,8 @@ from mezzotint.weights.low_bit import LowBit, LowBitLinear, WeightForm
 KINDS: tuple[LowBit, ...] = ("int8", "nf4")
 has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
 SHARE = {"int8": 0.501 / 127, "nf4": 0.16}
-"""The largest rounding error, relative to the maximum of the values that share a scale: half of one of 127 steps; in NF4
-half of the widest gap between two of its 16 values (−1 and −0.696), and the error of the 8-bit scale."""
+"""The largest rounding error, relative to the maximum of the values that share a scale: half of 1/127; in NF4 half of
+the widest gap between two of its 16 values (−1 and −0.696), and the error of the 8-bit scale."""
 
 
 def linear(low: LowBit) -> tuple[nn.Linear, LowBitLinear]:
