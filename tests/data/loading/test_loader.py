@@ -130,8 +130,8 @@ def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_
 def test_cached_text_with_pixels_is_loaded_in_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, workers=2, cache={"text": True})
     _, text = _caches(catalogue, settings, tmp_path)
-    with_workers = steps(catalogue, settings, 0, 6, text=text)
-    assert stream([with_workers]) == stream([steps(catalogue, data(folder), 0, 6)])
+    with_workers = steps(catalogue, settings, 0, 3, text=text)
+    assert stream([with_workers]) == stream([steps(catalogue, data(folder), 0, 3)])
     for batch in (batch for step in with_workers for batch in step.batches):
         expected = torch.cat([_embedding(caption).states for caption in batch.captions])
         assert torch.equal(batch.text.states, expected)

@@ -78,8 +78,10 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
     assert caught.value.code == "E1401"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(float("nan"), torch.float32), (float("inf"), torch.float16), (float("-inf"), torch.bfloat16)],
+)
 def test_non_finite_values_are_refused(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
     spoilt = torch.ones(5, dtype=dtype)
     spoilt[3] = value

@@ -26,11 +26,11 @@ Edit = Callable[[dict[str, Tensor]], None]
 def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
     """`edited(change)`: the file with changed tensors."""
 
-    def make(change: Edit, name: str = "edited.safetensors", metadata: dict[str, str] | None = None) -> Path:
+    def make(change: Edit) -> Path:
         tensors = load_file(sd1)
         change(tensors)
-        save_file(tensors, tmp_path / name, metadata)
-        return tmp_path / name
+        save_file(tensors, tmp_path / "edited.safetensors")
+        return tmp_path / "edited.safetensors"
 
     return make
 
@@ -163,21 +163,23 @@ def test_fingerprint_of_a_part_depends_only_on_its_tensors(sd1: Path, edited: Ca
     ],
 )
 def test_prediction_is_taken_from_the_recipe_or_the_file(
-    edited: Callable[..., Path], metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
+    tmp_path: Path, metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
 ) -> None:
-    path = edited(lambda tensors: tensors.update({"v_pred": torch.ones(0)} if mark else {}), metadata=metadata)
+    path = _header_file(tmp_path / "x.safetensors", 32, 16, metadata, **({"v_pred": (0,)} if mark else {}))
     if yaml:
         path.with_suffix(".yaml").write_text(yaml)
     family = Family.of(ModelSettings(path=path, config=FOLDER, prediction=setting), only=[])
     assert family.prediction == expected
 
 
-def test_zero_terminal_snr_marker_is_used(edited: Callable[..., Path]) -> None:
-    path = edited(lambda tensors: tensors.update(v_pred=torch.ones(0), ztsnr=torch.ones(0)))
+def test_zero_terminal_snr_marker_is_used(tmp_path: Path) -> None:
+    path = _header_file(tmp_path / "x.safetensors", 32, 16, v_pred=(0,), ztsnr=(0,))
     assert Family.of(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
 
 
-def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[int, ...]) -> Path:
+def _header_file(
+    path: Path, width: int, channels: int = 320, metadata: dict[str, str] | None = None, **shapes: tuple[int, ...]
+) -> Path:
     """Only the tensors that identify a model."""
     identifying: dict[str, tuple[int, ...]] = {
         "model.diffusion_model.input_blocks.0.0.weight": (channels, 4, 1, 1),
@@ -185,7 +187,7 @@ def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[in
         "first_stage_model.quant_conv.bias": (8,),
         "cond_stage_model.transformer.x": (1,),
     } | {name.replace("__", "."): shape for name, shape in shapes.items()}
-    save_file({name: torch.zeros(shape) for name, shape in identifying.items() if shape}, path)
+    save_file({name: torch.zeros(shape) for name, shape in identifying.items() if shape}, path, metadata)
     return path
 
 
