@@ -11,5 +11,5 @@ from mezzotint.run_folder import RunFolder
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    """Of a name that a shell and HTML have to be told of."""
+    """The name contains characters that a shell and HTML need quoted."""
     return RunFolder(tmp_path / "fox-$5").open()

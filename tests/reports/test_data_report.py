@@ -1,4 +1,4 @@
-"""What became of each file, told to people and to programs."""
+"""The data report: one line for each file, with what was done with it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def catalogue(tmp_path: Path) -> Catalogue:
     return build(settings_of(root), tmp_path / "index")
 
 
-def test_pictures_beside_clips_are_a_set_of_their_own(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_images_joined_to_clips_are_reported_separately(catalogue: Catalogue, tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "pictures")
     alone = data_report.write(catalogue, tmp_path, settings).read_text("ascii").splitlines()
     both = (
@@ -75,7 +75,7 @@ def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_the_lines_of_many_samples_are_copied_by_another_start(
+def test_lines_of_many_samples_are_copied_by_a_later_start(
     catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(tmp_path / "pictures")
@@ -83,7 +83,7 @@ def test_the_lines_of_many_samples_are_copied_by_another_start(
     monkeypatch.setattr(catalogues, "MANY", 1)
     assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     with monkeypatch.context() as context:
-        context.setattr(data_report, "_lines", None)  # would be called for lines that are not kept
+        context.setattr(data_report, "_lines", None)  # would be called for new lines
         assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     cut = data_report.write(catalogue, tmp_path, settings, {1: 6}).read_bytes()
     assert cut == plain.replace(b'"lost_tokens": 5', b'"lost_tokens": 6')

@@ -1,4 +1,4 @@
-"""The report of overfitting: best step, gap, average, quartiles, and what it says in words."""
+"""The overfit report: best step, gap, EMA, quartiles, and the text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def words_of(folder: RunFolder) -> list[str]:
     return words
 
 
-def test_an_overfitted_run_is_told_with_its_best_step_and_its_gap(folder: RunFolder) -> None:
+def test_overfit_report_states_best_step_and_gap(folder: RunFolder) -> None:
     held, shadow = [1.0, 0.6, 0.5, 0.7, 0.8], [1.0, 0.8, 0.7, 0.6, 0.65]
     measured(folder, held, train=[0.98, 0.5, 0.3, 0.2, 0.1], shadow=shadow)
     first, second, third = words_of(folder)
@@ -60,7 +60,7 @@ def test_an_overfitted_run_is_told_with_its_best_step_and_its_gap(folder: RunFol
         ([1.0, 0.9, float("nan")], "too few measurements"),
     ],
 )
-def test_other_runs_are_reported_as_they_are(folder: RunFolder, held: list[float], phrase: str) -> None:
+def test_overfit_report_of_runs_without_overfitting(folder: RunFolder, held: list[float], phrase: str) -> None:
     for place, loss in enumerate(held):
         durable.append_line(folder.metrics, {"step": place, "val/loss": loss if loss == loss else "nan"})
     words = words_of(folder)
@@ -69,7 +69,7 @@ def test_other_runs_are_reported_as_they_are(folder: RunFolder, held: list[float
     assert len(words) == 2
 
 
-def test_of_several_sets_their_mean_counts_and_without_any_nothing_is_written(folder: RunFolder) -> None:
+def test_overfit_report_uses_mean_of_several_sets_and_needs_one(folder: RunFolder) -> None:
     assert overfit_report(folder) == ()
     durable.append_line(folder.metrics, {"step": 0, "val/train": 1.0, "val/train_at/quartile_0": 1.0})
     assert overfit_report(folder) == ()
@@ -80,7 +80,7 @@ def test_of_several_sets_their_mean_counts_and_without_any_nothing_is_written(fo
     assert (curves.tag, curves.held_out[1], curves.held_quartiles[1][1]) == ("val/all", 1.5, 3.5)
 
 
-def test_the_picture_has_the_size_of_the_others(folder: RunFolder, plot_overfit: Callable[..., bytes]) -> None:
+def test_overfit_plot_has_the_size_of_other_plots(folder: RunFolder, plot_overfit: Callable[..., bytes]) -> None:
     measured(folder, [1.0, 0.6, 0.5, 0.7, 0.8], train=[0.98, 0.5, 0.3, 0.2, 0.1], shadow=[1.0, 0.8, 0.7, 0.6, 0.65])
     curves = overfit_curves(read_metrics(folder))
     assert curves is not None

@@ -35,7 +35,7 @@ def made_up_run(folder: RunFolder, steps: int, *, bad: int | None = None) -> Non
 
 
 def every_tenth(folder: RunFolder) -> None:
-    """Leaves of a run's lines what it writes with log_every=10, and lets each tell of the steps between."""
+    """Keeps the lines that log_every=10 writes; each summarizes the steps since the last."""
     lines = [line for line in outside.read_lines(folder.metrics) if "loss" in line]
     folder.metrics.unlink()
     last = 0
@@ -49,7 +49,7 @@ def every_tenth(folder: RunFolder) -> None:
             last = line["step"]
 
 
-def test_the_loss_plot_is_written_and_shows_every_curve(folder: RunFolder) -> None:
+def test_loss_plot_is_written_with_every_curve(folder: RunFolder) -> None:
     made_up_run(folder, 400, bad=200)
     written = run_report(folder)
     assert [path.relative_to(folder.path).as_posix() for path in written] == ["logs/loss.png", "logs/report.txt"]
@@ -68,12 +68,12 @@ def test_short_and_broken_runs_have_a_plot(folder: RunFolder, steps: int, bad: i
         assert np.asarray(image.convert("L")).std() > 1
 
 
-def test_a_run_without_steps_has_a_summary_and_no_plot(folder: RunFolder) -> None:
+def test_run_without_steps_has_summary_but_no_plot(folder: RunFolder) -> None:
     assert [path.name for path in run_report(folder)] == ["report.txt"]
     assert "none logged" in (folder.logs / "report.txt").read_text()
 
 
-def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunFolder) -> None:
+def test_summary_counts_all_steps_and_states_logged_steps(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     every_tenth(folder)
     text = "\n".join(summary(folder))
@@ -82,7 +82,7 @@ def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunF
     assert "at the end, of 7 logged steps" in text
 
 
-def test_a_log_that_does_not_tell_what_lay_between_says_what_is_counted(folder: RunFolder) -> None:
+def test_summary_of_incomplete_log_states_what_is_counted(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     every_tenth(folder)
     bare = [{k: v for k, v in line.items() if not k.endswith("_since")} for line in outside.read_lines(folder.metrics)]
@@ -94,7 +94,7 @@ def test_a_log_that_does_not_tell_what_lay_between_says_what_is_counted(folder: 
     assert "samples       56 in 3.5 s of training, 16 images/s" in text
 
 
-def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFolder) -> None:
+def test_summary_states_steps_samples_loss_and_file_locations(folder: RunFolder) -> None:
     made_up_run(folder, 60)
     folder.record("started")
     folder.record("started")
@@ -115,7 +115,7 @@ def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFold
     assert "previews      none" in text
 
 
-def test_the_lowest_held_out_loss_is_said_where_it_lies_between(folder: RunFolder) -> None:
+def test_summary_states_lowest_held_out_loss_between_start_and_end(folder: RunFolder) -> None:
     made_up_run(folder, 4)
     for step, loss in ((2, 0.4), (3, "nan"), (4, 0.5)):
         durable.append_line(folder.metrics, {"step": step, "val/loss": loss})

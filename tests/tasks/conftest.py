@@ -1,4 +1,4 @@
-"""What the tests of verbs share: runs that are begun, and checks that count no activations."""
+"""Fixtures shared by tests of commands: existing runs, and checks without measured activations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ check_of = check_command.check_of
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the lines below name; the current folder."""
+    """The current folder, with the files that command lines name."""
     (tmp_path / "a.toml").write_text('# of kohya\n\n[model]\npath = "x"\n')
     (tmp_path / "windows.yaml").write_text('data:\n  path: "C:\\Users\\me"\n')
     (tmp_path / "runs" / "first" / "checkpoints").mkdir(parents=True)
@@ -47,14 +47,14 @@ def line_in(root: Path, pictures: Path) -> list[str]:
 
 @pytest.fixture
 def line(pictures: Path, tmp_path: Path) -> list[str]:
-    """A line that is checked within a second."""
+    """A command line that is checked within a second."""
     return line_in(tmp_path, pictures)
 
 
 @pytest.fixture(scope="session")
-def begun(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
-    """A run that is done, in the folder `run`: where it lies, its line, and what it said."""
-    root = tmp_path_factory.mktemp("begun")
+def finished_run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+    """A finished run in the folder `run`: its path, its command line, and its output."""
+    root = tmp_path_factory.mktemp("finished_run")
     words = line_in(root, pictures)
     said = io.StringIO()
     with contextlib.chdir(root), contextlib.redirect_stdout(said):

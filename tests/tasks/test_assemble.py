@@ -1,4 +1,4 @@
-"""From a recipe to objects: what does not go together is refused by name."""
+"""From a recipe to objects: incompatible settings are refused."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mezzotint.tasks import assemble
 from support.messages import refused
 
 
-def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) -> None:
+def test_folder_with_only_cache_files_is_named(tmp_path: Path) -> None:
     recipe = read_text("schema: 1", overrides=[f"data.path={tmp_path}"]).recipe
     none = DatasetError("no pictures", code="E1202")
     assemble.refuse_cache(recipe, none)
     (tmp_path / "latents" / "abc").mkdir(parents=True)
     (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")
-    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # there are pictures
+    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # the folder has images
     with pytest.raises(DatasetError, match=r"is a cache of Mezzotint .*data\.cache\.path=") as caught:
         assemble.refuse_cache(recipe, none)
     assert caught.value.code == "E1110"
 
 
-def test_what_torch_cannot_compile_is_named_and_other_failures_stay() -> None:
+def test_compile_errors_are_explained_and_others_unchanged() -> None:
     failure = InductorError(ImportError("/tmp/x.so: file too short"), None)
     with refused("E1094", r"file too short.*run\.compile=false"), assemble.named_shortage("no room", "lower it"):
         raise failure

@@ -1,4 +1,4 @@
-"""`mezzotint cp` copies a shipped recipe and never writes over anything."""
+"""`mezzotint cp` copies a shipped recipe and never overwrites."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mezzotint.cli import main
 
 
-def test_cp_copies_and_never_writes_over(
+def test_cp_copies_and_never_overwrites(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "ships" / "docs").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A run has one account: `check` prints it, `train` prints and records it, the report and the page show it."""
+"""The description of a run: `check` and `train` print it, the history, report and board show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLES = ("model", "parameters", "data", "buckets", "batches", "length", "object
 
 
 def account_in(text: str) -> dict[str, str]:
-    """The lines of the account in what a command prints, wrapped lines joined."""
+    """The printed lines of the description, with wrapped lines joined."""
     account: dict[str, str] = {}
     title = ""
     for line in text.splitlines():
@@ -29,10 +29,10 @@ def account_in(text: str) -> dict[str, str]:
     return account
 
 
-def test_check_train_report_and_page_give_the_same_account(
-    begun: tuple[Path, list[str], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_check_train_report_and_board_describe_the_run_alike(
+    finished_run: tuple[Path, list[str], str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, words, printed = begun
+    root, words, printed = finished_run
     monkeypatch.chdir(root)
     account = account_in(printed)
     assert tuple(account) == TITLES
@@ -43,9 +43,9 @@ def test_check_train_report_and_page_give_the_same_account(
     assert account_in("\n".join(f"  {line}" for line in summary(folder))) == account
     shown = runs.description(runs.history(folder.path))
     assert dict(shown[: len(TITLES)]) == account
-    assert f"  note       {shown[-1][1]}" in printed, "notes follow the account"
+    assert f"  note       {shown[-1][1]}" in printed, "notes follow the description"
 
 
-def test_a_history_without_an_account_shows_none() -> None:
+def test_history_without_description_shows_none() -> None:
     assert runs.description([]) == []
     assert runs.description([{"event": "started", "description": [["a"], "b", ["c", "d"]], "notes": 3}]) == [("c", "d")]

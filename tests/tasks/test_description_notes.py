@@ -1,4 +1,4 @@
-"""What runs as it is written and may not be meant is said, by `check` and at the start; what is plain is not."""
+"""Notes of `check` and `train` about settings that work but may not be intended."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets:
     return "\n".join(of_settings(recipe, prediction=prediction, device=device, buckets=buckets))
 
 
-def test_a_folder_that_is_named_again_is_said_to_be_visited_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_listed_twice_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -32,32 +30,32 @@ def test_a_folder_that_is_named_again_is_said_to_be_visited_again(
     assert f"{tmp_path / 'a'} 3 times" in said("data.path=[a,link,a]")
 
 
-def test_a_schedule_for_another_prediction_is_said() -> None:
+def test_schedule_of_another_prediction_type_is_noted() -> None:
     word = "objective.zero_terminal_snr=true"
     assert "predicts epsilon" in said(word)
     assert said(word, prediction="v") == said() == ""
 
 
-def test_compiling_on_a_cpu_is_said_with_the_number_of_buckets() -> None:
+def test_compiling_on_cpu_is_noted_with_number_of_buckets() -> None:
     assert "each of the 3 buckets is compiled when" in said("run.compile=true")
     assert "every image size is compiled when" in said("run.compile=true", buckets=None)
     assert said("run.compile=true", device="cuda") == ""
 
 
-def test_more_workers_than_processors_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_workers_than_processors_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(4)))
     assert "only 4 processors can be used here" in said("data.workers=5")
     assert said("data.workers=4") == ""
 
 
-def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
+def test_ineffective_model_configurations_are_noted(tmp_path: Path) -> None:
     words = (f"model.path={tmp_path}", "model.config=tiny-sd")
     assert "the folder model.path contains its configurations" in said(*words)
     assert said(*words, "model.weights=random") == ""
 
 
 @pytest.mark.slow
-def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
+def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
     folder = str(world.pictures)
     fox = world.root / "set" / "2_fox"
     fox.mkdir(parents=True)
@@ -73,7 +71,7 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     start = capsys.readouterr().out
     assert world.train("run", verb="check", **settings) == 0
     page = " ".join(capsys.readouterr().out.split())
-    assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
+    assert "activations" in page  # measured with a rescaled schedule too
     for words in (
         "twice: an epoch visits each of its images as often", "the last timestep is pure noise", "2_fox below",
         "data.format=kohya reads the number", "a fox that looks to the right; set data.flip=0",
@@ -82,7 +80,7 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
         assert words in page
 
 
-def test_only_models_that_ship_say_what_they_know(tmp_path: Path) -> None:
+def test_only_shipped_models_state_what_they_were_trained_on(tmp_path: Path) -> None:
     mini = ASSETS / "models" / "mezzotint-mini"
     assert len(knowledge(mini)) == 1
     assert knowledge(ASSETS / "models" / "tiny-sd") == []

@@ -7,14 +7,14 @@ import pytest
 from mezzotint.cli import main
 
 
-def test_explain_takes_settings_sections_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_accepts_settings_sections_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "optim.lr", "optim.clip", "e1007"]) == 0
     text = capsys.readouterr().out
     for words in ("The peak learning rate", "optim.clip.scope", "E1007: A value is out of range"):
         assert words in text
 
 
-def test_a_code_has_its_title_and_what_its_message_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_code_has_title_and_further_explanation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "E1433", "E1204"]) == 0
     with_paragraph, without = capsys.readouterr().out.split("\n\n")
     assert with_paragraph.startswith("E1433: A layer of the adapter is incomplete or inconsistent")
@@ -34,6 +34,6 @@ def test_explain_finds_settings_by_words(words: list[str], capsys: pytest.Captur
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_words_that_no_setting_has_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_without_matching_setting_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "learning", "xylophone"]) == 2
     assert "E1013" in capsys.readouterr().err

@@ -1,5 +1,5 @@
-"""How weights are read: each straight into the form in which it stays, so that beside what stays there is memory for
-the largest tensor at most."""
+"""How weights are read: each tensor directly in its final dtype and on its device, so that reading needs memory for the
+result and one tensor."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from support.forked import each_of_two, exit_status
 has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao")
 MIB = 1 << 20
 SLACK = 12 * MIB
-"""What reading takes besides: headers, the network's own objects."""
+"""Memory for headers and for the network's own objects."""
 PACKING = 16 * MIB
-"""What packing takes on the way to few bits: 10 MiB of values at once, and what small tensors that stay between them
-leave free."""
+"""Memory for quantizing: 10 MiB of values at once, and gaps that small tensors leave."""
 _MMAP_THRESHOLD = -3
+OUT_OF_MEMORY = "out of memory"
 QWEN = "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel"
 FORMS = {
     "fp32": WeightForm(torch.float32),
@@ -73,13 +73,13 @@ def _filled(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def facts(name: str) -> int:
-    """Bytes of this process by a line of the kernel's; memory of its own, not of files."""
+    """Bytes of this process from a line of /proc/self/status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def returns_memory() -> None:
-    """What is let go, now and from now on, goes back to the system."""
+    """Freed memory is returned to the system, now and from now on."""
     gc.collect()
     system = ctypes.CDLL(None)
     system.mallopt(_MMAP_THRESHOLD, MIB)
@@ -90,97 +90,92 @@ def stays(network: torch.nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
 
 
-def reads_within(
-    network: str, config: dict[str, Any], file: Path, form: str, room: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    """`read_alone` in a process of its own, which has no memory left from tests before."""
-    words = f"{network!r}, {config!r}, Path({str(file)!r}), {form!r}, {room}"
-    code = f"import test_holding as t\nfrom pathlib import Path\nt.read_alone({words})"
+def read_in_another_process(*cases: tuple[str, dict[str, Any], Path, str, int | None]) -> list[str]:
+    """`read_limited` of each case, in one process that has no memory left from tests before; the errors, "" for none.
+
+    A case: network, its configuration, the file, the form, and the bytes allowed in addition to what stays, None for
+    the largest tensor.
+    """
+    words = [(network, config, str(file), form, room) for network, config, file, form, room in cases]
+    code = f"import test_holding as t\nt.read_all({words!r})"
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *sys.path]
-    paths = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
-    return subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    results: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
-def read_alone(network: str, config: dict[str, Any], file: Path, name: str, room: int | None) -> None:
-    """Reads a network in a process that is given memory for what stays, for the largest tensor, and no more. room:
-    beside what stays, if not that."""
+def read_all(cases: list[tuple[str, dict[str, Any], str, str, int | None]]) -> None:
+    results = [read_limited(network, config, Path(file), form, room) for network, config, file, form, room in cases]
+    print(json.dumps(results))
+
+
+def read_limited(network: str, config: dict[str, Any], file: Path, name: str, room: int | None) -> str:
+    """Reads a network in a forked process that is given memory for what stays, for the largest tensor, and no more."""
     returns_memory()
     form = FORMS[name]
     shapes = components.shapes(network, config, where=file)
     largest = 2 * max(torch.Size(shape).numel() for shape in shapes.values())
-    components.load(network, config, file, form, where=file)  # imports and tables that are made once
-    size = stays(components.load(network, config, file, form, where=file))
+    size = stays(components.load(network, config, file, form, where=file))  # also imports, and tables made once
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child:
-        status = exit_status(child)
-        assert status == 0, f"{status}: 2 where more stays than the network has, 3 where there was no room on the way"
-        return
-    status = 1
+        os.close(write_end)
+        with os.fdopen(read_end) as pipe:
+            error = pipe.read()
+        return error or ("" if exit_status(child) == 0 else "no result")
+    error = "interrupted"
     try:
         torch.set_num_threads(1)
         returns_memory()
         before = facts("RssAnon")
-        beside = SLACK if form.low_bit is None else SLACK + PACKING
-        most = facts("VmData") + size + (largest if room is None else room) + beside
+        extra = SLACK if form.low_bit is None else SLACK + PACKING
+        most = facts("VmData") + size + (largest if room is None else room) + extra
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         loaded = components.load(network, config, file, form, where=file)
         returns_memory()
         grown = facts("RssAnon") - before
-        print(f"{grown / MIB:.1f} MiB more, {stays(loaded) / MIB:.1f} MiB stay", file=sys.stderr, flush=True)
-        status = 0 if grown <= stays(loaded) + SLACK else 2
+        is_small = grown <= stays(loaded) + SLACK
+        error = "" if is_small else f"{grown / MIB:.1f} MiB more, {stays(loaded) / MIB:.1f} MiB stay"
     except (MemoryError, RuntimeError):
-        traceback.print_exc()
-        print(f"{(facts('VmData') - most) / MIB:.1f} MiB beyond what it was given", file=sys.stderr, flush=True)
-        status = 3
-    except BaseException:
-        traceback.print_exc()
-        sys.stderr.flush()
+        error = f"{OUT_OF_MEMORY}, {(facts('VmData') - most) / MIB:.1f} MiB over: {traceback.format_exc()}"
     finally:
-        os._exit(status)
+        os.write(write_end, error.encode())
+        os._exit(0)
 
 
 @pytest.mark.slow
 @has_torchao
-@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
-def test_a_sharded_network_is_read_within_what_stays_and_its_largest_tensor(form: str, tmp_path: Path) -> None:
-    config = {"num_layers": 2, "num_attention_heads": 8, "attention_head_dim": 128, "joint_attention_dim": 2048}
-    file = sharded(tmp_path, QWEN, config)
-    run = reads_within(QWEN, config, file, form)
-    assert run.returncode == 0, run.stderr
+def test_reading_needs_memory_of_the_result_and_the_largest_tensor(tmp_path: Path) -> None:
+    """Of a sharded network in each form, and of a text encoder; with less memory it fails."""
+    (tmp_path / "qwen").mkdir()
+    (tmp_path / "t5").mkdir()
+    of_qwen = {"num_layers": 1, "num_attention_heads": 8, "attention_head_dim": 128, "joint_attention_dim": 2048}
+    of_t5 = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
+    qwen, t5 = sharded(tmp_path / "qwen", QWEN, of_qwen), sharded(tmp_path / "t5", "t5_text", of_t5)
+    *results, too_small = read_in_another_process(
+        *((QWEN, of_qwen, qwen, form, None) for form in ("fp32", "bf16", "int8")),
+        ("t5_text", of_t5, t5, "bf16", None),
+        ("t5_text", of_t5, t5, "fp32", -64 * MIB - SLACK),
+    )
+    assert results == [""] * 4
+    assert too_small.startswith(OUT_OF_MEMORY)
 
 
 @pytest.mark.slow
-def test_an_encoder_is_read_within_what_stays(tmp_path: Path) -> None:
-    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
-    file = sharded(tmp_path, "t5_text", config)
-    run = reads_within("t5_text", config, file, "bf16")
-    assert run.returncode == 0, run.stderr
-
-
-@pytest.mark.slow
-def test_with_less_memory_than_stays_there_is_an_error(tmp_path: Path) -> None:
-    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
-    file = sharded(tmp_path, "t5_text", config)
-    run = reads_within("t5_text", config, file, "fp32", room=-64 * MIB - SLACK)
-    assert run.returncode == 1
-    assert "AssertionError: 3:" in run.stderr
-
-
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @has_torchao
 @pytest.mark.parametrize(("form", "network"), [("bf16", QWEN), ("int8", "t5_text")])
-def test_two_gigabytes_are_read_within_what_stays_and_the_largest_tensor(
-    form: str, network: str, tmp_path: Path
-) -> None:
+def test_reading_two_gigabytes_needs_no_more(form: str, network: str, tmp_path: Path) -> None:
     of_qwen = {"num_layers": 10, "num_attention_heads": 14, "attention_head_dim": 128, "joint_attention_dim": 2048}
     config = of_qwen if network == QWEN else T5 | {"d_model": 4096, "d_ff": 10240, "num_layers": 8}
     file = sharded(tmp_path, network, config)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 1.9e9
-    run = reads_within(network, config, file, form)
-    assert run.returncode == 0, run.stderr
+    assert read_in_another_process((network, config, file, form, None)) == [""]
 
 
-def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -> None:
+def test_each_part_is_read_in_its_final_dtype_and_device() -> None:
     def forms(text: str) -> dict[str, WeightForm]:
         recipe = read_text(f"schema: 1\nmodel: {{family: sd, path: X{text}").recipe
         return forms_read(recipe, ("denoiser", "vae"), torch.device("meta"))
@@ -200,7 +195,7 @@ def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -
 
 
 def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None:
-    """In one of two processes: reads its rows of a network within the memory that they take, and computes with it."""
+    """In one of two processes: reads its rows of a network with memory for them only."""
     returns_memory()
     runtime = fsdp.Runtime(
         torch.device("cpu"),
@@ -212,7 +207,7 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
     trained = {f"denoiser/{name}": p for name, p in opened.named_parameters()}
     numbers = sum(p.numel() for p in trained.values())
     largest = max(p.numel() for p in trained.values())
-    assert runtime.share("here") == "here"  # makes the threads that speak to the others, each with a stack of its own
+    assert runtime.share("here") == "here"  # starts the communication threads, each with its stack
     returns_memory()
     most = facts("VmData") + 4 * (numbers // 2 + largest) + SLACK
     before = resource.getrlimit(resource.RLIMIT_DATA)
@@ -224,22 +219,23 @@ def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
         assert torch.equal(rows, stored[share.start : share.stop].float()), name
     assert sum(rows.nbytes for rows in here.values()) <= 4 * numbers // 2 + SLACK
-    if rank:  # as if another model lay on the second machine
+    if rank:  # as if the second machine had another model
         state.Filling.sample = lambda self: "another"  # type: ignore[method-assign]
+    other = components.load(network, config, file, form, where=file)
     with pytest.raises(WeightsError, match="different weights") as caught:
-        runtime._fill(components.load(network, config, file, form, where=file))
+        runtime.prepare({"denoiser": other}, {f"denoiser/{name}": p for name, p in other.named_parameters()})
     assert caught.value.code == "E1485"
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_of_two_processes_each_reads_its_rows_and_none_has_the_whole(tmp_path: Path) -> None:
-    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 4}
+def test_each_of_two_processes_reads_only_its_rows(tmp_path: Path) -> None:
+    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
     file = sharded(tmp_path, "t5_text", config)
     each_of_two(lambda rank: _shares(rank, "t5_text", config, file))
 
 
-def test_a_sample_tells_files_apart(tmp_path: Path) -> None:
+def test_sample_of_weights_distinguishes_files(tmp_path: Path) -> None:
     form, samples = replace(FORMS["fp32"], is_later=True), []
     for name, number in (("one", 1.0), ("copy", 1.0), ("other", 2.0)):
         save_file({"weight": torch.full((3, 2), number), "bias": torch.zeros(3)}, tmp_path / f"{name}.safetensors")
@@ -262,7 +258,7 @@ RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
         if s.is_flow_matching
     ],
 )
-def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_cached_latents_and_text_reads_no_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     own = f"  {name.replace('-', '_')}: {{distilled: true}}\n" if name in ("z-image", "flux2", "flux") else ""
     recipe = read_text(

@@ -1,4 +1,4 @@
-"""What importing a command from Python costs."""
+"""The cost of importing commands from Python."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LIBRARIES = (
 
 
 @pytest.mark.slow
-def test_importing_a_command_imports_no_library_of_networks() -> None:
-    """They take seconds, and a process may need none of them. Without the command line's own preparations."""
+def test_importing_a_command_imports_no_model_library() -> None:
+    """Those imports take seconds and are often not needed."""
     code = f"import sys, {', '.join(COMMANDS)}\nprint([name for name in {LIBRARIES} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

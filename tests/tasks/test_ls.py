@@ -1,4 +1,4 @@
-"""`mezzotint ls` names what a recipe may name."""
+"""`mezzotint ls` lists names usable in recipes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.settings.reading.read import shipped_recipes
 from mezzotint.tasks.ls import title
 
 
-def test_ls_names_what_a_recipe_may_name(
+def test_ls_lists_names_usable_in_recipes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "fox.yaml"
@@ -33,6 +33,6 @@ def test_ls_names_what_a_recipe_may_name(
     assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))
 
 
-def test_the_title_of_every_shipped_recipe_is_a_whole_sentence() -> None:
+def test_every_shipped_recipe_has_a_complete_title() -> None:
     cut = [name for name, path in shipped_recipes().items() if not title(path).endswith(".")]
     assert cut == []

@@ -42,7 +42,7 @@ optim:
 """
 
 
-def test_names_and_values_change_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrate_changes_only_names_and_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(OLD)
     assert main(["migrate", str(path), "--dry-run"]) == 0
@@ -57,7 +57,7 @@ def test_names_and_values_change_and_nothing_else(tmp_path: Path, capsys: pytest
     assert capsys.readouterr().out.endswith(f"{path}: nothing to rename\n")
 
 
-def test_every_renamed_setting_is_rewritten() -> None:
+def test_migrate_rewrites_every_renamed_setting() -> None:
     for old, new in renamed.settings().items():
         *before, name = old.split(".")
         tree: Any = f"{name}: null"
@@ -69,12 +69,12 @@ def test_every_renamed_setting_is_rewritten() -> None:
         assert value is None
 
 
-def test_both_names_beside_each_other_are_refused() -> None:
+def test_old_and_new_name_together_are_refused() -> None:
     with pytest.raises(RecipeError, match=r"line 2: run\.half is called run\.half_precision now"):
         migrate("run:\n  half: most\n  half_precision: all\n")
 
 
-def test_what_is_no_recipe_is_refused_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrate_refuses_other_files_and_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("run: {half: [")
     assert main(["migrate", str(path)]) == 2

@@ -1,5 +1,5 @@
-"""What a newcomer meets: odd pictures and captions are named, and the prompt of the first page is one that its training
-shows."""
+"""The first steps of a new user: unusual images and captions are named, and the quick-start prompt occurs in its
+training data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.run_folders import report_of
 
 
 def odd_pictures(world: Any) -> None:
-    """Beside the world's own: a strip, a copy, one that is too small, and captions that are too long or none."""
+    """Adds a strip, a duplicate, a small image, and captions that are too long or missing."""
     folder: Path = world.pictures
     rng = np.random.default_rng(5)
 
@@ -36,7 +36,7 @@ def odd_pictures(world: Any) -> None:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusual_images_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     odd_pictures(world)
     settings = {"data__captions__lines": "random", "run__steps": 1, "optim__ema__rule": "none"}
     patterns = (
@@ -68,7 +68,7 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
         assert name not in report["00.png"], name
 
 
-def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it_is_drawn(tmp_path: Path) -> None:
+def test_quick_start_prompt_and_size_occur_in_its_training_data(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     pages = (root / "README.md", root / "docs" / "start" / "first-steps.md")
     shown = [
@@ -86,6 +86,6 @@ def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it
 
 
 @pytest.mark.parametrize("name", ["mini", "mini-lora"])
-def test_a_recipe_for_a_first_run_trains_one_language_of_a_caption_file(name: str) -> None:
-    """With `choose`, translations below each other are drawn at random."""
+def test_first_run_recipe_trains_one_language_of_captions(name: str) -> None:
+    """With `choose`, one of several translations is chosen at random."""
     assert read(name).recipe.data.captions.lines == "first"

@@ -9,7 +9,7 @@ import pytest
 from mezzotint.cli import main
 
 
-def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema"]) == 0
     assert {"model", "data", "optim", "run"} <= json.loads(capsys.readouterr().out)["properties"].keys()
     assert main(["schema", "--yaml"]) == 2

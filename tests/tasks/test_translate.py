@@ -1,4 +1,4 @@
-"""The verb `translate` without a dialect, and values that are written and read back."""
+"""`mezzotint translate`: usage, and values that read back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ scalars = st.one_of(
         (["--as", "nobody", "--"], "E1015", "there is no 'nobody' among dialects"),
     ],
 )
-def test_a_command_that_is_not_understood_is_answered_with_its_form(words: list[str], code: str, hint: str) -> None:
+def test_wrong_translate_command_prints_usage(words: list[str], code: str, hint: str) -> None:
     with pytest.raises(RecipeError, match=r".") as caught:
         translate.run(words)
     assert caught.value.code == code
@@ -35,7 +35,7 @@ def test_a_command_that_is_not_understood_is_answered_with_its_form(words: list[
 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), scalars | st.lists(scalars, max_size=4), max_size=5))
-def test_every_value_is_written_so_that_our_own_rules_read_it_back(values: dict[str, object]) -> None:
+def test_every_value_is_written_so_that_it_reads_back(values: dict[str, object]) -> None:
     tree = {"model": {"deep": dict(values)}} if values else {"model": {}}
     text = writing.as_yaml(tree, {"model.deep.a": "--flag\nwith a break"})
     document = yaml_rules.load(text, "written")

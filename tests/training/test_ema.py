@@ -42,7 +42,7 @@ def test_float32_counters_lose_only_rounding(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["constant", "ramp", "saturating"])
-def test_nothing_is_read_back_and_the_counter_stays_as_it_was(rule: str) -> None:
+def test_ema_decay_causes_no_device_sync_and_keeps_the_counter(rule: str) -> None:
     seen: list[Any] = []
 
     class Watch(TorchDispatchMode):
@@ -59,7 +59,7 @@ def test_nothing_is_read_back_and_the_counter_stays_as_it_was(rule: str) -> None
     assert decay_at(rule, 0.99, torch.tensor(3.0, device="meta")).device.type == "meta"
 
 
-def test_the_average_moves_in_one_pass_over_memory() -> None:
+def test_ema_update_is_one_pass_over_memory() -> None:
     seen: list[str] = []
 
     class Watch(TorchDispatchMode):
@@ -72,15 +72,15 @@ def test_the_average_moves_in_one_pass_over_memory() -> None:
     with Watch():
         average.follow(masters, torch.zeros(()))
     assert [name for name in seen if name.startswith("_foreach")] == ["_foreach_lerp_"]
-    assert len(seen) < 30, "and a few of single numbers"
+    assert len(seen) < 30, "plus a few on scalars"
 
 
-def test_an_unknown_rule_is_refused() -> None:
+def test_unknown_ema_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="sideways"):
         decay_at("sideways", 0.9, torch.tensor(0.0))
 
 
-def test_an_average_apart_follows_behind_the_steps_to_the_same_bits() -> None:
+def test_background_ema_is_bit_exact() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
     masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
     beside, apart = (Ema(masters, ema, apart=where) for where in (False, True))
@@ -88,13 +88,13 @@ def test_an_average_apart_follows_behind_the_steps_to_the_same_bits() -> None:
         for average in (beside, apart):
             average.follow(masters, torch.tensor(float(step == 5)))
         for master in masters.values():
-            master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
+            master.mul_(1.01).add_(0.1 * step)  # fails if the thread reads the masters instead of its copies
     assert apart.tensors().keys() == beside.tensors().keys()
     for name, tensor in beside.tensors().items():
         assert torch.equal(apart.tensors()[name], tensor), name
 
 
-def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() -> None:
+def test_error_in_the_ema_thread_is_raised_when_read() -> None:
     ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
     masters = {"denoiser/a": torch.randn(3)}
     average = Ema(masters, ema, apart=True)
@@ -104,8 +104,8 @@ def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() ->
         _ = average.weights
 
 
-def test_weights_leave_a_device_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copies begin behind what is queued, and only what moves weights comes behind the copies."""
+def test_ema_copies_weights_on_a_separate_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies wait for queued work, and only updates wait for the copies."""
     said: list[str] = []
     side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
@@ -129,4 +129,4 @@ def test_weights_leave_a_device_on_a_stream_of_their_own(monkeypatch: pytest.Mon
     assert moved[3:8] == ["read on side"] * 3 + ["arrived record side", "out of side"]
     assert said[8:].index("main wait_event arrived") < said[8:].index("side wait_stream main")
     assert update.ema.weights["denoiser/a"].tolist() != [1.0] * 3
-    assert said.count("arrived synchronize") == 2, "by the thread, not by the step"
+    assert said.count("arrived synchronize") == 2, "by the thread, not in the step"

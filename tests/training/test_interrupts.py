@@ -1,4 +1,4 @@
-"""Signals set flags, and what was there before is put back."""
+"""Signals set flags; previous handlers are restored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.peers import PeerSignals
 
 
-def test_each_signal_asks_for_what_it_means_and_saving_is_asked_for_once() -> None:
+def test_each_signal_makes_its_request_and_save_is_requested_once() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with Interrupts() as interrupts:
         interrupts.running = True
@@ -26,13 +26,13 @@ def test_each_signal_asks_for_what_it_means_and_saving_is_asked_for_once() -> No
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_before_the_run_a_stop_is_raised_where_it_comes() -> None:
+def test_interrupt_before_the_run_is_raised_immediately() -> None:
     with Interrupts(), pytest.raises(Stopped, match="SIGTERM before training") as stopped:
         os.kill(os.getpid(), signal.SIGTERM)
     assert stopped.value.signal_number == signal.SIGTERM
 
 
-def test_a_second_interrupt_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_interrupt_exits_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr(os, "_exit", left.append)
     with Interrupts() as interrupts:

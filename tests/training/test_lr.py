@@ -19,12 +19,12 @@ def curve(steps: range, total: int = 100, **fields: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["constant", *DECAYING])
-def test_the_warm_up_rises_in_a_straight_line_from_nothing(kind: str) -> None:
+def test_warmup_rises_linearly_from_zero(kind: str) -> None:
     assert curve(range(11), kind=kind, warmup_steps=10) == pytest.approx([k / 10 for k in range(11)])
 
 
 @pytest.mark.parametrize("kind", DECAYING)
-def test_the_rate_falls_from_its_peak_to_the_floor_and_stays(kind: str) -> None:
+def test_rate_falls_from_peak_to_floor_and_stays(kind: str) -> None:
     result = curve(range(130), kind=kind, warmup_steps=10, floor=0.25)
     assert result[10] == 1
     assert result[100:] == [0.25] * 30
@@ -47,21 +47,21 @@ def test_restarts_return_to_the_peak() -> None:
     assert result[100] == 0
 
 
-def test_decay_steps_take_the_place_of_the_runs_length() -> None:
+def test_decay_steps_replace_the_length_of_the_run() -> None:
     assert curve(range(0, 100, 10), total=100, kind="linear", decay_steps=50) == pytest.approx(
         [1.0, 0.8, 0.6, 0.4, 0.2, 0, 0, 0, 0, 0]
     )
     assert curve(range(80, 81), total=50, kind="linear", decay_steps=160) == [0.5]
 
 
-def test_piecewise_holds_each_factor_from_its_step_on() -> None:
+def test_piecewise_keeps_each_factor_from_its_step() -> None:
     points = ((3, 0.5), (6, 2.0))
     assert curve(range(8), kind="piecewise", points=points) == [1, 1, 1, 0.5, 0.5, 0.5, 2, 2]
     warm = curve(range(8), kind="piecewise", points=points, warmup_steps=4)
     assert warm == pytest.approx([0, 0.25, 0.5, 0.375, 0.5, 0.5, 2, 2])
 
 
-def test_a_run_that_ends_within_its_warm_up_only_rises() -> None:
+def test_run_shorter_than_warmup_only_rises() -> None:
     assert curve(range(5), total=5, kind="cosine", warmup_steps=10) == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
     assert curve(range(10, 13), total=5, kind="linear", warmup_steps=10, floor=0.1) == pytest.approx([0.1] * 3)
 
@@ -76,7 +76,7 @@ def test_a_run_that_ends_within_its_warm_up_only_rises() -> None:
     cycles=st.integers(1, 9),
     power=st.floats(0.125, 8),
 )
-def test_the_factor_is_a_share_and_never_below_the_floor_after_the_warm_up(
+def test_factor_is_between_floor_and_one_after_warmup(
     kind: str, step: int, total: int, warmup: int, floor: float, cycles: int, power: float
 ) -> None:
     built = ScheduleSettings(kind=kind, warmup_steps=warmup, floor=floor, cycles=cycles, power=power)  # type: ignore[arg-type]

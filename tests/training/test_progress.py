@@ -1,4 +1,4 @@
-"""How far a run has come, over a checkpoint."""
+"""Progress in a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from mezzotint.training.progress import Progress
 
 
-def test_it_goes_on_with_the_new_recipes_end_and_passes_over_what_it_does_not_know() -> None:
+def test_progress_uses_new_last_step_and_ignores_unknown_keys() -> None:
     first = Progress(step=7, last_step=9, samples=28, bad_steps=[3], rate_peak={"denoiser": 1e-4}, first_step=2)
     again = Progress(last_step=20)
     again.load(json.loads(json.dumps(first.state())) | {"from_the_future": 1}, last_step=20)

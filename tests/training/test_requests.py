@@ -1,4 +1,4 @@
-"""Files that ask a run for something: each is followed once, whatever lies there."""
+"""Request files: each is handled once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mezzotint.training import requests
 from mezzotint.training.requests import Requests
 
 
-def test_each_file_is_taken_once(tmp_path: Path) -> None:
+def test_each_request_file_is_taken_once(tmp_path: Path) -> None:
     said: list[str] = []
     files = Requests(tmp_path / "requests", said.append)
     assert files.take() == []
@@ -26,7 +26,7 @@ def test_each_file_is_taken_once(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_what_is_no_plain_file_is_warned_of_once_and_followed_never(tmp_path: Path) -> None:
+def test_links_and_folders_are_no_requests_and_warned_about_once(tmp_path: Path) -> None:
     said: list[str] = []
     folder = tmp_path / "requests"
     folder.mkdir()
@@ -40,12 +40,12 @@ def test_what_is_no_plain_file_is_warned_of_once_and_followed_never(tmp_path: Pa
     assert (tmp_path / "elsewhere").exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_no_request(tmp_path: Path) -> None:
+def test_link_in_place_of_the_request_folder_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "requests").symlink_to(tmp_path)
     assert Requests(tmp_path / "requests", pytest.fail).take() == []
 
 
-def test_requests_of_before_a_start_are_swept(tmp_path: Path) -> None:
+def test_requests_from_before_the_start_are_removed(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     (tmp_path / "mine.txt").touch()
     requests.sweep(tmp_path)

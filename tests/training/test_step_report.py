@@ -1,4 +1,4 @@
-"""A step's sums on the device, and its report."""
+"""Sums of a step on the device, and its report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.training.step_report import StepReportFuture, StepSums, sums_of_f
 CPU = torch.device("cpu")
 
 
-def test_numbers_are_told_apart_by_their_places() -> None:
+def test_packed_numbers_are_read_by_position() -> None:
     numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 1.0, 4.0, 10.0, 20.0, 0.25, 0.75])
     report = StepReportFuture(StepReport(step=3, keys=("a", "b")), numbers).result(99)
     assert (report.loss, report.norm, report.applied, report.overflow) == (0.5, 2.0, True, False)
@@ -32,21 +32,21 @@ def test_numbers_are_told_apart_by_their_places() -> None:
         (1.0, 0.0, 8.0, False, False),
         (1.0, 1.0, 1.0, False, False),
     ],
-    ids=["moved", "too large for fp16", "a loss that is no number", "nothing left to scale down"],
+    ids=["applied", "fp16 overflow", "loss is nan", "scale at its minimum"],
 )
-def test_an_overflow_is_told_from_a_spoilt_step(
+def test_overflow_is_distinguished_from_nonfinite_step(
     found_inf: float, finite: float, scale: float, applied: bool, overflow: bool
 ) -> None:
     report = StepReportFuture(StepReport(step=0), torch.tensor([1.0, 1.0, found_inf, finite, scale])).result()
     assert (report.applied, report.overflow, report.group_losses) == (applied, overflow, {})
 
 
-def test_a_group_that_no_sample_is_of_has_no_loss() -> None:
+def test_group_without_samples_has_no_loss() -> None:
     numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 0.0, 0.0])
     assert StepReportFuture(StepReport(step=0), numbers).result().group_losses == {"instance": 1.5}
 
 
-def test_each_group_has_its_share_of_the_loss_and_its_samples_weights() -> None:
+def test_each_group_has_its_share_of_loss_and_weights() -> None:
     sums = StepSums.of(StepBatches(0, 0, 4, [], has_classes=True), CPU)
     per_sample, weight = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([1.0, 1.0, 0.5, 0.5])
     batch: Any = SimpleNamespace(weight=weight, is_class=torch.tensor([False, True, False, True]))
@@ -59,7 +59,7 @@ def test_each_group_has_its_share_of_the_loss_and_its_samples_weights() -> None:
 
 
 @pytest.mark.parametrize("has_classes", [False, True])
-def test_a_step_given_up_is_as_long_and_no_number(has_classes: bool) -> None:
+def test_failed_step_report_has_equal_length_and_nan(has_classes: bool) -> None:
     batches = StepBatches(0, 0, 4, [], has_classes=has_classes)
     sums, given_up = StepSums.of(batches, CPU), sums_of_failed_step(batches, CPU)
     assert len(given_up) == len(sums.total) + len(sums.groups) == (5 if has_classes else 1)

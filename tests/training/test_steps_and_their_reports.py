@@ -1,4 +1,4 @@
-"""What a step leaves behind for its report, and what it computes again."""
+"""What a step keeps for its report, and recomputation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def steps_of(family: Family, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("kernel", ["math", "flash"])
-def test_what_is_recomputed_takes_the_kernel_that_was_asked_for(kernel: str) -> None:
+def test_recompute_uses_the_requested_attention_kernel(kernel: str) -> None:
     losses = []
     for recomputes in (False, True):
         family = Family.tiny()
@@ -42,7 +42,7 @@ def test_what_is_recomputed_takes_the_kernel_that_was_asked_for(kernel: str) -> 
     assert losses[0] == losses[1]
 
 
-def test_a_report_that_is_waited_for_does_not_hold_its_pictures() -> None:
+def test_pending_report_does_not_keep_its_latents() -> None:
     family = Family.tiny()
     steps = steps_of(family, 1)
     trainer = trainer_over(family, steps, update_check=None)
@@ -58,7 +58,7 @@ def test_a_report_that_is_waited_for_does_not_hold_its_pictures() -> None:
     assert all(0 <= t < 1000 and t == int(t) for t in report.timesteps)
 
 
-def test_a_checkpoint_without_loss_scale_fits_a_run_in_fp16(tmp_path: Path) -> None:
+def test_checkpoint_without_loss_scale_fits_an_fp16_run(tmp_path: Path) -> None:
     family = Family.tiny()
     steps = steps_of(family, 1)
     before = trainer_over(family, steps)
@@ -71,7 +71,7 @@ def test_a_checkpoint_without_loss_scale_fits_a_run_in_fp16(tmp_path: Path) -> N
 
 
 class OneAtATime:
-    """Batches that are made when they are taken; says when the one before was still held."""
+    """Batches created on demand; fails if the previous one is still referenced."""
 
     def __init__(self, make: Make, count: int) -> None:
         self.make, self.count = make, count
@@ -89,8 +89,8 @@ class OneAtATime:
         return batch
 
 
-@pytest.mark.slow
-def test_a_step_holds_one_micro_batch_at_a_time() -> None:
+def test_step_holds_one_micro_batch_at_a_time() -> None:
+    gc.freeze()  # collections ignore older objects
     family = Family.tiny()
     steps = steps_of(family, 1)
     whole = steps[0].batches[0]

@@ -1,4 +1,4 @@
-"""Patterns of names: one after `~` may match nothing; any other that does is an error."""
+"""Patterns of parameter names: one with `~` may match nothing; others must match."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def groups(*spared: str) -> dict[str, list[str]]:
     return {group.name: group.names for group in update.groups}
 
 
-def test_a_pattern_that_may_match_nothing_acts_where_it_matches() -> None:
+def test_optional_pattern_acts_where_it_matches() -> None:
     assert list(trained("~denoiser/1.*", "~denoiser/7.*")) == ["denoiser/0.weight", "denoiser/0.bias"]
     assert groups("~*bias", "~*layernorm*")["denoiser.no_decay"] == ["denoiser/0.bias", "denoiser/1.bias"]
     assert groups("~*layernorm*").keys() == {"denoiser"}
 
 
-def test_one_without_the_sign_is_still_refused() -> None:
+def test_required_pattern_without_match_is_refused() -> None:
     with pytest.raises(RecipeError, match="matches no trained parameter"):
         groups("~*layernorm*", "*layernorm*")
     with pytest.raises(RecipeError, match="matches no parameter"):
         trained("denoiser/7.*")
 
 
-def test_the_idle_ones_are_told() -> None:
+def test_optional_patterns_without_match_are_reported() -> None:
     assert trainable.idle(["~*bias", "~*layernorm*", "*gone*", "~!*norm*"], list(trained())) == [
         "*layernorm*",
         "!*norm*",

@@ -1,4 +1,4 @@
-"""How weights move: masters, clipping, groups, averages, checkpoints."""
+"""Updates: masters, clipping, groups, EMA, checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_small_steps_reach_float32_masters_that_bf16_weights_cannot_hold() -> No
 
 
 @pytest.mark.parametrize("scope", ["part", "tensor"])
-def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> None:
+def test_clipping_by_part_and_by_tensor_is_independent(scope: str) -> None:
     trained = three()
     update = Update(
         trained, OptimSettings(clip={"norm": 1.0, "scope": scope}, optimizer={"eps": 1.0}), separate_masters=False
@@ -50,7 +50,7 @@ def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> 
         torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_weight_decay_spares_the_named_patterns() -> None:
+def test_weight_decay_excludes_named_patterns() -> None:
     trained = three()
     update = Update(
         trained, OptimSettings(optimizer={"weight_decay": 0.5, "no_decay": ["*.bias"]}), separate_masters=False
@@ -66,7 +66,7 @@ def test_weight_decay_spares_the_named_patterns() -> None:
 
 
 @pytest.mark.parametrize("device", ["same", "cpu"])
-def test_the_average_follows_the_masters_and_swaps_in_and_out(device: str) -> None:
+def test_ema_follows_masters_and_swaps_in_and_out(device: str) -> None:
     trained = three()
     update = Update(
         trained, OptimSettings(ema={"rule": "constant", "decay": 0.9, "device": device}), separate_masters=False
@@ -83,7 +83,7 @@ def test_the_average_follows_the_masters_and_swaps_in_and_out(device: str) -> No
     assert all(torch.equal(raw[name], p) for name, p in trained.items())
 
 
-def test_the_average_does_not_change_the_trained_weights() -> None:
+def test_ema_does_not_change_trained_weights() -> None:
     ends = []
     for rule in ("none", "ramp"):
         trained = three()
@@ -95,7 +95,7 @@ def test_the_average_does_not_change_the_trained_weights() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
-def test_what_is_saved_and_loaded_goes_on_to_the_bit() -> None:
+def test_update_resumes_bit_exactly() -> None:
     ema = {"rule": "ramp"}
     whole, half, again = three(), three(), three()
     first, second, third = (update_of("adamw", one, clip={"norm": 1.0}, ema=ema) for one in (whole, half, again))
@@ -121,7 +121,7 @@ def part_alone(part: str) -> Parameters:
     return {name.replace("denoiser", part): p for name, p in parameters().items()}
 
 
-def test_each_part_has_its_rule_and_its_state() -> None:
+def test_each_part_has_its_own_optimizer_and_state() -> None:
     trained = two_parts()
     update = Update(trained, OptimSettings(**BOTH), separate_masters=False)
     assert update.state_bytes() == 8 * 36 + 4 * 36
@@ -145,7 +145,7 @@ def test_each_part_has_its_rule_and_its_state() -> None:
     assert all(torch.equal(t, update.tensors()[name]) for name, t in second.tensors().items())
 
 
-def test_patterns_of_a_parts_rule_are_held_against_that_part() -> None:
+def test_patterns_of_a_part_match_only_that_part() -> None:
     def built(general: str, own: str) -> Update:
         rules = {"optimizer": {"no_decay": [general]}, "part_optimizer": {"text_encoder": {"no_decay": [own]}}}
         return Update(two_parts(), OptimSettings(**rules), separate_masters=False)

@@ -11,8 +11,8 @@ from mezzotint.training.whole_batches import filled, whole_size
 from support.trainers import batch_of, latents_at
 
 
-def test_the_last_sample_is_repeated_with_weight_nought() -> None:
-    """Clips with two stills each, whose text has masks: the stills of the last clip are repeated together."""
+def test_last_sample_is_repeated_with_weight_zero() -> None:
+    """Clips with two joined images each, and text with masks: the images of the last clip are repeated together."""
     clips, joined_images = (
         batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
         for n in (2, 4)
@@ -44,7 +44,7 @@ def test_the_last_sample_is_repeated_with_weight_nought() -> None:
         (False, True, 4, 5, 2),
     ],
 )
-def test_a_micro_batch_is_as_large_as_its_process_ever_has(
+def test_micro_batch_has_the_largest_size_of_its_process(
     compiled: bool, choice: bool, processes: int, micro_batch: int | None, size: int | None
 ) -> None:
     run = RunSettings(compile=compiled, kernels=KernelSettings(pad_batches=choice), micro_batch=micro_batch)

@@ -9,6 +9,6 @@ from mezzotint.tasks.bench import bench
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations are counted and curves drawn in other tests."""
+    """FLOPs and plots are tested elsewhere."""
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")

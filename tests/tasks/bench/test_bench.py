@@ -1,4 +1,4 @@
-"""The verb `bench`: what it shows, what it takes, and that nothing is left behind."""
+"""`mezzotint bench`: results, options, and that no other files remain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.run_folders import bench_results
 
 
 @pytest.mark.slow
-def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
+def test_bench_measures_recipe_and_leaves_only_results(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -48,7 +48,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any, tmp_path: Path) -> None:
+def test_synthetic_images_replace_missing_data(shared_world: Any, tmp_path: Path) -> None:
     settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}
     words = shared_world.words("stand-in", **settings, optim__accumulation=2)
     line = [*words, "--stand-in", "21", "--target=1", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
@@ -64,7 +64,7 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
         distinct, processed = (one["images_per_second"][k] for k in ("distinct", "processed"))
         assert distinct < processed
     assert fast["cache_seconds"] > 0 == written["cache_seconds"]
-    # the same noise, timesteps and order; pictures differ by the placements that the cache keeps
+    # the same noise, timesteps and order; crops differ, as the cache has four of each image
     assert np.allclose(written["step_loss"], fast["step_loss"], rtol=0.1)
 
 
@@ -80,7 +80,7 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
         ("--fast=2", "--fast takes no value; write --fast"),
     ],
 )
-def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:
+def test_invalid_bench_options_are_refused(flag: str, said: str) -> None:
     with pytest.raises(RecipeError) as caught:
         bench.run(["tiny_cpu", flag])
     assert caught.value.code == "E1012"
@@ -88,7 +88,7 @@ def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_warm_up_as_long_as_the_run_leaves_nothing(
+def test_warmup_as_long_as_the_run_is_refused(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[object] = []
@@ -96,10 +96,10 @@ def test_a_warm_up_as_long_as_the_run_leaves_nothing(
     for words in (["run.steps=2"], ["run.steps=400", "--steps=2"]):
         with pytest.raises(RecipeError, match="leaves none of 2 steps"):
             bench.run([*shared_world.words("short"), *words, "--warm-up=2", f"--out={tmp_path / 'out'}"])
-    assert measured == [], "told before anything is trained"
+    assert measured == [], "refused before training"
 
 
-def test_what_is_fast_keeps_the_mathematics() -> None:
+def test_fast_settings_keep_the_mathematics() -> None:
     words = ["data.crop=random", "run.precision=bf16", "run.frozen_dtype=fp32", "model.train=[denoiser, text_encoder]"]
     recipe = read_text("schema: 1", overrides=words).recipe
     faster, changes = bench.faster_than(recipe, torch.device("cuda"))
@@ -111,7 +111,7 @@ def test_what_is_fast_keeps_the_mathematics() -> None:
     assert bench.faster_than(plain, torch.device("cpu"))[1] == ["data.cache.latents=true", "data.cache.text=true"]
 
 
-def test_results_never_take_the_place_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_never_overwrite_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bench.txt").write_text("mine")
     assert main(["bench", "tiny_cpu", f"--out={tmp_path}"]) == 2
     assert "error[E1014]" in capsys.readouterr().err

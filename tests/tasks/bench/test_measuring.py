@@ -1,4 +1,4 @@
-"""A measured run trains as a run does, alone and with others."""
+"""Measured runs train like normal runs, with one and with several processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.run_folders import bench_results
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) -> None:
+def test_measured_run_trains_like_a_normal_run(shared_world: Any, tmp_path: Path) -> None:
     assert shared_world.train("trained", run__steps=5) == 0
     losses = [line[1] for line in shared_world.end("trained").metrics]
     words = shared_world.words("trained-bench", run__steps=5)
@@ -27,7 +27,7 @@ def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.usefixtures("quick")
-def test_two_processes_measure_together_and_one_of_them_tells(
+def test_two_processes_measure_together_and_one_reports(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -43,7 +43,7 @@ def test_two_processes_measure_together_and_one_of_them_tells(
     assert np.allclose(pair["rows"][0]["step_loss"], alone["rows"][0]["step_loss"], rtol=1e-4)
 
 
-def test_the_peak_is_that_since_the_reset() -> None:
+def test_peak_memory_is_counted_since_reset() -> None:
     device = torch.device("cpu")
     before = np.ones(1 << 26)  # 512 MB
     del before

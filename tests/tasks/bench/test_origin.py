@@ -1,4 +1,4 @@
-"""A benchmark's document says where its figures come from, and nothing of people's folders."""
+"""The origin of benchmark results: command, date, machine and commit, without private paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.tasks.bench import origin
 from mezzotint.tasks.proof import commit
 
 
-def test_command_day_machine_and_commit_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origin_states_command_date_machine_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit, "current_commit", lambda: "c" * 40)
     monkeypatch.setattr(origin.time, "gmtime", lambda: (2026, 1, 2, 3, 4, 5, 4, 2, 0))
     monkeypatch.setattr(origin, "processor", lambda: "a processor")
@@ -33,7 +33,7 @@ def test_command_day_machine_and_commit_are_said(monkeypatch: pytest.MonkeyPatch
     assert said["environment"]["openmp"]["OMP_WAIT_POLICY"] == "passive"
 
 
-def test_the_processor_is_that_of_the_system(tmp_path: Path) -> None:
+def test_processor_name_comes_from_the_system(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: EPYC 9B14 \nmodel name\t: another\n")
     assert origin.processor(tmp_path / "cpuinfo") == "EPYC 9B14"
     (tmp_path / "cpuinfo").write_text("Features\t: fp asimd\n")

@@ -1,4 +1,4 @@
-"""A row of `bench`, and the table that is made from the rows."""
+"""Rows of `bench` and their table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row(steps: list[Step], **changed: Any) -> dict[str, Any]:
     return _page.row(measured, Context(**context | changed), [])
 
 
-def test_a_row_has_the_figures_of_the_timed_steps() -> None:
+def test_row_has_figures_of_timed_steps() -> None:
     numbers = row([step(99.0), step(2.0), step(3.0), step(1.0, processed=128, distinct=65)])
     assert numbers["timed_steps"] == 3
     assert numbers["images_per_second"] == {"processed": 640 / 6, "distinct": 577 / 6}
@@ -45,7 +45,7 @@ def test_a_row_has_the_figures_of_the_timed_steps() -> None:
     assert numbers["target"] == {"below": 0.0456, "found": 0.0455, "reached": True}
 
 
-def test_the_published_readings_stand_side_by_side() -> None:
+def test_row_has_every_reading_of_the_published_log() -> None:
     steps = [step(2.42), step(2.42), step(2.42), step(0.8, processed=128, distinct=65)] * 25 + [step(2.42)]
     protocol = row(steps)["protocol"]
     assert (protocol["read_at_step"], protocol["total_batch"], protocol["epochs"]) == (100, 256, 26)
@@ -57,7 +57,7 @@ def test_the_published_readings_stand_side_by_side() -> None:
     assert protocol["images_of_the_run"] == 22_656
 
 
-def test_the_bar_is_read_as_the_published_log_shows_it() -> None:
+def test_progress_bar_rate_matches_published_log() -> None:
     # 4.80 s after the first update and 3.44 s/it after the second mean that the second took 2.49 s
     assert _page.bar_seconds([4.80]) == pytest.approx(4.80)
     assert _page.bar_seconds([4.80, 2.49]) == pytest.approx(3.44, abs=0.005)
@@ -65,7 +65,7 @@ def test_the_bar_is_read_as_the_published_log_shows_it() -> None:
     assert _page.bar_seconds(steady) == pytest.approx(1.79, abs=0.02), "the short last update makes the bar read low"
 
 
-def test_the_table_has_the_readings_and_their_remarks() -> None:
+def test_table_shows_readings_with_remarks() -> None:
     document = {"recipe": "x", "processes": 8, "device": "NVIDIA X", "rows": [row([step(1.0)] * 30)] * 2}
     page = "\n".join(_page.table(document))
     for words in ("0.0455 (below 0.0456)", "does not indicate learning", "14 micro-batches, 4 updates",
@@ -78,8 +78,8 @@ def test_the_table_has_the_readings_and_their_remarks() -> None:
     assert "IPS" not in page
 
 
-def test_rows_are_compared_block_by_block() -> None:
-    """Seconds of an image over those of the stock loop, in each block after the warm-up."""
+def test_rows_are_compared_per_block_of_steps() -> None:
+    """Seconds per image relative to the stock loop, in each block of steps after the warm-up."""
     base = row([step(9.0)] + [step(2.0)] * 2 + [step(4.0)] * 2 + [step(6.0)] * 2) | {"name": "stock"}
     mine = row([step(9.0)] + [step(1.0)] * 4 + [step(2.0)] * 2)
     rows = _page.compare([mine, base], 1, by_cpu=False)

@@ -1,4 +1,4 @@
-"""The loop of diffusers' own script as a row."""
+"""The training loop of the diffusers script, for comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mezzotint.tasks.bench import _stock
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_the_stock_loop_trains_on_the_same_pictures(shared_world: Any, tmp_path: Path) -> None:
+def test_stock_loop_trains_on_the_same_images(shared_world: Any, tmp_path: Path) -> None:
     words = shared_world.words("against", run__steps=5)
     assert main(["bench", *words, "--against=stock", f"--out={tmp_path / 'out'}"]) == 0
     document = json.loads((tmp_path / "out" / "bench.json").read_text("utf-8"))
@@ -41,7 +41,7 @@ def test_the_stock_loop_trains_on_the_same_pictures(shared_world: Any, tmp_path:
         (["optim.optimizer.kind=lion"], "has AdamW"),
     ],
 )
-def test_what_the_script_does_not_do_is_refused(words: list[str], said: str) -> None:
+def test_unsupported_settings_of_the_stock_loop_are_refused(words: list[str], said: str) -> None:
     recipe = read_text("schema: 1", overrides=words).recipe
     with pytest.raises(RecipeError, match=said) as caught:
         _stock.as_stock(recipe, Runtime(torch.device("cpu"), Launch(), recipe.run))

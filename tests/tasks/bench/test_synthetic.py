@@ -10,7 +10,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.bench import synthetic
 
 
-def test_images_are_written_once_and_always_the_same(tmp_path: Path) -> None:
+def test_synthetic_images_are_deterministic_and_written_once(tmp_path: Path) -> None:
     settings = synthetic.with_images(DataSettings(path=(tmp_path / "nosuch",), resolution=64), 12, tmp_path)
     [folder] = settings.path
     assert len(list(folder.glob("*.png"))) == len(list(folder.glob("*.txt"))) == 12

@@ -1,4 +1,4 @@
-"""The verb `cache`: it says where, how many and why."""
+"""`mezzotint cache`: prints the location, the number of entries, and why they were missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.tasks.cache import cache
 
 
-def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
+def test_cache_command_refuses_undetermined_random_seed(world: Any) -> None:
     words = world.words("filled", run__seed=-1, data__cache__latents=True, run__resume="auto")
     with pytest.raises(RecipeError) as caught:
         cache.run(words)
@@ -20,7 +20,7 @@ def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
     assert cache.run([*words, "data.crop=center", "data.flip=0", "data.cache.content=moments"]) == 0
 
 
-def test_the_verb_says_where_how_many_and_why(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache_command_prints_location_counts_and_reasons(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     words = world.words("filled", data__workers=0)
     with pytest.raises(RecipeError, match=r"data\.cache\.latents=true") as caught:
         cache.run(words)

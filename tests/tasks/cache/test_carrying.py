@@ -1,4 +1,4 @@
-"""A cache on object storage is brought before the data is opened and carried there after it, once on each machine."""
+"""A cache on object storage is downloaded before the data is opened and uploaded afterwards, once per machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("s3://box/cache", 3, ["wait", "open", "wait"]),
     ],
 )
-def test_the_first_process_of_each_machine_does_it(calls: list[str], path: str, rank: int, expected: list[str]) -> None:
+def test_first_process_of_each_machine_transfers_the_cache(
+    calls: list[str], path: str, rank: int, expected: list[str]
+) -> None:
     runtime: Any = SimpleNamespace(rank=rank, local_size=2, barrier=lambda: calls.append("wait"))
     carrying.open_dataset(read_text("schema: 1", overrides=[f"data.cache.path={path}"]).recipe, runtime)
     assert calls == expected

@@ -1,4 +1,4 @@
-"""What was found whole is not looked for again, until something changes; and what must be looked for is divided."""
+"""A complete cache is not searched again until something changes; searches are divided among processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows were looked for, one number a look."""
+    """The number of rows of each search."""
     counts: list[int] = []
     true = inventory.latent_entries
 
@@ -34,23 +34,23 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_what_was_found_whole_is_not_looked_for_again(root: Path, looks: list[int]) -> None:
+def test_complete_cache_is_not_searched_again(root: Path, looks: list[int]) -> None:
     first = filled(root)
     again = filled(root)
     assert looks == [6]
     assert (again.summary.needed, again.summary.present, again.summary.bytes) == (13, 13, first.summary.bytes)
     assert again.summary.lines()[:-1] == first.summary.lines()[:-1]
-    filled(root, data(root, batch_size=3, workers=1, shuffle=False))  # these decide no entry
+    filled(root, data(root, batch_size=3, workers=1, shuffle=False))  # do not affect entries
     (root / "cache").rename(root / "elsewhere")
     filled(root, data(root, cache={"path": root / "elsewhere"}))
     assert looks == [6]
 
 
-def test_a_cache_that_is_whole_is_not_written_to(root: Path) -> None:
+def test_complete_cache_is_not_written_to(root: Path) -> None:
     filled(root)
     files = [path for path in (root / "cache").rglob("*") if path.is_file()]
     before = {path: path.stat().st_mtime_ns for path in files}
-    again = filled(root, verify_bytes=None)  # as the verb `cache` does: every entry is read
+    again = filled(root, verify_bytes=None)  # like `mezzotint cache`: every entry is read
     assert again.summary.new == 0
     assert {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*") if path.is_file()} == before
 
@@ -81,7 +81,7 @@ def _edit_caption(root: Path) -> None:
         lambda root: os.utime(next((root / "cache" / "latents").rglob("*.rows"))),
     ],
 )
-def test_any_change_ends_it(root: Path, looks: list[int], change: Callable[[Path], None]) -> None:
+def test_any_change_causes_a_new_search(root: Path, looks: list[int], change: Callable[[Path], None]) -> None:
     filled(root)
     change(root)
     filled(root)
@@ -96,23 +96,25 @@ def test_any_change_ends_it(root: Path, looks: list[int], change: Callable[[Path
         {"encoder": "another"},
         {"rows": np.arange(5, dtype=np.int32)},
         {"extra_captions": ["a preview"]},
-        {"verify_bytes": None},  # as `mezzotint cache` looks
+        {"verify_bytes": None},  # like `mezzotint cache`
     ],
 )
-def test_it_speaks_of_these_entries_alone(root: Path, looks: list[int], other: dict[str, Any]) -> None:
+def test_record_of_completeness_is_for_the_same_entries_only(
+    root: Path, looks: list[int], other: dict[str, Any]
+) -> None:
     filled(root)
     filled(root, **other)
     assert len(looks) == 2
 
 
 @pytest.mark.parametrize("change", [{"flip": 1.0}, {"cache": {"dtype": "fp16"}}, {"captions": {"dropout": 0.1}}])
-def test_settings_that_decide_entries_are_part_of_it(root: Path, looks: list[int], change: dict[str, Any]) -> None:
+def test_record_of_completeness_depends_on_entry_settings(root: Path, looks: list[int], change: dict[str, Any]) -> None:
     filled(root)
     filled(root, data(root, **change))
     assert len(looks) == 2
 
 
-def test_entries_that_were_only_looked_for_are_read_where_reading_is_asked_for(root: Path, looks: list[int]) -> None:
+def test_entries_are_read_if_full_verification_is_requested(root: Path, looks: list[int]) -> None:
     filled(root)
     _damage(root)
     assert filled(root, verify_bytes=100).summary.new == 0
@@ -121,7 +123,7 @@ def test_entries_that_were_only_looked_for_are_read_where_reading_is_asked_for(r
     assert filled(root).summary.new == 1
 
 
-def test_looks_are_divided_among_processes(root: Path, looks: list[int]) -> None:
+def test_search_is_divided_among_processes(root: Path, looks: list[int]) -> None:
     filled(root)
     parts: list[Filled] = [filled(root, rank=rank, world_size=2, verify_bytes=None) for rank in range(2)]
     assert sum(looks[1:]) == 6
@@ -129,7 +131,7 @@ def test_looks_are_divided_among_processes(root: Path, looks: list[int]) -> None
     assert sum(part.summary.needed for part in parts) == 13
 
 
-def test_the_first_process_knows_it_for_all(root: Path, looks: list[int]) -> None:
+def test_first_process_shares_the_record_with_all(root: Path, looks: list[int]) -> None:
     said: list[str] = []
     filled(root, share=lambda text: said.append(text) or text)
     filled(root, share=lambda text: said.append(text) or text)

@@ -1,4 +1,4 @@
-"""An entry's bits do not depend on what else was encoded, by how many processes and threads, or when."""
+"""Encoding: entries do not depend on the batch, the number of processes and threads, or the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def threads() -> Iterator[None]:
 
 @dataclass
 class World:
-    """Pictures, and what the tiny model makes of them in a cache of some name."""
+    """Images, and caches of their encodings by the tiny model."""
 
     root: Path
     family: Any
@@ -63,7 +63,7 @@ class World:
 
 
 def _bits(settings: DataSettings, caches: Caches, catalogue: Any, rows: NDArray[np.int32]) -> dict[bytes, bytes]:
-    """What lies under the addresses that are there."""
+    """The bytes of all present entries by address."""
     assert caches.latents is not None
     assert caches.text is not None
     stored = [
@@ -88,7 +88,7 @@ def world(tmp_path: Path, tiny: Family) -> World:
     return World(tmp_path, tiny)
 
 
-def test_an_entry_is_the_same_however_the_cache_was_filled(world: World, threads: None) -> None:
+def test_entries_do_not_depend_on_how_the_cache_was_filled(world: World, threads: None) -> None:
     torch.set_num_threads(2)
     whole = world.filled("whole")
     assert len(whole) == 2 * len(SIZES) + 1
@@ -97,12 +97,12 @@ def test_an_entry_is_the_same_however_the_cache_was_filled(world: World, threads
     for rows in ([8, 2], [0, 1, 2, 3, 4], [9], [5, 6, 7]):
         in_parts = world.filled("in parts", rows)
     assert in_parts == whole
-    for rank in (0, 1):  # one after the other: what each encodes is its own
+    for rank in (0, 1):  # one after the other: each encodes its own entries
         by_two = world.filled("by two", rank=rank, world_size=2, gather=lambda text: (text,) * 2)
     assert by_two == whole
 
 
-def test_a_mended_entry_is_what_it_was(world: World) -> None:
+def test_repaired_entry_is_identical(world: World) -> None:
     whole = world.filled("mended")
     for path in sorted((world.root / "mended").rglob("*.rows")):
         damaged = bytearray(path.read_bytes())
@@ -119,7 +119,7 @@ def _read(world: World, name: str) -> dict[bytes, bytes]:
     return _bits(settings, world.caches(name), catalogue, np.arange(len(catalogue), dtype=np.int32))
 
 
-def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_encoder_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "pictures")
     seen: list[int] = []
     true = _encoding.Encoding.text_of
@@ -134,7 +134,7 @@ def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 class _Wavering:
-    """A device other than a CPU, whose encoders give something else each time."""
+    """A device whose encoders return another result each time."""
 
     def __init__(self, step: float) -> None:
         self.step, self.times = step, 0
@@ -145,14 +145,14 @@ class _Wavering:
 
 
 @pytest.mark.parametrize(("step", "repeats"), [(0.0, True), (0.5, False)])
-def test_a_device_that_does_not_repeat_itself_is_noticed(step: float, repeats: bool) -> None:
+def test_nondeterministic_device_is_detected(step: float, repeats: bool) -> None:
     encoding, device = _encoding.Encoding(torch.device("meta")), _Wavering(step)
     assert len(list(encoding.run(device.encode, [1, 2, 3], at_once=2))) == 3
     assert device.times == 4, "the first one twice"
     assert encoding.repeats is repeats
 
 
-def test_what_does_not_repeat_itself_is_said_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nondeterminism_is_reported_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pictures(tmp_path / "pictures")
     monkeypatch.setattr(_encoding.Encoding, "repeats", False, raising=False)
     monkeypatch.setattr(_encoding.Encoding, "__setattr__", _but_repeats)
@@ -160,7 +160,7 @@ def test_what_does_not_repeat_itself_is_said_and_kept(tmp_path: Path, monkeypatc
     assert first.lines()[-1] == _encoding.NO_REPEAT
     monkeypatch.undo()
     later: CacheSummary = filled(tmp_path).summary
-    assert (later.new, later.repeats) == (0, False), "known from the record beside the entries"
+    assert (later.new, later.repeats) == (0, False), "read from the record in the cache"
 
 
 def _but_repeats(self: object, name: str, value: object) -> None:
@@ -168,7 +168,7 @@ def _but_repeats(self: object, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
 
-def test_a_text_embedding_is_cut_to_its_captions(tiny: Family) -> None:
+def test_text_embedding_has_one_row_per_caption(tiny: Family) -> None:
     text: TextEmbedding = _encoding.Encoding(torch.device("cpu")).text_of(tiny, ["one", "two"])
     assert len(text.states) == 2
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Filling the cache: what is made and why, what survives a kill, what several processes make together."""
+"""Filling the cache: what is encoded and why, after kills, and by several processes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.cache import _filling
 from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
@@ -39,7 +40,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -> None:
+def test_first_filling_encodes_everything_and_second_nothing(root: Path) -> None:
     first = filled(root)
     assert first.pictures == 6
     assert first.captions == sorted(["", *(f"picture {i}" for i in range(6))])
@@ -53,7 +54,7 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
     assert second.summary.bytes > 0
 
 
-def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
+def test_encoders_are_loaded_only_when_needed(root: Path) -> None:
     assert [e.part for e in filled(root).encoders] == ["media", "text"]
     (root / "pictures" / "1.txt").write_text("another")
     assert [e.part for e in filled(root).encoders] == ["text"]
@@ -61,7 +62,7 @@ def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
     assert [e.part for e in filled(root).encoders] == ["media"]
 
 
-def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
+def test_only_edited_captions_and_images_are_encoded_again(root: Path) -> None:
     before = filled(root)
     (root / "pictures" / "2.txt").write_text("something else")
     paint(root / "pictures" / "4.png", (48, 40), 99)
@@ -81,7 +82,7 @@ def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else
 
 
 def take(cache: Filled) -> dict[str, Tensor]:
-    """Every entry that the data set wants, by what it is of."""
+    """Every entry of the dataset, by image key and caption."""
     table = buckets.table(data(Path()))
     entries: dict[str, Tensor] = {}
     for row in range(len(cache.catalogue)):
@@ -94,7 +95,7 @@ def take(cache: Filled) -> dict[str, Tensor]:
             entries[name] = cache.latents.read([address], bucket, [name])
             entries[cache.catalogue.captions(row)[0]] = cache.text.read(cache.catalogue.captions(row)).states
         except CacheError:
-            continue  # of the state before an edit
+            continue  # edited since
     return entries
 
 
@@ -105,7 +106,7 @@ def take(cache: Filled) -> dict[str, Tensor]:
         ({"encoder": "another"}, ("7 captions (text encoder changed)",), 0, 7),
     ],
 )
-def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
+def test_another_encoder_adds_entries_and_keeps_old_ones(
     root: Path, change: dict[str, Any], why: tuple[str, ...], pictures: int, captions: int
 ) -> None:
     filled(root)
@@ -126,7 +127,7 @@ def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
         ({"cache": {"dtype": "fp16"}}, ("7 captions (text encoder changed)", "6 pictures (cache settings changed)")),
     ],
 )
-def test_whatever_decides_the_numbers_is_part_of_the_address(
+def test_entry_address_depends_on_settings_that_change_values(
     root: Path, change: dict[str, Any], why: tuple[str, ...]
 ) -> None:
     filled(root)
@@ -136,7 +137,7 @@ def test_whatever_decides_the_numbers_is_part_of_the_address(
     assert filled(root, data(root, **change)).summary.new == 0
 
 
-def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
+def test_entry_address_ignores_settings_that_change_no_value(root: Path) -> None:
     filled(root)
     settings = data(root, batch_size=5, repeats=3, workers=2, captions={"dropout": 0.5}, remainder="drop")
     assert filled(root, settings).summary.new == 0
@@ -147,7 +148,7 @@ def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
     assert filled(root, data(root, path=[root / "moved"], cache={"path": root / "elsewhere"})).summary.new == 0
 
 
-def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
+def test_new_images_are_distinguished_from_changed_ones(root: Path) -> None:
     filled(root)
     paint(root / "pictures" / "9.png", (32, 32), 9)
     (root / "pictures" / "9.txt").write_text("the ninth")
@@ -155,31 +156,30 @@ def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
     assert filled(root).summary.why == ("1 picture changed", "1 picture new", "1 caption new")
 
 
-def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
+def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
     settings = data(root, crop="random", flip=0.5, cache={"crops": 3})
     first = filled(root, settings)
-    distinct = len(set(addresses_of(first, 3)))
+    distinct = len(set(addresses_of(first, settings, 3)))
     assert distinct > 6
     assert first.pictures == distinct
     assert filled(root, settings).summary.new == 0
     assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
 
-def addresses_of(cache: Filled, variants: int) -> list[bytes]:
+def addresses_of(cache: Filled, settings: DataSettings, variants: int) -> list[bytes]:
     rows = np.arange(len(cache.catalogue), dtype=np.int32)
-    settings = cache.latents._settings
     assert cache.latents.views == variants
     return [a.tobytes() for w in latent_entries(cache.catalogue, rows, settings, cache.latents) for a in w.addresses]
 
 
-def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
+def test_every_caption_that_can_be_chosen_is_cached(root: Path) -> None:
     (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
     cache = filled(root, data(root, captions={"lines": "random"}), extra_captions=["a preview", "one"])
     assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
 
 
 @pytest.mark.parametrize("what", ["latents", "text"])
-def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> None:
+def test_damaged_entry_is_encoded_again_and_reported(root: Path, what: str) -> None:
     filled(root)
     path = max((root / "cache" / what).rglob("*.rows"), key=lambda p: p.stat().st_size)
     content = bytearray(path.read_bytes())
@@ -193,7 +193,7 @@ def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> 
     assert filled(root).summary.new == 0
 
 
-def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Path) -> None:
+def test_damage_above_verify_limit_is_found_when_read(root: Path) -> None:
     filled(root)
     for path in (root / "cache" / "latents").rglob("*.rows"):
         path.write_bytes(bytes(path.stat().st_size))
@@ -207,19 +207,19 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
                 latents=cache.latents, text=cache.text,
             )
         )  # fmt: skip
-    assert filled(root, verify_bytes=100).summary.new > 0  # what was met is known from then on
+    assert filled(root, verify_bytes=100).summary.new > 0  # the damage is recorded
     assert filled(root).summary.new > 0
     assert filled(root).summary.new == 0
 
 
-def test_a_deleted_cache_is_made_again(root: Path) -> None:
+def test_deleted_entries_are_encoded_again(root: Path) -> None:
     filled(root)
     for path in sorted((root / "cache" / "latents").rglob("*.rows")):
         path.unlink()
     assert filled(root).summary.why == ("6 pictures (entry gone)",)
 
 
-def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
+def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
     def spoil(moments: Tensor) -> Tensor:
         moments[-1, 0, 0, 0] = float("nan")
         return moments
@@ -227,10 +227,10 @@ def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
     with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*non-finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
-    assert filled(root).summary.new > 0  # and the lock on the shard was given back
+    assert filled(root).summary.new > 0  # the lock on the shard was released
 
 
-def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Path) -> None:
+def test_image_replaced_after_indexing_is_detected_when_read(root: Path) -> None:
     settings = data(root)
     catalogue = catalogues.build(settings, root / "index", workers=1)
     path = root / "pictures" / "3.png"
@@ -245,16 +245,14 @@ def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Pat
     assert caught.value.code == "E1251"
 
 
-def test_a_folder_that_cannot_be_written_is_named(root: Path) -> None:
-    (root / "cache").write_text("a file stands here")
+def test_unwritable_cache_folder_is_named(root: Path) -> None:
+    (root / "cache").write_text("a file")
     with pytest.raises(CacheError, match=r"data\.cache\.path") as caught:
         filled(root)
     assert caught.value.code == "E1301"
 
 
-def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_complete_cache_in_read_only_folder_is_usable(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(root)
     catalogue = catalogues.build(data(root), root / "index", workers=1)
     working = os.open
@@ -270,7 +268,7 @@ def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
 
 
 def _gather(folder: Path, rank: int, wait: Callable[[], Any]) -> Callable[[str], tuple[str, ...]]:
-    """What two processes say to each other, through files."""
+    """An all-gather of two processes through files."""
 
     def gather(text: str) -> tuple[str, ...]:
         (folder / f"said{rank}").write_text(text)
@@ -301,9 +299,7 @@ def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
     ("fault", "left"),
     [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
 )
-def test_a_kill_loses_only_what_was_not_finished(
-    root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kill_loses_only_unfinished_entries(root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_shards, "SYNC_BYTES", 1)
     out = multiprocessing.get_context("fork").SimpleQueue()
     assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
@@ -318,9 +314,7 @@ def test_a_kill_loses_only_what_was_not_finished(
 
 
 @pytest.mark.parametrize("shards", [4, 12])
-def test_filling_opens_each_shard_only_when_it_has_grown(
-    root: Path, monkeypatch: pytest.MonkeyPatch, shards: int
-) -> None:
+def test_filling_reopens_only_shards_that_have_grown(root: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
     write_pictures(root / "pictures", [(32, 32)] * shards)
     monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
     monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
@@ -334,7 +328,7 @@ def test_filling_opens_each_shard_only_when_it_has_grown(
 
 
 @pytest.mark.faults
-def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
+def test_filling_resumes_after_a_kill_at_any_moment(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
     fresh = take(filled(root, data(root, cache={"path": root / "other"})))
@@ -345,7 +339,7 @@ def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
         run.join(random.Random(trial).uniform(0.0, 0.08))
         run.kill()
         run.join()
-        empty = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
+        empty = filled(root, rows=np.zeros(0, dtype=np.int32))  # encodes only the empty caption
         there = take(empty)
         assert len(there) >= present
         assert all(torch.equal(there[key], fresh[key]) for key in there)
@@ -355,7 +349,7 @@ def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_processes_of_one_run_share_the_work(root: Path) -> None:
+def test_processes_of_one_run_share_the_encoding(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out, barrier = context.SimpleQueue(), context.Barrier(2)
     catalogues.build(data(root), root / "index", workers=1)
@@ -376,7 +370,7 @@ def test_processes_of_one_run_share_the_work(root: Path) -> None:
 
 
 @pytest.mark.distributed
-def test_two_runs_at_once_leave_one_whole_cache(root: Path) -> None:
+def test_two_concurrent_runs_leave_one_complete_cache(root: Path) -> None:
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
     catalogues.build(data(root), root / "index", workers=1)
@@ -395,7 +389,7 @@ def tiny() -> Family:
 
 
 @pytest.mark.parametrize("content", ["moments", "sample"])
-def test_cached_numbers_are_those_that_the_model_gives_without_a_cache(root: Path, tiny: Family, content: str) -> None:
+def test_cached_values_equal_those_of_the_model(root: Path, tiny: Family, content: str) -> None:
     plain = data(root, cache={"content": content})
     catalogue = catalogues.build(plain, root / "index", workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Who makes which cache entry, and why it was absent, in words."""
+"""The assignment of cache entries to processes, and the reasons why entries were missing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from mezzotint.tasks.cache.inventory import describe, share
 
 
-def test_each_entry_falls_to_one_process_and_all_have_some() -> None:
+def test_each_entry_is_assigned_to_exactly_one_process() -> None:
     addresses = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (300, 32), dtype=np.uint8)
     shares = np.stack([share(addresses, rank, 3) for rank in range(3)])
     assert (shares.sum(axis=0) == 1).all()
@@ -15,7 +15,7 @@ def test_each_entry_falls_to_one_process_and_all_have_some() -> None:
     assert share(addresses, 0, 1).all()
 
 
-def test_reasons_are_counted_the_most_frequent_first() -> None:
+def test_reasons_are_counted_most_frequent_first() -> None:
     assert describe("picture", ["VAE changed", "changed", "changed"]) == (
         "2 pictures changed",
         "1 picture (VAE changed)",

@@ -1,4 +1,4 @@
-"""A cache of SDXL's latents and texts: filled by several processes, killed half way, edited, of another VAE."""
+"""A cache of SDXL: latents and text, after a kill, and with another VAE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from mezzotint.families.sdxl import Family
@@ -37,13 +36,15 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 
 def counts(said: str) -> tuple[int, int, int]:
-    """Entries wanted, there and made, of the last filling that was told."""
+    """Needed, present and added entries, as printed last."""
     lines = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) present, (?:(\d+) added|nothing to add)", said)
     needed, there, encoded = lines[-1]
     return int(needed), int(there), int(encoded or 0)
 
 
-def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_sdxl_latents_and_text_are_cached_separately_or_together(
+    world: Any, settings: dict[str, Any], capsys: Any
+) -> None:
     assert world.train("text", verb="cache", **settings | TEXT) == 0
     assert counts(capsys.readouterr().out) == (11, 0, 11)  # ten captions and the empty one
     assert not (world.root / "cache" / "latents").exists()
@@ -58,20 +59,18 @@ def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, 
     )  # type: ignore[union-attr]
 
 
-def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_sdxl_random_crops_and_flips_are_cached(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     square = {"data__buckets__sizes": [[48, 48]], "data__crop": "random", "data__flip": 0.5}
     assert world.train("crops", verb="cache", **settings | LATENTS | square | {"data__cache__crops": 3}) == 0
     needed, there, encoded = counts(capsys.readouterr().out)
     assert there == 0
-    assert 10 < needed == encoded <= 30, "placements that are the same are one entry"
+    assert 10 < needed == encoded <= 30, "equal crops are one entry"
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_two_processes_cache_one_set_and_a_second_start_makes_what_a_kill_left(
-    world: Any, settings: dict[str, Any]
-) -> None:
+def test_sdxl_two_processes_complete_a_cache_after_a_kill(world: Any, settings: dict[str, Any]) -> None:
     values = settings | BOTH | {"verb": "cache"}
     killed = world.fork_group("cut", 2, faults={0: "cache.commit@2:kill"}, **values)
     assert 137 in [world.wait(child) for child in killed]
@@ -89,29 +88,14 @@ def test_two_processes_cache_one_set_and_a_second_start_makes_what_a_kill_left(
 
 
 def rows_of(folder: Path) -> dict[str, int]:
-    """How many rows each store has, without those of torn or double ends."""
+    """The number of rows in each store."""
     return {
         str(store.relative_to(folder)): sum(path.stat().st_size // 48 for path in store.glob("*.index"))
         for store in sorted(folder.glob("*/*/rows-*"))
     }
 
 
-@pytest.mark.slow
-def test_an_edited_caption_and_picture_are_made_again_and_nothing_else(
-    world: Any, settings: dict[str, Any], capsys: Any
-) -> None:
-    assert world.train("first", verb="cache", **settings | BOTH) == 0
-    (world.pictures / "04.txt").write_text("another caption")
-    Image.new("RGB", (64, 48), (9, 8, 7)).save(world.pictures / "07.png")
-    capsys.readouterr()
-    assert world.train("second", verb="cache", **settings | BOTH) == 0
-    said = capsys.readouterr().out
-    assert counts(said) == (21, 19, 2)
-    assert "1 picture changed" in said
-    assert "1 caption changed" in said
-
-
-def test_a_cache_of_another_vae_is_not_found_and_why_is_said(
+def test_sdxl_changed_vae_is_encoded_again_and_named_as_reason(
     world: Any, settings: dict[str, Any], tmp_path: Path, capsys: Any
 ) -> None:
     assert world.train("first", verb="cache", **settings | BOTH) == 0
@@ -126,4 +110,4 @@ def test_a_cache_of_another_vae_is_not_found_and_why_is_said(
     said = capsys.readouterr().out
     assert counts(said) == (21, 11, 10)
     assert "10 pictures (VAE changed)" in said
-    assert len(list((world.root / "cache" / "latents").iterdir())) == 2, "the old one stays until it is deleted"
+    assert len(list((world.root / "cache" / "latents").iterdir())) == 2, "old entries are kept"

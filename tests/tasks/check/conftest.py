@@ -1,4 +1,4 @@
-"""A folder that is ready to be checked."""
+"""A folder with a recipe, images and a model to check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def ready(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a recipe, pictures and a model of its own; the current folder."""
+    """The current folder, with a recipe, images and its own model."""
     shutil.copytree(tiny_folder, tmp_path / "model")
     (tmp_path / "pictures").mkdir()
     for number, size in enumerate(SIZES):
@@ -41,5 +41,5 @@ def ready(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def quick(ready: Path, unmeasured: None) -> Path:
-    """The same, where activations are not measured: test_memory.py does."""
+    """The same without measuring activations, which test_memory.py does."""
     return ready

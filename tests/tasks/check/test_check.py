@@ -1,4 +1,4 @@
-"""The verb `check`: what it finds, that it finds all problems at once, and that it leaves nothing behind."""
+"""`mezzotint check`: its problems, all at once, and that it writes nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.check_command import checked, codes, everything_below
 from support.images import broken_inside
 
 
-def test_nothing_is_written_but_the_index_of_the_data(quick: Path) -> None:
+def test_check_writes_only_the_dataset_index(quick: Path) -> None:
     before = everything_below(quick)
     assert not checked("data.cache.latents=true", "data.cache.text=true").problems
     new = everything_below(quick) - before
@@ -27,24 +27,24 @@ def test_nothing_is_written_but_the_index_of_the_data(quick: Path) -> None:
     assert all(name == "cache" or name.startswith("cache/catalogues") for name in new)
 
 
-def test_all_problems_are_told_together(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_problems_are_reported_together(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (quick / "model" / "unet" / "diffusion_pytorch_model.safetensors").unlink()
     words = ["recipe.yaml", "data.path=nowhere", "optim.lr=0", "--processes=3", "run.resume=latest"]
     with pytest.raises(RecipeError) as caught:
         check.run(words)
     assert [problem.code for problem in caught.value.problems] == ["E1803", "E1602", "E1407", "E1201", "E1507"]
     assert caught.value.exit_status == 2
-    assert "denoiser" in capsys.readouterr().out  # what could be found out is shown all the same
+    assert "denoiser" in capsys.readouterr().out  # the other results are printed nevertheless
 
 
-def test_deep_decodes_pictures_that_the_recipe_would_not(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deep_check_decodes_all_images(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken_inside(quick / "pictures" / "1.png")
     for words, damaged in (([], False), (["--deep"], True), ([], False)):
         check.run(["recipe.yaml", "data.verify=on_first_use", *words])
         assert ("1.png" in capsys.readouterr().out) == damaged
 
 
-def test_a_single_problem_is_raised_as_what_it_is(quick: Path) -> None:
+def test_single_problem_is_raised_unchanged(quick: Path) -> None:
     (quick / "pictures" / "0.txt").unlink()
     with pytest.raises(DatasetError, match=r"0\.png"):
         check.run(["recipe.yaml"])
@@ -60,11 +60,11 @@ def test_a_single_problem_is_raised_as_what_it_is(quick: Path) -> None:
         (["objective.timesteps=[0, 900]", "model.attention=cudnn"], "E1060"),
     ],
 )
-def test_what_cannot_be_trained_is_a_problem(ready: Path, words: list[str], code: str) -> None:
+def test_untrainable_settings_are_problems(ready: Path, words: list[str], code: str) -> None:
     assert codes(checked(*words).problems) == [code]
 
 
-def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
+def test_unusable_solver_is_a_problem_only_with_previews(quick: Path) -> None:
     words = ("sample.solver=unipc", "sample.sigmas=karras")
     outcome = checked(*words, "run.preview.every=2 steps")
     assert codes(outcome.problems) == ["E1070"]
@@ -72,7 +72,7 @@ def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn
     assert codes(checked(*words, "run.preview.every=null").problems) == []
 
 
-def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
+def test_unusable_prompt_file_is_a_problem_only_with_previews(quick: Path) -> None:
     file = quick / "prompts.txt"
     file.write_text("a fox\na hen --x 1\n")
     outcome = checked("run.preview.every=5", f"sample.prompt_file={file}")
@@ -81,7 +81,7 @@ def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_
     assert codes(checked(f"sample.prompt_file={file}").problems) == []
 
 
-def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
+def test_folders_used_only_for_validation_are_counted(quick: Path) -> None:
     outcome = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
     assert codes(outcome.problems) == []
     assert "3 of val/val" in "\n".join(_check_page.page(outcome, every_setting=False))
@@ -90,7 +90,7 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
     assert text.entries == 7, "six captions and the empty one, each once"
 
 
-def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick: Path) -> None:
+def test_seed_minus_1_is_new_or_that_of_the_resumed_run(quick: Path) -> None:
     new = checked("run.seed=-1", "sample.seed=-1")
     assert new.recipe.run.seed == new.recipe.sample.seed >= 0
     assert f"run.seed is -1: a new run draws another; here, the seed is {new.recipe.run.seed}, drawn just now" in (
@@ -109,7 +109,7 @@ def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick:
     assert kept.dataset.held.tolist() == same.dataset.held.tolist()
 
 
-def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
+def test_existing_run_is_compared_with_the_recipe(quick: Path) -> None:
     folder = RunFolder(quick / "runs" / "run").open()
     old = effective(read("recipe.yaml").recipe)
     state.write(
@@ -125,7 +125,7 @@ def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
     assert {problem.code for problem in other.problems[0].problems} == {"E1510", "E1511"}
     recipe = Path("recipe.yaml")
     recipe.write_text(recipe.read_text() + "objective:\n  loss: huber\n")
-    assert "line " in str(checked().problems[0])  # breaks if a setting of the file were said to be given elsewhere
+    assert "line " in str(checked().problems[0])  # fails if the setting is attributed to the command line
     never = checked("run.resume=never")
     assert codes(never.problems) == ["E1505"]
     (folder.checkpoints / "step-00000005" / "state.json").write_text("{")
@@ -134,7 +134,7 @@ def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
     assert isinstance(broken.problems[0], CheckpointError)
 
 
-def test_the_catalogue_of_a_check_is_the_one_that_training_uses(quick: Path) -> None:
+def test_check_and_training_use_the_same_catalogue(quick: Path) -> None:
     first, second = checked(), checked()
     assert first.dataset is not None
     assert second.dataset is not None
@@ -143,7 +143,7 @@ def test_the_catalogue_of_a_check_is_the_one_that_training_uses(quick: Path) -> 
 
 
 @pytest.mark.parametrize(("words", "part"), [(["--processes=0"], "processes"), (["--jsn"], "--json")])
-def test_switches_are_checked(quick: Path, words: list[str], part: str) -> None:
+def test_check_options_are_validated(quick: Path, words: list[str], part: str) -> None:
     with pytest.raises(RecipeError, match=part) as caught:
         check.run(["recipe.yaml", *words])
     assert caught.value.code == "E1012"

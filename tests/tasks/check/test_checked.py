@@ -1,4 +1,4 @@
-"""What a check gathers: each problem once, and whether a step fits."""
+"""Results of a check: each problem once, and whether a step fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.check._checked import Checked
 
 
-def test_each_problem_is_kept_once_and_a_bug_is_not() -> None:
+def test_problems_are_recorded_once_and_bugs_are_raised() -> None:
     reading = read_text("schema: 1")
     checked = Checked(reading, reading.recipe, 1)
     for error in (RecipeError("a"), DatasetError("a"), RecipeError("a")):

@@ -1,4 +1,4 @@
-"""What `check` says of clips: sizes, files that are no clips, pictures beside them, and what is wrong with a list."""
+"""`mezzotint check` for video: sizes, unreadable files, joined images, and invalid bucket lists."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
     return run
 
 
-def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callable[..., Checked], films: Path) -> None:
+def test_check_output_shows_frame_counts_and_unreadable_files(checked: Callable[..., Checked], films: Path) -> None:
     outcome = checked(
         data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "pictures"
     )
@@ -63,7 +63,7 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 
-def test_frames_that_do_not_come_back_are_a_note() -> None:
+def test_frame_count_changed_by_the_autoencoder_is_a_note() -> None:
     recipe = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=19"]).recipe
     (note,) = of_clips(recipe, Grid(channels=4, pixels=8, frames=4))
     assert note == (
@@ -73,7 +73,7 @@ def test_frames_that_do_not_come_back_are_a_note() -> None:
     assert of_clips(whole, Grid(channels=4, pixels=8, frames=4)) == []
 
 
-def test_clips_and_a_model_of_pictures_do_not_go_together(checked: Callable[..., Checked]) -> None:
+def test_clips_are_refused_for_an_image_model(checked: Callable[..., Checked]) -> None:
     (problem,) = checked().problems
     assert problem.code == "E1292"
     assert "trains images, but data.format=videofolder contains clips" in problem.message

@@ -11,7 +11,7 @@ from support.check_command import checked, everything_below
 
 
 @pytest.mark.slow
-def test_the_dry_pass_runs_two_steps_and_leaves_nothing(ready: Path) -> None:
+def test_dry_run_trains_two_steps_and_leaves_no_files(ready: Path) -> None:
     before = everything_below(ready)
     outcome = checked("data.cache.latents=true", "data.cache.text=true", dry=True)
     assert not outcome.problems

@@ -1,4 +1,4 @@
-"""What is counted ahead: batches, entries of the cache, checkpoints, exports, disk."""
+"""Estimates: batches, cache entries, checkpoints, exports and disk space."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from support.check_command import checked, codes
         ("drop", (2, 1), [(0, 0, 1), (0, 0, 1)]),
     ],
 )
-def test_the_bucket_table_tells_what_becomes_of_the_rest(
+def test_bucket_table_states_what_happens_to_the_remainder(
     quick: Path, policy: str, batches: tuple[int, int], rests: list[tuple[int, int, int]]
 ) -> None:
     outcome = checked(f"data.remainder={policy}")
@@ -43,13 +43,13 @@ def test_the_bucket_table_tells_what_becomes_of_the_rest(
     assert outcome.length.steps_an_epoch == sum(batches)
 
 
-def test_repeats_count_as_visits(quick: Path) -> None:
+def test_repeats_are_counted_as_visits(quick: Path) -> None:
     row = checked("data.repeats=3").buckets[0]
     assert (row.pictures, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
 
 
 @pytest.mark.slow
-def test_the_copy_of_a_save_is_counted_and_that_there_is_no_room_for_it_is_said(
+def test_memory_for_background_saves_is_counted_and_shortage_noted(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies, waits = checked(), checked("run.save.asynchronous=false")
@@ -65,7 +65,7 @@ def test_the_copy_of_a_save_is_counted_and_that_there_is_no_room_for_it_is_said(
     assert sentence not in " ".join([*copies.notes, *checked("run.save.asynchronous=false").notes])
 
 
-def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_too_small_for_two_checkpoints_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 4_000_000)
     outcome = checked()
     assert codes(outcome.problems) == ["E1710"]
@@ -73,7 +73,7 @@ def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, mo
     assert disk is not None
     assert disk.least == 2 * disk.checkpoint > 4_000_000
     refuse_full_disk(replace(disk, free=disk.least))
-    refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two lies there already
+    refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two exists already
     with pytest.raises(StorageError, match="two checkpoints"):
         refuse_full_disk(replace(disk, free=disk.least - 1))
     with pytest.raises(StorageError, match="cache on the same disk") as caught:
@@ -84,14 +84,14 @@ def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, mo
     assert caught.value.code == "E1711"
 
 
-def test_checkpoints_that_fit_only_for_a_while_are_a_note(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_that_fills_up_during_the_run_is_a_note(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 16_000_000)
     outcome = checked("run.save.keep=9")
     assert not outcome.problems
     assert any("run.save.keep" in note for note in outcome.notes)
 
 
-def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None:
+def test_cached_entries_need_no_more_disk(quick: Path) -> None:
     words = ["data.cache.latents=true", "data.cache.text=true", "data.cache.dtype=fp16"]
     before = {need.kind: need for need in checked(*words).caches}
     assert (before["latents"].entries, before["latents"].present) == (8, 0)
@@ -113,15 +113,15 @@ def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None
         ([Every(300, "steps")], 3),
         ([Every(2, "epochs")], 4),
         ([Every(5, "minutes")], None),
-        ([Every(2, "epochs"), Every(100, "steps")], 9),  # what both want is done once
+        ([Every(2, "epochs"), Every(100, "steps")], 9),  # steps that both name count once
         ([Every(2, "epochs"), Every(150, "steps")], 9),
     ],
 )
-def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int | None) -> None:
+def test_number_of_saves_excludes_the_last_step(every: list[Every], times: int | None) -> None:
     assert times_due(every, Length(100, 100, 1000, 10.0)) == times
 
 
-def test_a_run_of_any_length_is_counted_at_once() -> None:
+def test_counting_takes_no_longer_for_long_runs() -> None:
     several = [Every(6, "steps"), Every(1, "epochs"), Every(15, "steps")]
     due = {step for gap in (6, 10, 15) for step in range(gap, 1000, gap)}
     assert times_due(several, Length(10, 10, 1000, 100.0)) == len(due)
@@ -151,9 +151,9 @@ def take_a_step(model: assemble.Model) -> None:
             ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"], marks=pytest.mark.slow
         ),
     ],
-    ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
+    ids=["adafactor, pure bf16", "adafactor", "adacoor"],
 )
-def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str], quick: Path) -> None:
+def test_estimated_checkpoint_size_matches_the_file(words: list[str], quick: Path) -> None:
     outcome = checked(*words)
     assert outcome.disk is not None
     assert outcome.memory is not None
@@ -168,7 +168,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
     )
     written = state.write(quick / "kept", step=1, tensors=tensors, values={}, recipe_digest="")
     on_disk = sum(path.stat().st_size for path in written.glob("*.safetensors"))
-    assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
+    assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "only headers are added"
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
           ("{dtype: fp32}", "{single_file: true}", "{single_file: true, single_file_dtype: fp16}")),
     ],
 )  # fmt: skip
-def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
+def test_estimated_export_size_matches_the_file(export: str, quick: Path) -> None:
     outcome = checked(f"run.export={export}")
     assert outcome.disk is not None
     model = opened(outcome.recipe)
@@ -197,4 +197,4 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
         say=print,
     )
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    assert abs(on_disk - outcome.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
+    assert abs(on_disk - outcome.disk.export) < 200_000, "only headers are added; another dtype would be a megabyte"

@@ -1,4 +1,4 @@
-"""SDXL in its full size, on the meta device: how large its parts are, and what a step keeps."""
+"""Full-size SDXL on the meta device: sizes of its parts and memory of a step."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ def outline(model: str, **settings: Any) -> MetaModel:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "model", ["sdxl", *(pytest.param(model, marks=pytest.mark.slow) for model in UNETS if model != "sdxl")]
-)
-def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(model: str) -> None:
+@pytest.mark.parametrize("model", UNETS)
+def test_full_size_parts_have_published_parameter_counts(model: str) -> None:
     parts = {part.name: part for part in memory_of(outline(model), {}).parts}
     encoders = {part: n for part, n in ENCODERS.items() if model == "sdxl" or part == "text_encoder_2"}
     assert {name: part.parameters for name, part in parts.items()} == {"denoiser": UNETS[model], "vae": VAE} | encoders
@@ -33,7 +31,8 @@ def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(
 
 
 @pytest.mark.slow
-def test_a_step_at_the_full_size_can_be_told_without_its_memory() -> None:
+@pytest.mark.exhaustive
+def test_full_size_step_is_estimated_without_its_memory() -> None:
     cached = outline(
         "sdxl", data__cache__latents=True, data__cache__text=True, run__gradient_checkpointing__enabled=True
     )

@@ -1,5 +1,5 @@
-"""What `check` answers: whether a step fits, a wrong path, a package that is missing, another recipe in a run's
-folder."""
+"""Messages of `check`: whether a step fits, wrong paths, missing packages, and the folder of a run with another
+recipe."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.mark.slow
-def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
+def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "free_device_memory", lambda device, cap: 1000)
+    monkeypatch.setattr(fitting, "ways", lambda *arguments, **options: [])
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
@@ -35,13 +36,13 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     outcome.ways = [fitting.Way({"run.micro_batch": 1}, outcome.memory)]
     way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
     assert "would fit with run.micro_batch=1 (" in way
-    assert "would" not in verdict, "the verdict stands last"
+    assert "would" not in verdict, "the verdict comes last"
     outcome.free_memory = 10**12
     last = page.page(outcome)[-1]
     assert last.startswith("fits: a step's peak is ")
     assert last.endswith(" MB of the 1 TB that are free on cpu")
     outcome.problems.append(RecipeError("something"))
-    assert "fits: " not in page.page(outcome)[-1], "what is wrong counts before what fits"
+    assert "fits: " not in page.page(outcome)[-1], "problems take precedence"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
         (["data.batch_size=1"], "set run.gradient_checkpointing.enabled=true, or set data.resolution below 512"),
     ],
 )
-def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[str], words: str) -> None:
+def test_memory_advice_omits_settings_already_in_use(settings: list[str], words: str) -> None:
     recipe = read_text("data: {batch_size: 8}", overrides=settings).recipe
     said = advice.less_memory(recipe)
     assert said.startswith(words)
@@ -81,7 +82,7 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
         ("run.wandb.mode=online", "E1063", "the package wandb is not installed"),
     ],
 )
-def test_a_wrong_path_is_one_problem_and_stands_first(
+def test_wrong_path_is_the_only_and_first_problem(
     word: str, code: str, said: str, line: list[str], here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
@@ -94,7 +95,7 @@ def test_a_wrong_path_is_one_problem_and_stands_first(
     assert (out == "") == ("path" in word)
 
 
-def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
+def test_missing_package_is_reported_before_encoding(
     line: list[str], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
@@ -105,16 +106,16 @@ def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
 
 
 @pytest.mark.slow
-def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_before(
-    begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
+def test_check_reports_changed_recipe_or_images_like_train(
+    finished_run: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:
-    _, words, _ = begun
+    _, words, _ = finished_run
     beside = "\n  or start a new run: run.folder=FOLDER\n"
     errors = []
     for verb in ("check", "train"):
         assert main([verb, *words, "optim.lr=0.5"]) == 2
         errors.append(capsys.readouterr().err)
-    assert errors[0] == errors[1], "check says before what train would say"
+    assert errors[0] == errors[1], "check reports what train would report"
     assert errors[0].endswith(beside)
     assert "  given    optim.lr        E1510 is 0.5, but 0.001 in the checkpoint; restore it, or" in errors[0]
     assert "  default  objective.loss  E1510 is 'mse', but 'l1' in the checkpoint; restore it" in errors[0]
@@ -140,7 +141,7 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
         ("sdxl", "mezzotint-mini", ("is SD 1.x (one text encoder", "): write model.family=sd; family sdxl trains")),
     ],
 )
-def test_a_folder_of_another_family_says_which(
+def test_model_of_another_family_is_named(
     recipe: str, model: str, words: tuple[str, ...], line: list[str], capsys: Captured
 ) -> None:
     assert main(["check", recipe, *line[1:], f"model.path={model}"]) == 2
@@ -149,7 +150,7 @@ def test_a_folder_of_another_family_says_which(
         assert part in err
 
 
-def test_a_family_is_named_only_where_it_trains_the_model() -> None:
+def test_family_is_suggested_only_if_it_can_train_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sdxl") == "sd"
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None

@@ -1,4 +1,4 @@
-"""What lies in a model's folder, and what keeps it from being loaded."""
+"""Files of a model, and what prevents loading them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
     ],
     ids=["truncated", "pickled", "missing", "of another model"],
 )
-def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, damage: Any, code: str) -> None:
+def test_unloadable_weights_are_found_without_loading(quick: Path, damage: Any, code: str) -> None:
     damage(quick / "model" / "unet" / "diffusion_pytorch_model.safetensors")
     outcome = checked()
     assert codes(outcome.problems) == [code]
@@ -46,9 +46,9 @@ def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, da
         pytest.param(["model.adapter.kind=lora", "run.frozen_dtype=nf4"], marks=pytest.mark.slow),
         ["model.train=[denoiser, tokens]", "model.tokens.words={<toy>: red}", "data.captions.prefix=<toy> "],
     ],
-    ids=["adapter", "int8", "nf4", "new word"],
+    ids=["adapter", "int8", "nf4", "learned token"],
 )
-def test_what_is_put_on_a_network_is_no_fault_of_its_file(quick: Path, words: list[str]) -> None:
+def test_adapter_and_quantization_cause_no_missing_keys(quick: Path, words: list[str]) -> None:
     pytest.importorskip("peft")
     if "run.frozen_dtype" in words[-1]:
         pytest.importorskip("torchao")
@@ -57,7 +57,7 @@ def test_what_is_put_on_a_network_is_no_fault_of_its_file(quick: Path, words: li
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", ["fp32", "int8"])
-def test_so_it_is_of_a_model_on_a_straight_path(quick: Path, kept: str) -> None:
+def test_quantized_flow_model_has_no_missing_keys(quick: Path, kept: str) -> None:
     pytest.importorskip("peft")
     if kept == "int8":
         pytest.importorskip("torchao")
@@ -68,10 +68,10 @@ def test_so_it_is_of_a_model_on_a_straight_path(quick: Path, kept: str) -> None:
     assert {one.part for one in found.files} == {"denoiser", "text_encoder", "text_encoder_2", "vae"}
 
 
-def test_a_model_that_is_not_there_is_told_once(quick: Path) -> None:
+def test_missing_model_is_reported_once(quick: Path) -> None:
     outcome = checked("model.path=elsewhere")
     assert codes(outcome.problems) == ["E1401"]
-    assert outcome.buckets  # the data are looked at all the same
+    assert outcome.buckets  # the data are checked nevertheless
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def other(tmp_path: Path) -> Path:
     return Path(shutil.copytree(MODEL / "vae", tmp_path / "repaired"))
 
 
-def test_it_is_listed_in_the_place_of_the_models_own(other: Path) -> None:
+def test_separate_vae_is_listed_instead_of_the_models_own(other: Path) -> None:
     weights = other / "diffusion_pytorch_model.safetensors"
     halves = {name: tensor.half() for name, tensor in load_file(weights).items()}
     save_file(halves, weights)
@@ -94,7 +94,7 @@ def test_it_is_listed_in_the_place_of_the_models_own(other: Path) -> None:
     assert [one for one in with_other if one.part != "vae"] == [one for one in plain if one.part != "vae"]
 
 
-def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
+def test_incomplete_separate_vae_is_a_named_problem(other: Path) -> None:
     path = other / "diffusion_pytorch_model.safetensors"
     tensors = load_file(path)
     tensors.pop("decoder.conv_out.bias")
@@ -102,7 +102,7 @@ def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
     listed, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1405"]
     assert str(other) in problems[0].message
-    assert len(listed) > 3, "the rest is listed all the same"
+    assert len(listed) > 3, "other files are listed nevertheless"
     path.unlink()
     _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1407"]

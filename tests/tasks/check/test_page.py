@@ -1,4 +1,4 @@
-"""The page of `check` and its document: settings with their origin, sizes in words."""
+"""Text and JSON output of `check`: settings with their origin, and sizes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from mezzotint.tasks.check import page as _check_page
 from support.check_command import checked
 
 
-def test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal(
-    ready: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_output_fits_the_terminal(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.run(["recipe.yaml", "optim.lr=2e-4"]) == 0
     page = capsys.readouterr().out
     assert max(map(len, page.splitlines())) <= _check_page.WIDTH + len(str(ready))
@@ -23,10 +21,10 @@ def test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal(
                   "frozen", "5 steps", "4.0 epochs", "a checkpoint", "not measured"):  # fmt: skip
         assert words in " ".join(page.split()) or words == "3 batches", words
     [row] = [line.split() for line in page.splitlines() if line.split()[:1] == ["80×48"]]
-    assert row[-1] == "less", "a smaller bucket is not measured"
+    assert row[-1] == "less", "smaller buckets are not measured"
 
 
-def test_every_setting_that_is_not_a_default_has_its_origin(quick: Path) -> None:
+def test_every_non_default_setting_has_its_origin(quick: Path) -> None:
     reading = read("recipe.yaml", ["optim.ema={rule: ramp}", "run.steps=7"])
     origin = _check_page.origin_of_settings(reading)
     assert origin["model.path"] == "line 2"
@@ -37,7 +35,7 @@ def test_every_setting_that_is_not_a_default_has_its_origin(quick: Path) -> None
     assert _check_page.values_of(reading.recipe)["optim.lr"] == 1e-5
 
 
-def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_contains_the_whole_check(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.run(["recipe.yaml", "--json", "data.cache.latents=true"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["problems"] == []
@@ -58,7 +56,7 @@ def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.Cap
     ("optimizer", "words"),
     [("adamw", "two moments"), ("adafactor", "second moments by row and column")],
 )
-def test_the_state_is_told_in_the_optimizers_own_words(optimizer: str, words: str, quick: Path) -> None:
+def test_optimizer_state_is_named_as_in_the_optimizer(optimizer: str, words: str, quick: Path) -> None:
     page = " ".join(" ".join(_check_page.page(checked(f"optim.optimizer.kind={optimizer}"))).split())
     assert words in page
     assert "Exporting holds one tensor at a time" in page

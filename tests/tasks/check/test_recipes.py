@@ -1,10 +1,13 @@
-"""Shipped recipes: `check` finds nothing wrong with them, and the memory at their heads; they fit their card."""
+"""Shipped recipes: `check` accepts them, their comments state the predicted memory, and they fit their GPU."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -12,22 +15,26 @@ import torch
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.settings.reading.read import shipped_recipes
-from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import CHUNK
 from support.flow_folders import full_size
 from support.shipped_recipes import STRAIGHT, WHOLE, WORDS, predicted, write_films
 
 Captured = pytest.CaptureFixture[str]
 
-ALIKE = ("sdxl", "sdxl-cached", "sdxl-lora", "sdxl-lora-8gb", "sdxl-multi-aspect",
-         *(name for name in list(STRAIGHT)[1:] if name != "qwen-image-80gb"))  # fmt: skip
-"""Recipes of which another one has all that they have."""
+EXHAUSTIVE = (pytest.mark.slow, pytest.mark.exhaustive)
+CHECKED = ("sdxl-24gb", "sd35-lora-24gb", "qwen-image-80gb")
+"""Recipes that together have every setting of the others."""
+PREDICTED = ("sdxl-24gb", "klein-lora-24gb", "wan-lora-24gb", "z-image-80gb")
+"""One recipe for each way of counting: full fine-tuning, a quantized base, clips, offloaded masters."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in WORDS]
-)
-def test_check_finds_nothing_wrong(
+def chosen(names: Iterable[str], often: Container[str]) -> list[Any]:
+    """The names as parameters; those that are not in `often` are exhaustive."""
+    return [name if name in often else pytest.param(name, marks=EXHAUSTIVE) for name in names]
+
+
+@pytest.mark.parametrize("name", chosen(WORDS, CHECKED))
+def test_check_accepts_shipped_recipe(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,31 +47,31 @@ def test_check_finds_nothing_wrong(
 
 
 @pytest.mark.slow
-def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    # counted by its package's name alone, which wants a GPU
+def test_sd15_12gb_recipe_fits_12_gb(monkeypatch: pytest.MonkeyPatch) -> None:
+    # the real package needs a GPU; the estimate only looks at its name
     kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
-    monkeypatch.setattr(_torch_class, "class_of", lambda path: kind)
+    for name in ("bitsandbytes", "bitsandbytes.optim"):
+        monkeypatch.setitem(sys.modules, name, module := ModuleType(name))
+    vars(module)["AdamW8bit"] = kind
     memory = predicted("sd15-12gb", (512, 512), f"model.path={MODELS / 'sd1'}")
     assert 8.5e9 < memory.peak < 0.95 * 12 * 2**30
     assert memory.update <= CHUNK
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["subject", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sd15-lora", "style"))]
-)
-def test_an_adapter_of_sd_fits_a_small_card(name: str) -> None:
+@pytest.mark.parametrize("name", chosen(("subject", "sd15-lora", "style"), ("subject",)))
+def test_sd_adapter_recipe_fits_8_gb(name: str) -> None:
     memory = predicted(name, (512, 512), f"model.path={MODELS / 'sd1'}")
     assert memory.peak < 0.95 * 8 * 2**30
     assert 4 * sum(part.trained for part in memory.parts) == memory.gradients == memory.optimizer // 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in WORDS if name.startswith("sdxl")])
-def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> None:
+@pytest.mark.parametrize("name", chosen([name for name in WORDS if name.startswith("sdxl")], PREDICTED))
+def test_sdxl_recipe_comment_states_predicted_memory(name: str) -> None:
     memory = predicted(name, (1024, 1024), f"model.path={MODELS / 'sdxl'}")
     if name == "sdxl-24gb":
-        assert memory.peak < 0.95 * 24 * 2**30, "a twentieth is left for what is not counted"
+        assert memory.peak < 0.95 * 24 * 2**30, "5 % is left for memory that is not counted"
         assert memory.gradients == 2 * sum(part.trained for part in memory.parts)
         assert 0 < memory.update <= CHUNK
         assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
@@ -73,8 +80,8 @@ def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STRAIGHT)
-def test_the_head_of_a_recipe_on_a_straight_path_says_what_check_predicts(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", chosen(STRAIGHT, PREDICTED))
+def test_flow_recipe_comment_states_predicted_memory(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torchao")
     size = {"wan": (832, 480, 49), "ltx": (704, 512, 97)}.get(name.partition("-")[0], (1024, 1024))
     memory = predicted(name, size, f"model.path={full_size(STRAIGHT[name][1], tmp_path / 'model')}")

@@ -1,4 +1,4 @@
-"""What would end a run late is told before its model is loaded; a run folder that goes is noticed within a step."""
+"""Problems that would end a run late are reported before loading; a deleted run folder is noticed within a step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
 
 
-def test_a_disk_without_room_is_told_before_the_model_is_loaded(
+def test_full_disk_is_reported_before_loading_the_model(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 5_000_000)  # a checkpoint has 3.3 MB
@@ -44,7 +44,7 @@ def test_a_disk_without_room_is_told_before_the_model_is_loaded(
     assert world.train("fits", run__steps=1) == 0
 
 
-def test_memory_that_cannot_hold_the_weights_is_told_before_too(
+def test_too_little_memory_is_reported_before_loading_the_model(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(room, "free_device_memory", lambda device, cap: 2_000_000)
@@ -53,8 +53,8 @@ def test_memory_that_cannot_hold_the_weights_is_told_before_too(
     assert "error[E1751]" in capsys.readouterr().err
 
 
-def test_networks_that_are_not_trained_are_not_looked_at(tmp_path: Path) -> None:
-    """Of a text encoder all of transformers would be imported, also where texts are cached."""
+def test_untrained_networks_are_not_checked(tmp_path: Path) -> None:
+    """Checking a text encoder would import transformers, even if text is cached."""
     recipe = located(read_text("schema: 1", overrides=["model.path=tiny-sd", "model.weights=random"]))
     files, asked_for = assemble.open_files(recipe), list[str]()
 
@@ -71,8 +71,8 @@ def test_networks_that_are_not_trained_are_not_looked_at(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("resolution", "refused"), [(32, True), (64, False)])
-def test_pictures_too_small_for_bf16_are_refused(resolution: int, refused: bool) -> None:
-    """Of SD's shape: eight pixels a latent, three down-samplings, so 32 pixels are 4, 2 and 1."""
+def test_images_too_small_for_bf16_are_refused(resolution: int, refused: bool) -> None:
+    """As in SD: eight pixels per latent and three downsamplings, so 32 pixels become 4, 2 and 1."""
     size = [f"data.resolution={resolution}", "data.buckets.step=32", "data.buckets.shape=square"]
     recipe = read_text("schema: 1", overrides=[*size, "run.precision=bf16"]).recipe
     denoiser = torch.nn.Sequential(*(Downsample2D(4) for _ in range(3)))
@@ -87,7 +87,7 @@ def test_pictures_too_small_for_bf16_are_refused(resolution: int, refused: bool)
     assert caught.value.code == "E1519"
 
 
-def test_a_run_and_its_check_ask_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_and_check_refuse_too_small_images(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> None:
         raise RecipeError("too small", code="E1519")
 
@@ -96,14 +96,14 @@ def test_a_run_and_its_check_ask_it(world: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("how", ["gone", "another", "read-only"])
-def test_a_run_folder_that_goes_ends_the_run_within_a_step(
+def test_deleted_run_folder_ends_the_run_within_a_step(
     world: Any, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     steps, loss, run = [], TrainStep.loss, world.root / how
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
         steps.append(step)
-        if step == 2 and how == "read-only":  # as root chmod stops nothing: what the system would say
+        if step == 2 and how == "read-only":  # chmod does not stop root, so the error is simulated
             monkeypatch.setattr(os, "access", lambda path, mode: False)
         elif step == 2:
             shutil.rmtree(run)
@@ -118,14 +118,14 @@ def test_a_run_folder_that_goes_ends_the_run_within_a_step(
     assert "error[E1520]" in said
     assert max(steps) == 2
     if how == "gone":
-        assert not run.exists(), "nothing is made anew"
+        assert not run.exists(), "the folder is not created again"
     if how == "another":
         assert sorted(path.name for path in run.rglob("*")) == ["checkpoints", "lock"]
         assert (run / "lock").read_text() == "another's"
 
 
 def disturb(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Does something in the second step of a run."""
+    """Calls a function in the second step of a run."""
     loss = TrainStep.loss
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
@@ -136,7 +136,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     monkeypatch.setattr(TrainStep, "loss", disturbed)
 
 
-def test_a_file_in_the_place_of_checkpoints_ends_the_run_with_status_4(
+def test_file_named_checkpoints_ends_the_run_with_status_4(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     checkpoints = world.root / "run" / "checkpoints"
@@ -154,7 +154,7 @@ def test_a_file_in_the_place_of_checkpoints_ends_the_run_with_status_4(
     assert checkpoints.read_text() == "mine"
 
 
-def test_a_pipe_in_the_place_of_the_metrics_costs_the_report_and_not_the_run(
+def test_pipe_named_metrics_prevents_the_report_but_not_the_run(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     metrics = world.root / "run" / "metrics.jsonl"
@@ -171,7 +171,7 @@ def test_a_pipe_in_the_place_of_the_metrics_costs_the_report_and_not_the_run(
     assert RunFolder(world.root / "run").events()[-1]["event"] == "finished"
 
 
-def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
+def test_deleted_folder_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as caught:
         durable.write_file(tmp_path / "gone" / "x", "x")
     assert caught.value.code == "E1520"
@@ -190,11 +190,11 @@ def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
         (["run.precision=fp32"], False),
     ],
 )
-def test_sums_are_open_where_weights_are_small_and_nobody_has_chosen(words: list[str], is_open: bool) -> None:
+def test_gradient_sum_dtype_is_open_for_low_precision_weights(words: list[str], is_open: bool) -> None:
     assert sums_are_open(read_text("schema: 1", overrides=words).recipe) is is_open
 
 
-def test_what_was_chosen_is_kept() -> None:
+def test_chosen_gradient_sum_dtype_is_kept() -> None:
     assert resolve(read_text("schema: 1").recipe, 1).choices == {"seed": 0}
     chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_dtype=fp32"]).recipe
     assert resolve(chosen, 1).choices == {"seed": 0, "run.gradient_dtype": "fp32"}

@@ -1,11 +1,11 @@
-"""What settings lead to that depends on others is said by `check`."""
+"""Derived values that `check` prints."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def test_check_says_effective_rates_the_averages_decay_and_what_has_no_influence(check_of: Any) -> None:
+def test_check_prints_effective_rates_ema_decay_and_unused_settings(check_of: Any) -> None:
     notes = check_of(
         model__train=["denoiser", "text_encoder"],
         optim__lr=2e-6,
@@ -21,7 +21,7 @@ def test_check_says_effective_rates_the_averages_decay_and_what_has_no_influence
     assert "vae: not random" in plain
 
 
-def test_check_counts_each_parts_own_state(check_of: Any) -> None:
+def test_check_counts_optimizer_state_of_each_part(check_of: Any) -> None:
     both = {"model__train": ["denoiser", "text_encoder"]}
     adam = check_of(**both).memory
     mixed = check_of(optim__part_optimizer={"text_encoder": {"kind": "lion"}}, **both).memory

@@ -1,4 +1,4 @@
-"""The doctor asked about a folder."""
+"""Running the doctor on a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor finds about captions: several lines, tags."""
+"""Findings about captions: several lines, and tags."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from support.flawed_images import Ask, findings_in, put, scene
 
 
-def test_tags_are_counted_where_captions_are_lists(tmp_path: Path, ask: Ask) -> None:
+def test_tags_are_counted_in_comma_separated_captions(tmp_path: Path, ask: Ask) -> None:
     for number, caption in enumerate(("red_hair, 1girl, hat", "Red hair, 1girl", "red_hair, 1girl, smile")):
         put(tmp_path, f"{number}.png", scene(number), caption)
     findings = findings_in(ask(tmp_path, "--json")[1])
@@ -19,8 +19,8 @@ def test_tags_are_counted_where_captions_are_lists(tmp_path: Path, ask: Ask) -> 
     assert findings["tags-spelled-twice"]["examples"] == ["Red hair (1), red_hair (2)"]
 
 
-def test_captions_of_several_lines_are_pointed_to_the_first_line(tmp_path: Path, ask: Ask) -> None:
-    """Such as translations: joined they are too long, and drawn they train one language at random."""
+def test_multi_line_captions_are_a_finding(tmp_path: Path, ask: Ask) -> None:
+    """Such as translations: joined they are too long, and a random choice trains one language at random."""
     lines = [f"line {number} " + "about a red circle on the left " * 3 for number in range(12)]
     for number in range(3):
         put(tmp_path, f"{number}.png", scene(number), "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Everything that can be odd about a data set is planted once and found by name; a sound one is well."""
+"""The doctor finds every flaw of a dataset by name, and none in a sound one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.flawed_images import Ask, findings_in, names, put, scene
 
 
 def write_odd(folder: Path) -> None:
-    """Pictures with all that can be odd."""
+    """Images with every flaw."""
     for number in range(6):
         put(folder, f"same{number}.png", scene(number), "one for all")
     shutil.copyfile(folder / "same0.png", folder / "twin.png")
@@ -50,7 +50,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> None:
+def test_doctor_finds_every_planted_flaw_with_advice(odd: Path, ask: Ask) -> None:
     status, text = ask(odd, "--json", "data.flip=0.5", "data.captions.lines=random")
     findings = findings_in(text)
     assert (status, json.loads(text)["status"]) == (2, "mend")
@@ -74,20 +74,20 @@ def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> No
     }
 
 
-def test_batches_are_told_for_each_number_of_processes(odd: Path, ask: Ask) -> None:
+def test_batches_are_listed_per_number_of_processes(odd: Path, ask: Ask) -> None:
     findings = findings_in(ask(odd, "--json", "--processes=3", "data.remainder=drop")[1])
-    assert findings["buckets"]["status"] == "mend", "a bucket without a batch under `drop` is never trained"
+    assert findings["buckets"]["status"] == "mend", "with `drop`, a bucket without a full batch is never trained"
     head, *rows = findings["buckets"]["table"]
     rest = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert all(int(row["over"]) == int(row["visits"]) % 4 == int(row["left out"]) for row in rest.values())
     lines = {row[0]: row for row in findings["processes"]["table"][1:]}
     batches = sum(int(row["batches"]) for row in rest.values())
-    assert lines["3"][1] == f"{batches} of {batches}", "no batch of 4 is even over 3"
+    assert lines["3"][1] == f"{batches} of {batches}", "no batch of 4 divides evenly among 3"
     assert lines["4"][1].startswith("0 of")
     assert lines["8"][1] == "cannot run"
 
 
-def test_a_sound_data_set_is_well_and_a_recipe_is_read(tmp_path: Path, ask: Ask) -> None:
+def test_sound_dataset_has_no_findings(tmp_path: Path, ask: Ask) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(4):
         put(tmp_path / "photos", f"{number}.png", scene(number), f"a thing of kind {number}")
@@ -99,7 +99,7 @@ def test_a_sound_data_set_is_well_and_a_recipe_is_read(tmp_path: Path, ask: Ask)
     assert findings_in(text).keys() == {"no-tokenizer", "buckets", "processes"}
 
 
-def test_what_keeps_a_run_from_starting_is_a_finding(tmp_path: Path, ask: Ask) -> None:
+def test_problems_that_prevent_a_run_are_findings(tmp_path: Path, ask: Ask) -> None:
     put(tmp_path, "0.png", scene(0), None)
     put(tmp_path, "1.png", scene(1), "a thing")
     status, text = ask(tmp_path, "--json", "data.max_skipped=0")
@@ -107,7 +107,7 @@ def test_what_keeps_a_run_from_starting_is_a_finding(tmp_path: Path, ask: Ask) -
     assert names(findings_in(text)["empty-captions"]) == ["0.png"]
 
 
-def test_without_the_library_all_else_is_told(
+def test_missing_library_skips_only_its_findings(
     odd: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     def absent() -> None:
@@ -120,7 +120,7 @@ def test_without_the_library_all_else_is_told(
 
 
 @pytest.mark.timing
-def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_path: Path, ask: Ask) -> None:
+def test_doctor_needs_under_20_cpu_seconds_for_800_photos(tmp_path: Path, ask: Ask) -> None:
     """Crops of scikit-image's photographs, a third PNG, 480 to 900 pixels a side."""
     skimage = pytest.importorskip("skimage")
     sources = sorted((Path(skimage.__file__).parent / "data").glob("*.[pj][np]g"))
@@ -133,13 +133,13 @@ def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_pa
         left, top = int(rng.integers(0, photo.width - wide)), int(rng.integers(0, photo.height - high))
         crop = photo.crop((left, top, left + wide, top + high)).resize(tuple(rng.integers(480, 900, 2).tolist()))
         put(tmp_path, f"{number}.{'jpg' if number % 3 else 'png'}", crop, f"picture {number} of a thing")
-    begun = time.process_time()
+    started = time.process_time()
     status, _ = ask(tmp_path, "data.resolution=512", f"--html={tmp_path}/page.html")
     assert status in (0, 2)
-    assert time.process_time() - begun < 20
+    assert time.process_time() - started < 20
 
 
-def test_data_and_recipes_are_told_apart(here: Path) -> None:
+def test_doctor_distinguishes_data_from_recipes(here: Path) -> None:
     assert doctor.is_data("plain")
     assert doctor.is_data("s3://bucket/shards")
     assert not doctor.is_data("runs/first")
@@ -150,7 +150,7 @@ def test_data_and_recipes_are_told_apart(here: Path) -> None:
     assert doctor.read(["plain", "data.format=image-folder"]).recipe.data.format == "image-folder"
 
 
-def test_a_seed_of_minus_one_is_drawn_and_said(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_prints_the_random_seed_of_minus_1(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "few").mkdir()
     for number in range(4):
         put(tmp_path / "few", f"{number}.png", scene(number), f"caption {number}")

@@ -1,4 +1,4 @@
-"""What is told of a machine: what does not work there, and nothing that is secret."""
+"""The machine report: what does not work, without secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SOUND = Machine(
         ("optimized", "look", {"is_optimized": True}),
     ],
 )
-def test_what_is_known_not_to_work_is_told(name: str, status: str, changes: dict[str, Any]) -> None:
+def test_known_incompatibilities_are_findings(name: str, status: str, changes: dict[str, Any]) -> None:
     assert list(_machine.findings(SOUND)) == []
     (finding,) = _machine.findings(replace(SOUND, **changes))
     assert (finding.name, finding.status) == (name, status)
@@ -52,7 +52,7 @@ def test_what_is_known_not_to_work_is_told(name: str, status: str, changes: dict
     assert finding.advice
 
 
-def test_packages_that_do_not_go_together_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incompatible_package_versions_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     asks = {"mezzotint": ["torch>=2.10", "numpy>=2.0", 'peft>=0.19; extra == "adapters"', 'av>=18; extra == "video"',
                           "nowhere>=1"],
             "xformers": ["torch==2.1.0"]}  # fmt: skip
@@ -73,7 +73,7 @@ def test_packages_that_do_not_go_together_are_told(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_the_machine_is_told_without_secrets(
+def test_machine_report_contains_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = {"HF_TOKEN": "hf_secret", "WANDB_API_KEY": "secret1", "AWS_SECRET_ACCESS_KEY": "secret2",

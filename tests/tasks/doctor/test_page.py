@@ -1,4 +1,4 @@
-"""The page holds its pictures, asks nothing of any network, and takes no name or caption for markup."""
+"""The HTML page embeds its images, loads nothing, and escapes names and captions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VOID = ("meta", "img", "br")
 
 
 class Reader(HTMLParser):
-    """Which elements a page has, whether each is closed, and what it refers to."""
+    """Collects the elements and links of a page, and whether each is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Reader(HTMLParser):
         self.words += data
 
 
-def test_the_page_holds_all_that_it_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_html_page_is_self_contained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, place = tmp_path / "pictures", tmp_path / "page.html"
     folder.mkdir()
     for number in range(3):
@@ -73,7 +73,7 @@ def test_the_page_holds_all_that_it_shows(tmp_path: Path, capsys: pytest.Capture
     assert place.read_bytes() == before
 
 
-def test_a_machine_has_a_page_too(tmp_path: Path) -> None:
+def test_machine_report_has_an_html_page(tmp_path: Path) -> None:
     main(["doctor", f"--html={tmp_path / 'page.html'}"])
     page = Reader((tmp_path / "page.html").read_text("utf-8"))
     assert (page.open, page.images) == ([], [])

@@ -1,4 +1,4 @@
-"""Pictures that are measured and trained as well."""
+"""Held-out images that are also trained."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from support.flawed_images import Ask, findings_in, names, put, scene
 
 
-def test_held_out_pictures_that_are_trained_are_told(tmp_path: Path, ask: Ask) -> None:
+def test_trained_held_out_images_are_a_finding(tmp_path: Path, ask: Ask) -> None:
     trained, held = tmp_path / "trained", tmp_path / "held"
     trained.mkdir()
     held.mkdir()

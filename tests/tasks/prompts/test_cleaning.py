@@ -1,4 +1,4 @@
-"""Prompts as captions are shown; signs of other programs are told once."""
+"""Prompts are cleaned like captions; syntax of other programs is reported once."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ QUICK = ("model.family=wan", "model.weights=random", "run.device=cpu", "--size=3
         (["{a|b} {c|d} {e|f} {g|h}"], "{a|b}, {c|d}, {e|f} and 1 more"),
     ],
 )
-def test_signs_of_other_programs_in_prompts_are_told_once(prompts: list[str], shown: str) -> None:
+def test_foreign_prompt_syntax_is_reported_once(prompts: list[str], shown: str) -> None:
     assert cleaning.sign_notes(prompts) == [f"prompts are read as plain text: {shown} has no effect"]
 
 
 @pytest.mark.parametrize("prompt", ["a fox (in snow)", "16:9 {wide}", "(portrait: a fox)", "snake_case"])
-def test_plain_prompts_are_not_remarked_upon(prompt: str) -> None:
+def test_plain_prompts_cause_no_message(prompt: str) -> None:
     assert cleaning.sign_notes([prompt]) == []
 
 
-def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: Captured) -> None:
+def test_sample_reports_foreign_syntax_and_known_tokens(here: Path, capsys: Captured) -> None:
     line = ["sample", "mezzotint-mini", "--prompt=a {red|blue} star", "--negative=(x:2)", "--size=16", "--steps=1"]
     assert main(line) == 0
     said = capsys.readouterr().out
@@ -42,7 +42,7 @@ def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: C
     assert "mezzotint-mini knows coloured shapes at given positions" in said
 
 
-def test_prompts_are_cleaned_as_captions_are(tmp_path: Path) -> None:
+def test_prompts_are_cleaned_like_captions(tmp_path: Path) -> None:
     folder = tmp_path / "clean"
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
     assert verb.run(["tiny-wan", f"--out={folder}", *QUICK, *words]) == 0

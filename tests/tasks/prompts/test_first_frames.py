@@ -1,4 +1,4 @@
-"""Clips that begin with a picture: by the verb `sample`, in previews, and refused where a model takes none."""
+"""First-frame conditioning in `sample` and previews, and its refusal for other models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def picture(path: Path, colour: tuple[int, int, int]) -> Path:
     return path
 
 
-def test_what_cannot_begin_with_a_picture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_frame_is_refused_where_unsupported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = picture(tmp_path / "red.png", (255, 0, 0))
     own = [*WORDS, f"sample.clip.first_frame={path}", f"--out={tmp_path / 'out'}"]
     for model, frames, code in (("tiny-ltx", 1, "E1480"), ("tiny-wan", 5, "E1480")):
@@ -36,17 +36,17 @@ def test_what_cannot_begin_with_a_picture_is_refused(tmp_path: Path, capsys: pyt
 
 
 @torch.no_grad()
-def test_the_first_frame_is_what_the_autoencoder_takes_it_to_be(tmp_path: Path) -> None:
+def test_first_frame_latent_is_that_of_the_autoencoder(tmp_path: Path) -> None:
     path, family = picture(tmp_path / "red.png", (255, 0, 0)), Family.tiny()
     recipe = read_text("schema: 1", overrides=[f"sample.clip.first_frame={path}"]).recipe
     requests = [Request("a", Size(64, 32, 9)), Request("b", Size(32, 32, 9)), Request("c", Size(64, 32, 9))]
-    begun = first_frames.with_first_frames(family, lambda: family, requests, recipe)
+    with_frames = first_frames.with_first_frames(family, lambda: family, requests, recipe)
     red = torch.tensor([1.0, -1.0, -1.0]).view(1, 3, 1, 1).expand(1, 3, 32, 64)
     mean = family.encode_media(red).chunk(2, dim=1)[0][:, :, None]
-    assert [tuple(r.first_frame.shape) for r in begun if r.first_frame is not None] == [
+    assert [tuple(r.first_frame.shape) for r in with_frames if r.first_frame is not None] == [
         (1, 8, 1, 1, n) for n in (2, 1, 2)
     ]
-    assert begun[0].first_frame is not None
-    torch.testing.assert_close(begun[0].first_frame, mean)
+    assert with_frames[0].first_frame is not None
+    torch.testing.assert_close(with_frames[0].first_frame, mean)
     with pytest.raises(RecipeError, match="no following frames"):
         first_frames.refuse(family, [Request("a", Size(64, 32))])

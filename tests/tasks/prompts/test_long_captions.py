@@ -1,4 +1,4 @@
-"""Captions that a text encoder cuts are counted."""
+"""Counting captions that are too long for the text encoder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.tasks.prompts import long_captions
 
 
-def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated(
+def test_long_captions_of_large_datasets_are_estimated_from_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_captions, "_LOOKED_AT", 10)
@@ -35,14 +35,14 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
     catalogue = build(recipe.data, tmp_path / "index", workers=1)
     lost = long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings())
     assert lost is not None
-    assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
+    assert seen == [2, 10], "one call for the limit, and none for captions that are short enough"
     assert lost.long == 45
     (finding,) = of_lost_words(catalogue, lost, CaptionSettings())
     assert finding.count == round(lost.cut * 4.5)
     assert "(estimated from 10 of the 45 longer ones)" in finding.sentence
 
 
-def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) -> None:
+def test_result_is_stored_by_everything_it_depends_on(tmp_path: Path) -> None:
     counts: list[int] = []
 
     class Family:
@@ -64,7 +64,7 @@ def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) ->
     assert first is not None
     assert (first.cut, len(counts)) == (3, 2)
     assert lost("one tokenizer") == first
-    assert len(counts) == 2, "no tokenizer was asked"
+    assert len(counts) == 2, "no tokenizer was used"
     assert lost("another") == first
     assert len(counts) == 4
     for path in (tmp_path / "index").rglob("memo.sqlite"):

@@ -1,4 +1,4 @@
-"""What previews draw where a recipe names no prompts."""
+"""Previews of a recipe without prompts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mezzotint.tasks.prompts import previews
 from support.run_folders import report_of
 
 
-def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_in(tmp_path: Path) -> None:
-    """The shipped data set's fourth picture is wide: asked for as a square, training looked harmful."""
+def test_previews_of_captions_differ_and_use_the_training_size(tmp_path: Path) -> None:
+    """The fourth image of the shipped dataset is wide; generated as a square, training looked harmful."""
     recipe = located(read("mini", ["data.path=shapes"]))
     dataset = _dataset(build(recipe.data, tmp_path, workers=1))
     lines = previews._lines(recipe, PromptFile(()), dataset)
@@ -38,7 +38,7 @@ def _dataset(catalogue: Catalogue) -> Any:
     return SimpleNamespace(catalogue=catalogue, rows=np.arange(len(catalogue), dtype=np.int32))
 
 
-def test_previews_of_a_run_take_different_captions_and_several_sizes(world: Any) -> None:
+def test_previews_use_different_captions_and_sizes(world: Any) -> None:
     for number in range(3):
         (world.pictures / f"{number:02d}.txt").write_text("the same for three")
     settings = {"run__steps": 1, "run__preview__every": 1, "sample__steps": 1, "optim__ema__rule": "none"}
@@ -58,16 +58,14 @@ def test_previews_of_a_run_take_different_captions_and_several_sizes(world: Any)
 
 
 def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
-    """Frames, width, height, rate and texts of a file, by decoding it."""
+    """Frames, width, height, rate and metadata of a decoded file."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         count = sum(1 for _ in container.decode(stream))
         return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
 
 
-def test_previews_of_clips_are_files_that_play(
-    shared_world: Any, write_clip: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_previews_of_clips_are_video_files(shared_world: Any, write_clip: Callable[..., Path], tmp_path: Path) -> None:
     for number in range(2):
         write_clip(tmp_path / "films" / f"{number}.mp4", 6)
         (tmp_path / "films" / f"{number}.txt").write_text(f"clip {number}")

@@ -1,4 +1,4 @@
-"""Which commit of Mezzotint runs."""
+"""The commit of the running Mezzotint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_checkout_reports_commit_and_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "src" / "mezzotint"
     package.mkdir(parents=True)
     for path in (package / "a.py", tmp_path / "pyproject.toml"):
@@ -28,13 +28,13 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, m
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     head = git(tmp_path, "rev-parse", "HEAD")
-    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as within a hook of another repository
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a git hook of another repository
     assert commit.of_checkout(package) == head
     (package / "a.py").write_text("two\n")
     assert commit.of_checkout(package) == f"{head}-dirty"
     installed = tmp_path / "venv" / "site-packages" / "mezzotint"
     installed.mkdir(parents=True)
-    assert commit.of_checkout(installed) is None, "the repository around it is a user's"
+    assert commit.of_checkout(installed) is None, "the surrounding repository is not ours"
     monkeypatch.setenv("PATH", "")
     assert commit.of_checkout(package) is None
 
@@ -49,7 +49,7 @@ def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, m
         (None, None),
     ],
 )
-def test_what_pip_installed_from_a_repository_says_its_commit(
+def test_pip_install_from_repository_reports_commit(
     text: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Installed:

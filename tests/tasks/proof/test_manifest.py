@@ -1,4 +1,4 @@
-"""What a manifest says of a data set's samples by shard of their keys."""
+"""Digests of samples in a manifest, sharded by key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def catalogue(tmp_path: Path) -> Catalogue:
     return catalogue_of(root, tmp_path / "index")
 
 
-def test_one_caption_is_one_shard(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_dataset_with_one_caption_has_one_shard(catalogue: Catalogue, tmp_path: Path) -> None:
     before = manifest.shards(catalogue)
     (tmp_path / "pictures" / "3.txt").write_text("another")
     after = manifest.shards(catalogue_of(tmp_path / "pictures", tmp_path / "index"))
@@ -38,14 +38,12 @@ def test_one_caption_is_one_shard(catalogue: Catalogue, tmp_path: Path) -> None:
     assert sum(before[shard] != after[shard] for shard in before) == 1
 
 
-def test_another_start_does_not_hash_the_shards_of_many_samples_again(
-    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_start_does_not_hash_shards_again(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = manifest.shards(catalogue)
     monkeypatch.setattr(catalogues, "MANY", 1)
     assert manifest.shards_at_start(catalogue) == shards
     with monkeypatch.context() as context:
-        context.setattr(manifest, "shards", None)  # would be called for shards that are not kept
+        context.setattr(manifest, "shards", None)  # would be called for new shards
         assert manifest.shards_at_start(catalogue) == shards
     place = catalogue.memo.path
     place.write_bytes(place.read_bytes().replace(b'": "', b'": "0', 1))

@@ -1,7 +1,8 @@
-"""Eight steps against eight with a kill between, of the user's own recipe."""
+"""`mezzotint prove`: eight steps without interruption against eight with a kill in between."""
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from mezzotint.training.update import Update
 
 
 @pytest.mark.slow
-def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    assert world.train("proved", verb="prove", run__epochs=2, run__steps=None, run__seed=-1) == 0  # one for both
+def test_prove_reports_success_and_leaves_no_files(world: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        world.train("proved", verb="prove", run__epochs=2, run__steps=None, run__seed=-1) == 0
+    )  # the same random seed for both runs
     said = capfd.readouterr().out
     assert "are bitwise identical: 8 losses and norms" in said
     assert "step 1/8" not in said
@@ -29,10 +32,11 @@ def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.Capture
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
-def test_it_is_proved_of_two_processes(
+def test_prove_with_two_processes(
     runtime: str, world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    importlib.import_module(f"mezzotint.runtimes.{runtime}")  # once, instead of in each of six forked processes
     recipe, *words = world.words("proved", run__runtime=runtime, run__epochs=2, run__steps=None)
     assert main(["prove", recipe, *words, "--processes=2"]) == 0, capfd.readouterr().err
     printed = capfd.readouterr()
@@ -42,7 +46,7 @@ def test_it_is_proved_of_two_processes(
     assert not list(world.root.glob(".*partial"))
 
 
-def test_a_launcher_is_sent_to_the_switch(
+def test_prove_under_a_launcher_asks_for_processes_option(
     world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2"}.items():
@@ -52,10 +56,10 @@ def test_a_launcher_is_sent_to_the_switch(
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_and_one_that_differs_prove_nothing(
+def test_prove_fails_if_a_run_differs_or_fails(
     world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with monkeypatch.context() as patch:  # an update that forgets its moments when a run goes on
+    with monkeypatch.context() as patch:  # an update that loses its moments when a run is resumed
         load = Update.load
         patch.setattr(Update, "load", lambda self, tensors: load(self, _without_moments(tensors)))
         assert world.train("wrong", verb="prove") == 2
@@ -70,7 +74,7 @@ def _without_moments(tensors: Any) -> Any:
     return {name: torch.zeros_like(t) if name.startswith("opt.mean") else t for name, t in tensors.items()}
 
 
-def test_one_bit_of_one_tensor_is_seen(tmp_path: Path) -> None:
+def test_comparison_detects_one_bit_of_one_tensor(tmp_path: Path) -> None:
     runs = [RunFolder(tmp_path / name).open() for name in "ab"]
     for number, run in enumerate(runs):
         run.metrics.write_text('{"step": 1, "loss": 0.5, "norm": 1.0, "samples_digest": "x"}\n')

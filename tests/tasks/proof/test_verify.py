@@ -1,4 +1,4 @@
-"""What a run was made of is read again, and the first thing that is another one is named."""
+"""`mezzotint verify` and `diff`: the inputs of a run are read again, and the first difference is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = {"run__steps": 1, "optim__ema__rule": "none", "model__weights": "file
 
 @pytest.fixture(scope="module")
 def ran(shared_world: Any) -> Any:
-    """A run over files that lie there."""
+    """A run with files as inputs."""
     world = shared_world
     first = {"run__steps": 1, "optim__ema__rule": "none"}
     assert world.wait(world.fork("base", **first)) == 0, world.out("base")
@@ -81,7 +81,7 @@ SPOILS: dict[Callable[[Any], Path], str] = {
 }
 
 
-def test_the_same_is_said_to_be_and_the_first_that_differs_is_named(
+def test_verify_confirms_equal_runs_and_names_first_difference(
     ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = ran.root / "run"
@@ -103,10 +103,10 @@ def test_the_same_is_said_to_be_and_the_first_that_differs_is_named(
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
 
 
-def test_a_run_on_a_disk_that_may_only_be_read_is_verified(
+def test_run_on_read_only_disk_is_verified(
     ran: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As root, rights stop nobody: what the system says of such a disk."""
+    """Permissions do not stop root, so the error of a read-only disk is simulated."""
     run, mkdir, opened = ran.root / "run", os.mkdir, os.open
 
     def refuse(path: Any) -> None:
@@ -129,7 +129,7 @@ def test_a_run_on_a_disk_that_may_only_be_read_is_verified(
     assert sorted(run.rglob("*")) == before
 
 
-def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_manifest_lists_inputs_of_the_run(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     known = manifest.read(ran.root / "run")
     assert set(known) == {"schema", "recipe", "data", "weights", "environment", "determinism"}
     assert set(known["weights"]) >= {"denoiser", "text_encoder", "vae", "tokenizer", "schedule"}
@@ -144,7 +144,7 @@ def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.Captu
     assert "format 9" in capsys.readouterr().err
 
 
-def test_two_runs_are_told_apart(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_verify_reports_differences_of_two_runs(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = ran.root / "run"
     assert main(["diff", str(run), str(run)]) == 0
     assert "bitwise identical in 1 logged steps" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Packages that a recipe's classes come from: three by themselves, others by name on the command line alone."""
+"""Packages of classes in a recipe: three are allowed, others only by an option on the command line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMED = "optim.optimizer={kind: library, class_name: %s}"
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with programs in it."""
+    """The current folder, with Python files in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text(CLASS)
     (tmp_path / "difflib.py").write_text(CANARY)
@@ -38,9 +38,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "word",
     [NAMED % "evil.Opt", "optim.part_optimizer.denoiser={kind: library, class_name: evil.Opt}", NAMED % "torchy.Opt"],
-    ids=["run", "part", "alike"],
+    ids=["run", "part", "similar name"],
 )
-def test_a_recipe_names_classes_of_three_packages_alone(
+def test_recipe_may_name_classes_of_three_packages_only(
     verb: str, word: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([verb, "tiny_cpu", word]) == 2
@@ -50,9 +50,7 @@ def test_a_recipe_names_classes_of_three_packages_alone(
     assert not (here / "canary").exists()
 
 
-def test_a_package_that_is_named_on_the_command_line_is_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_named_on_command_line_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers.py").write_text(CLASS)
     monkeypatch.syspath_prepend(tmp_path)
     words = ["tiny_cpu", NAMED % "strangers.Opt"]
@@ -66,14 +64,13 @@ def test_a_package_that_is_named_on_the_command_line_is_imported(
     assert isinstance(optimizer, Library)
     assert not (tmp_path / "canary").exists(), "reading imports nothing"
     weights = {"denoiser/a": nn.Parameter(torch.ones(2))}
-    update = Update(weights, OptimSettings(optimizer=optimizer), separate_masters=False)
+    Update(weights, OptimSettings(optimizer=optimizer), separate_masters=False)
     assert (tmp_path / "canary").exists()
-    assert not update._steps["denoiser"].is_by_tensor, "what is not known is never taken apart"
     command = announce.command(RunFolder(tmp_path / "run"), Launch(), reading.packages)
     assert command.endswith(" --allow-package=other --allow-package=strangers")
 
 
-def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:
+def test_plugin_option_needs_a_name_and_is_no_recipe_setting() -> None:
     for words, code in (
         (["tiny_cpu", "--allow-package"], "E1012"),
         (["tiny_cpu", "--allow-package="], "E1012"),
@@ -84,9 +81,9 @@ def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:
         assert caught.value.code == code
 
 
-def test_nothing_of_the_current_folder_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither under `python -m`, which looks there first (difflib is what the command line itself imports), nor where a
-    package of that name may be imported."""
+def test_no_code_of_current_folder_is_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither with `python -m`, which searches it first (difflib is imported by the command line), nor for an allowed
+    package."""
     words = ["check", "tiny_cpu", NAMED % "evil.Opt"]
     done = subprocess.run([sys.executable, "-m", "mezzotint", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr

@@ -1,4 +1,4 @@
-"""What people type out of habit, and what they are answered: with the line to write."""
+"""Common mistakes on the command line, and the suggested command."""
 
 from __future__ import annotations
 
@@ -70,23 +70,23 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or ema for averaged weights, got 'x'"),
     ],
 )
-def test_a_line_out_of_habit_is_answered_with_the_one_to_write(
+def test_common_mistakes_are_answered_with_the_right_command(
     line: list[str], words: str, here: Path, capsys: Captured
 ) -> None:
     assert main(line) == 2
     out, err = capsys.readouterr()
     assert words in err
-    assert out == "", "nothing stands before the error"
+    assert out == "", "nothing is printed before the error"
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 2
 
 
-def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: Captured) -> None:
+def test_suggested_setting_is_quoted_for_the_shell(here: Path, capsys: Captured) -> None:
     assert main(["train", "mini", "--data", "my pictures"]) == 2
     assert "write data.path='my pictures'" in capsys.readouterr().err
 
 
-def test_options_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
+def test_options_may_come_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text("optim: {lr: 1e-6}\n")
     words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
@@ -107,7 +107,7 @@ def test_options_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> No
         arguments.parse([str(recipe), "--optim.lr=1"], "train")
 
 
-def test_words_may_be_typed_again_without_a_commands_own_options() -> None:
+def test_arguments_can_be_repeated_without_options_of_the_command() -> None:
     foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
     line = parse(foreign, "check")
     assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)

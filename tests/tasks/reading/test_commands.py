@@ -11,7 +11,7 @@ from mezzotint.tasks.reading.commands import COMMANDS
 Captured = pytest.CaptureFixture[str]
 
 
-def test_help_of_sample_shows_how_to_begin_with_a_picture(capsys: Captured) -> None:
+def test_help_of_sample_shows_first_frame_usage(capsys: Captured) -> None:
     assert main(["sample", "--help"]) == 0
     said = capsys.readouterr().out
     assert "img2img" in said
@@ -19,7 +19,7 @@ def test_help_of_sample_shows_how_to_begin_with_a_picture(capsys: Captured) -> N
 
 
 @pytest.mark.parametrize("name", [each.name for each in COMMANDS])
-def test_each_command_shows_three_examples_of_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_each_command_has_three_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     examples = [
@@ -40,16 +40,14 @@ def test_help_shows_every_option_and_what_it_means(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("name", ["train", "cache", "check", "bench", "sample", "convert", "merge"])
-def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_mentions_supported_commands_of_other_trainers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert f"mezzotint {name} --as NAME -- THE LINE AS IT IS" in capsys.readouterr().out
     assert main([name, "--as", "nobody", "--", "x"]) == 2
     assert "E1015" in capsys.readouterr().err
 
 
-def test_names_of_options_are_clear_within_a_command() -> None:
+def test_option_names_are_unambiguous_within_a_command() -> None:
     for each in COMMANDS:
         names = [name for option in each.all_options() for name in (option.name, *option.aliases)]
         assert len(names) == len(set(names)), each.name
@@ -57,7 +55,7 @@ def test_names_of_options_are_clear_within_a_command() -> None:
         assert not set(names) & set(each.instead), each.name
 
 
-def test_settings_that_options_stand_for_exist() -> None:
+def test_settings_behind_options_exist() -> None:
     from mezzotint.settings.reading.paths import by_path
 
     named = [option.setting for each in COMMANDS for option in each.options if option.setting]
@@ -65,7 +63,7 @@ def test_settings_that_options_stand_for_exist() -> None:
     assert set(named) <= set(by_path())
 
 
-def test_examples_name_settings_that_exist() -> None:
+def test_examples_use_existing_settings() -> None:
 
     for each in COMMANDS:
         for line in each.examples:

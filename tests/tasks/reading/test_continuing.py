@@ -1,4 +1,4 @@
-"""A run, or what it has left, where a recipe or a model is expected."""
+"""Run folders and their files as arguments instead of recipes and models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.run_folders import run_at
 Captured = pytest.CaptureFixture[str]
 
 
-def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_folder_given_as_model_resumes_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = run_at(tmp_path / "logs", "20260102-090000")
     for path, resume in (("logs/fox-{stamp}", "latest"), (str(run), "auto")):
@@ -29,7 +29,7 @@ def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
     assert continuing.with_run(plain) is plain
 
 
-def test_a_run_is_gone_on_with_the_files_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_run_uses_the_files_it_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = run_at(tmp_path / "runs", "20260101-000000")
     (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base, vae: ae.safetensors, over: [t5.safetensors]}\n")
@@ -38,7 +38,7 @@ def test_a_run_is_gone_on_with_the_files_it_began_with(tmp_path: Path, monkeypat
         assert (model.vae, model.over) == (Path(vae), (Path("t5.safetensors"),))
 
 
-def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_one(
+def test_newest_ema_is_last_ema_export_of_newest_run_that_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -56,10 +56,10 @@ def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_on
     assert start.name == "fox-ep10-gs01000-ema"
 
 
-def test_the_folder_of_a_run_stands_for_its_recipe_and_goes_on(
-    begun: tuple[Path, list[str], str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+def test_run_folder_as_argument_resumes_its_recipe(
+    finished_run: tuple[Path, list[str], str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(begun[0])
+    monkeypatch.chdir(finished_run[0])
     assert main(["train", "run", "data.flips=0.25"]) == 2
     assert "run/recipe.yaml has 1 problem\n  given  data.flips  E1001" in capsys.readouterr().err
     assert main(["train", "run"]) == 0

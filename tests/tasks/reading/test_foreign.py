@@ -1,4 +1,4 @@
-"""A foreign line in the place of a recipe."""
+"""Commands of other trainers instead of a recipe."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from mezzotint.tasks.reading.foreign import their_flags
 
 
-def test_settings_that_a_message_asks_for_stand_before_the_foreign_line() -> None:
+def test_suggested_settings_come_before_foreign_command() -> None:
     for message, words in (
         ("error[E1221]: m: set model.flux.distilled=true and model.flux.guidance=null", "model.flux.distilled=true "
          "model.flux.guidance=null"),
@@ -20,7 +20,7 @@ def test_settings_that_a_message_asks_for_stand_before_the_foreign_line() -> Non
         assert their_flags(message, {}) == (f"write {words} before the `--`" if words else "")
 
 
-def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_name_flags_of_foreign_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names = {"model": "--weight", "./a/b.ckpt": "--over", "data.path": "--data", "--out": "--save"}
     for sentence, flags in (

@@ -1,4 +1,4 @@
-"""What a command knows of itself: its module, and its options under every spelling."""
+"""Commands: their modules, and their options in every spelling."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mezzotint.tasks.reading.parser import AS, Command, Option, parser_of, read_
 
 
 @pytest.mark.parametrize("form", ["--json", "--max-steps=N"])
-def test_the_name_of_an_option_ends_at_its_value(form: str) -> None:
+def test_option_name_ends_at_its_value(form: str) -> None:
     option = Option(form, "what it means", setting="run.steps")
     assert (option.name, option.takes_value) == (form.removesuffix("=N"), form.endswith("=N"))
     assert option.help == "run.steps, what it means"
 
 
-def test_a_command_knows_its_options_by_alias_hyphens_and_underscores() -> None:
+def test_options_are_found_by_alias_hyphens_and_underscores() -> None:
     steps = Option("--max-steps=N", "", aliases=("--steps",))
     command = Command("draw", "draws", "", {}, options=(steps,), has_tools=True)
     assert command.option("--max_steps") is command.option("--steps") is steps
     assert command.option("--as") is AS
-    assert command.option("--allow-package") is None, "for those that read a recipe"
+    assert command.option("--allow-package") is None, "only for commands that read a recipe"
 
 
-def test_the_module_of_a_command_is_in_its_own_folder_in_that_of_others_or_a_file() -> None:
+def test_module_of_a_command_is_found_in_folders_or_files() -> None:
     places = {command.name: command.module for command in COMMANDS}
     assert places["train"] == "mezzotint.tasks.train.train"
     assert places["convert"] == "mezzotint.tasks.weights.convert"
@@ -48,7 +48,7 @@ def parsed(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str], list
     return [(option.name, text) for option, text in namespace.options], namespace.settings, rest
 
 
-def test_options_are_collected_in_order_and_the_other_words_are_left_over() -> None:
+def test_options_are_collected_in_order_and_other_words_remain() -> None:
     words = [
         "a",
         "--text",
@@ -85,13 +85,13 @@ def test_options_are_collected_in_order_and_the_other_words_are_left_over() -> N
         (["--json", "--json"], "mezzotint draw: --json is given twice"),
     ],
 )
-def test_wrong_use_of_an_option_is_an_error_of_ours(words: list[str], message: str) -> None:
+def test_wrong_use_of_an_option_is_a_recipe_error(words: list[str], message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         parsed(words)
     assert (caught.value.code, caught.value.message) == ("E1012", message)
 
 
-def test_the_help_shows_options_without_aliases_and_the_percent_sign() -> None:
+def test_help_shows_options_without_aliases_and_percent_signs() -> None:
     text = parser_of(COMMAND).format_help()
     assert "usage: mezzotint draw NAME\n" in text
     assert "100 % text" in text

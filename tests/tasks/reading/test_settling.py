@@ -1,5 +1,5 @@
-"""Seeds of -1, one new number for both, shared among processes; and which optimizer `adamw-8bit-or-adamw` is. A run
-that goes on keeps both."""
+"""Seeds of -1, shared by run and previews and among processes, and the choice of `adamw-8bit-or-adamw`. A resumed run
+keeps both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kinds(read_recipe: Recipe) -> list[str]:
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cuda", "adamw-8bit"), ("cpu", "adamw"), ("mps", "adamw")])
-def test_a_new_run_takes_the_one_that_its_device_can_run(device: str, kind: str) -> None:
+def test_new_run_uses_optimizer_that_its_device_supports(device: str, kind: str) -> None:
     settled = settling.settle(recipe(BOTH), device, origin={"optim.optimizer.kind": "x"})
     optim = settled.recipe.optim
     assert kinds(settled.recipe) == list(settled.kinds.values()) == [kind, kind]
@@ -42,7 +42,7 @@ def test_a_new_run_takes_the_one_that_its_device_can_run(device: str, kind: str)
 
 @pytest.mark.parametrize("kind", ["adamw", "adamw-8bit"])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_run_that_goes_on_keeps_its_own_wherever_it_is(device: str, kind: str) -> None:
+def test_resumed_run_keeps_its_optimizer_on_any_device(device: str, kind: str) -> None:
     recorded: dict[str, Any] = {"optim": {"optimizer": {"kind": kind}, "part_optimizer": {}}}
     assert kinds(settling.settle(recipe(BOTH), device, recorded).recipe) == [kind, kind]
     apart = {"optim": {"optimizer": {"kind": "adacoor"}, "part_optimizer": {"text_encoder": {"kind": kind}}}}
@@ -50,12 +50,12 @@ def test_a_run_that_goes_on_keeps_its_own_wherever_it_is(device: str, kind: str)
     assert kinds(settling.settle(recipe(BOTH), device, apart).recipe) == [here, kind], "adacoor is neither of them"
 
 
-def test_another_recipe_stays_as_it_is() -> None:
+def test_recipes_with_other_optimizers_are_unchanged() -> None:
     plain = recipe("optim: {optimizer: {kind: adamw-8bit}}")
     assert settling.settle(plain, "cpu").recipe == plain
 
 
-def test_eight_bit_adamw_that_is_not_installed_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_8_bit_adamw_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bitsandbytes", "bitsandbytes.optim"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
     settings = settling.settle(recipe(BOTH), "cuda").recipe.optim.optimizer
@@ -64,7 +64,7 @@ def test_eight_bit_adamw_that_is_not_installed_names_both_remedies(monkeypatch: 
     assert caught.value.code == "E1061"
 
 
-def test_a_new_seed_is_one_for_the_run_and_its_previews() -> None:
+def test_new_seed_is_shared_by_run_and_previews() -> None:
     settled = settling.settle(SEEDS, "cpu", share=lambda text: "5", is_run=True)
     assert (settled.recipe.run.seed, settled.recipe.sample.seed) == (5, 5)
     assert settled.sentences == (
@@ -74,8 +74,8 @@ def test_a_new_seed_is_one_for_the_run_and_its_previews() -> None:
     assert settling.settle_seeds(settled.recipe) == (settled.recipe, [])
 
 
-def test_a_look_at_a_run_takes_the_seeds_that_it_has() -> None:
+def test_inspecting_a_run_uses_its_recorded_seeds() -> None:
     recorded: dict[str, Any] = {"run": {"seed": 7}, "sample": {"seed": -1}}
     settled, sentences = settling.settle_seeds(SEEDS, recorded)
-    assert (settled.run.seed, settled.sample.seed) == (7, 7), "a run begun when -1 meant run.seed keeps that one"
+    assert (settled.run.seed, settled.sample.seed) == (7, 7), "a run from when -1 meant run.seed keeps that one"
     assert all(sentence.endswith("7, kept") for sentence in sentences)

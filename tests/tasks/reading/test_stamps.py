@@ -12,14 +12,14 @@ from mezzotint.tasks.reading import stamps
 from support.run_folders import run_at
 
 
-def test_a_start_makes_a_folder_of_its_own_with_the_time(tmp_path: Path) -> None:
+def test_each_start_gets_a_folder_with_timestamp(tmp_path: Path) -> None:
     open_name = tmp_path / "fox-{stamp}"
     run_at(tmp_path, "20260101-120000")
     assert re.fullmatch(r"fox-\d{8}-\d{6}", stamps.choose_folder(open_name, "never").name)
     assert stamps.choose_folder(tmp_path / "fox", "latest") == tmp_path / "fox"
 
 
-def test_going_on_takes_the_newest_by_its_name_that_has_a_checkpoint(tmp_path: Path) -> None:
+def test_resuming_uses_newest_timestamped_folder_with_checkpoint(tmp_path: Path) -> None:
     open_name = tmp_path / "fox-{stamp}"
     assert stamps.choose_folder(open_name, "auto").parent == tmp_path
     newest = run_at(tmp_path, "20260102-090000")
@@ -31,7 +31,7 @@ def test_going_on_takes_the_newest_by_its_name_that_has_a_checkpoint(tmp_path: P
         assert stamps.choose_folder(open_name, resume) == newest
 
 
-def test_nothing_to_go_on_with_is_said_with_what_is_there(tmp_path: Path) -> None:
+def test_nothing_to_resume_is_reported_with_existing_folders(tmp_path: Path) -> None:
     run_at(tmp_path, "20260103-090000", step=None)
     with pytest.raises(CheckpointError, match=r"existing ones \(fox-20260103-090000\) have none") as caught:
         stamps.choose_folder(tmp_path / "fox-{stamp}", "latest")

@@ -1,8 +1,9 @@
-"""One process draws line after line: the two models that were drawn from last stay open."""
+"""Several command lines of `sample` in one process: the last two models stay open."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,24 +11,24 @@ import pytest
 from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.sample import again
-from mezzotint.tasks.sample._model import ModelSource
 
 
-def test_the_two_models_that_were_drawn_from_last_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_last_two_sampled_models_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     opened: list[str] = []
     monkeypatch.setattr(again, "open_model", lambda source, weights, adapters: opened.append(source.name) or object())
     recipe = read_text("schema: 1").recipe
     for name in "abc":
         (tmp_path / name).mkdir()
     sources: dict[str, Any] = {
-        name: ModelSource(with_values(recipe, {"model.path": tmp_path / name}), name, is_model=True) for name in "abc"
+        name: SimpleNamespace(recipe=with_values(recipe, {"model.path": tmp_path / name}), name=name, checkpoint=None)
+        for name in "abc"
     }
     drawer = again.Drawer()
     first = drawer._open_or_reuse(sources["a"], None, ())
     assert drawer._open_or_reuse(sources["b"], None, ()) is not first
     assert drawer._open_or_reuse(sources["a"], None, ()) is first
     drawer._open_or_reuse(sources["c"], None, ())
-    assert drawer._open_or_reuse(sources["a"], None, ()) is first, "it was drawn from after b"
+    assert drawer._open_or_reuse(sources["a"], None, ()) is first, "used after b"
     assert opened == ["a", "b", "c"]
     drawer._open_or_reuse(sources["b"], None, ())
     drawer._open_or_reuse(sources["b"], "raw", ())

@@ -25,7 +25,7 @@ from mezzotint.tasks.sample._args import parse
         (["--weights=ema"], {"weights": "ema"}),
     ],
 )
-def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], values: dict[str, Any]) -> None:
+def test_sample_accepts_option_names_of_user_interfaces(words: list[str], values: dict[str, Any]) -> None:
     from mezzotint.tasks.sample._args import parse
 
     args = parse(["model", "--prompt=x", *words])
@@ -44,7 +44,7 @@ def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], v
         ("a fox --l -1", "--l is -1; write a number from 0 to"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Path) -> None:
+def test_unreadable_prompt_line_is_named(line: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text(f"fine\n{line}\n")
     with pytest.raises(RecipeError) as caught:
@@ -53,20 +53,20 @@ def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Pat
     assert f"{file} line 2: {said}" in str(caught.value)
 
 
-def test_lines_are_read_as_they_are_written() -> None:
+def test_prompt_lines_are_read_verbatim() -> None:
     assert read_line("a fox, 3--4 years -- old", "x") == Line("a fox, 3--4 years -- old")
     assert read_line("--d 5", "x") == Line("", seed=5)
     assert read_line("a --n", "x") == Line("a", negative="")
 
 
-def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> None:
+def test_empty_or_binary_prompt_file_is_refused(tmp_path: Path) -> None:
     for content, said in ((b"# nothing\n\n", "has no prompt"), (b"\xff\xfe\x00", "not UTF-8")):
         (tmp_path / "p.txt").write_bytes(content)
         with pytest.raises(RecipeError, match=said):
             parse(["m", f"--file={tmp_path / 'p.txt'}"])
 
 
-def test_settings_and_prompts_are_told_apart() -> None:
+def test_settings_and_prompts_are_distinguished() -> None:
     args = parse(["m", "--prompt", "x=1 is a formula", "run.device=cpu", "a: b", "--steps", "3", "sample.seed=4"])
     assert [line.prompt for line in args.lines] == ["x=1 is a formula", "a: b"]
     assert args.overrides == ("run.device=cpu", "sample.seed=4", "sample.steps=3")

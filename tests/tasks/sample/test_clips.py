@@ -1,4 +1,4 @@
-"""The verb `sample` and previews for clips: files that play and say how they were drawn, contact sheets, codecs."""
+"""`mezzotint sample` for clips: video files with metadata, contact sheets, codecs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.sampling import pictures, video
 
 
-def test_without_its_encoder_the_other_codec_is_taken_and_said() -> None:
+def test_missing_video_encoder_falls_back_with_message() -> None:
     assert video.encoder("h264", {"libx264", "mpeg4"}) == ("libx264", "")
     name, said = video.encoder("h264", {"mpeg4", "libvpx-vp9"})
     assert name == "mpeg4"
@@ -19,7 +19,7 @@ def test_without_its_encoder_the_other_codec_is_taken_and_said() -> None:
     assert met.value.code == "E1467"
 
 
-def test_a_strip_shows_the_first_and_the_last_frame() -> None:
+def test_strip_shows_first_and_last_frame() -> None:
     frames = np.stack([np.full((8, 8, 3), 10 * n, np.uint8) for n in range(9)])
     strip = pictures.strip(frames)
     assert strip.shape == (8, 4 * 8 + 3 * 2, 3)

@@ -1,4 +1,4 @@
-"""Pictures into a folder, and contact sheets of them."""
+"""Generated images in a folder, and their contact sheets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.sample_command import FOLDER, draw, drawn
 SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
 
 
-def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_metadata_records_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     words = ("--prompt=ein Fuß ☃", "--negative=dark", "--seed=3", "--solver=euler", "--rescale=0.5", "--guidance=2.5")
     assert verb.run([str(FOLDER), "--size=48x32", "--steps=2", f"--out={out}", *words]) == 0
@@ -38,7 +38,7 @@ def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert (out / "contact.png").is_file()
 
 
-def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
+def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
     pictures = draw(
         tmp_path / "all", "--prompt", "a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
     )
@@ -50,12 +50,12 @@ def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
     )  # fmt: skip
     ((once_more, said),) = again.values()
     assert said == facts
-    # the company in the batch changes the order of sums, and nothing else
+    # other samples of the batch change the order of sums only
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
     assert len({p.tobytes() for p, _ in pictures.values()}) == 6
 
 
-def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path) -> None:
+def test_large_contact_sheets_are_split(tmp_path: Path) -> None:
     words = ["--size=32x32", "--steps=1", "--guidance=1", "--batch=25", f"--out={tmp_path}"]
     assert verb.run([str(FOLDER), *words, "--prompt", *(f"number {n}" for n in range(25))]) == 0
     assert sorted(p.name for p in tmp_path.glob("contact*")) == ["contact-2.png", "contact.png"]
@@ -68,12 +68,12 @@ def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path
     assert [(p.name, p.read_text()) for p in other.iterdir()] == [("contact-2.png", "mine")]
 
 
-def test_words_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_prompts_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw(tmp_path, "--prompt=" + "circle " * 90)
     assert "tokens of 'circle circle" in capsys.readouterr().out
 
 
-def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
+def test_interrupted_sampling_writes_contact_sheet_of_finished_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = pictures.file
@@ -93,7 +93,7 @@ def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
         assert sheet.height > 2 * 160, "two rows"
 
 
-def test_memory_that_does_not_suffice_is_named(
+def test_out_of_memory_while_sampling_is_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:

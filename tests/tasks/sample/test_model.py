@@ -1,4 +1,4 @@
-"""What `sample` draws from: runs, checkpoints, recipes and models."""
+"""What `sample` can use: runs, checkpoints, recipes and models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.sample_command import FOLDER, QUICK, draw, drawn
 
 @pytest.fixture(scope="module")
 def trained(shared_world: Any) -> Any:
-    """A world with a run of six steps, an average and two checkpoints in it."""
+    """A world with a run of six steps with EMA and two checkpoints."""
     settings = {"run__steps": 6, "optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__lr": 0.01}
     assert shared_world.train("run", **settings, sample__prompts=["a red circle"], sample__seed=9) == 0
     return shared_world
@@ -37,7 +37,7 @@ def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any,
 
 
 @pytest.mark.slow
-def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
+def test_newest_checkpoint_and_export_generate_the_same_images(trained: Any, tmp_path: Path) -> None:
     raw, facts = of_run(trained, tmp_path / "raw", "--weights=raw")
     average, said = of_run(trained, tmp_path / "shadow", "--weights=ema")
     assert (facts["weights"], facts["training_step"], facts["prompt"], facts["seed"]) == (
@@ -50,7 +50,7 @@ def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: A
     assert not np.array_equal(raw, average)
     assert facts["model"] != said["model"]
     again, _ = of_run(trained, tmp_path / "default")
-    assert np.array_equal(again, average), "the average where there is one"
+    assert np.array_equal(again, average), "EMA by default"
     for name, pixels in (("step-00000006", raw), ("step-00000006-ema", average)):
         export = trained.root / "run" / "exports" / name
         words = ("--prompt=a red circle", "--seed=9")
@@ -58,7 +58,7 @@ def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: A
         assert np.array_equal(exported, pixels), name
 
 
-def test_a_checkpoint_of_a_run_can_be_named(trained: Any, tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_run_can_be_sampled_by_path(trained: Any, tmp_path: Path) -> None:
     early, facts = of_run(trained, tmp_path / "3", "--weights=raw", place="run/checkpoints/step-00000003")
     late, _ = of_run(trained, tmp_path / "6", "--weights=raw")
     assert facts["training_step"] == "3"
@@ -66,7 +66,7 @@ def test_a_checkpoint_of_a_run_can_be_named(trained: Any, tmp_path: Path) -> Non
     assert not np.array_equal(early, late)
 
 
-def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
+def test_recipe_samples_its_run_or_its_base_model(
     trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = trained.words("run", sample__prompts=["a red circle"], sample__seed=9)
@@ -82,7 +82,7 @@ def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
     assert not np.array_equal(before, pixels)
 
 
-def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
+def test_default_size_is_native_size_of_the_model(tmp_path: Path) -> None:
     assert verb.run([str(FOLDER), "--prompt=a", "--steps=1", f"--out={tmp_path / 'x'}"]) == 0
     ((pixels, _),) = drawn(tmp_path / "x").values()
     model = Family.of(ModelSettings(path=FOLDER))
@@ -90,7 +90,7 @@ def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
     assert pixels.shape == (side, side, 3)
 
 
-def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: Any, tmp_path: Path) -> None:
+def test_zero_terminal_snr_of_recipe_is_used_for_sampling(trained: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
     values = {
         "objective__zero_terminal_snr": True,
@@ -118,20 +118,20 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
     assert caught.value.code == "E1070"
 
 
-def test_an_average_that_was_not_kept_is_named(trained: Any, tmp_path: Path) -> None:
+def test_missing_ema_weights_are_named(trained: Any, tmp_path: Path) -> None:
     assert trained.train("plain", run__steps=1, optim__ema__rule="none") == 0
     with pytest.raises(CheckpointError, match=r"trained without optim\.ema") as caught:
         verb.run([str(trained.root / "plain"), "--prompt=a", "--weights=ema", f"--out={tmp_path / 'out'}"])
     assert caught.value.code == "E1075"
 
 
-def test_a_checkpoint_of_another_model_is_refused(trained: Any, tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_not_sampled(trained: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="trained tensors are not the model's") as caught:
         verb.run([str(trained.root / "run"), "--prompt=a", f"model.path={FOLDER}", "model.weights=files"])
     assert caught.value.code == "E1502"
 
 
-def test_a_picture_names_what_several_processes_have_written(tmp_path: Path) -> None:
+def test_image_metadata_names_sharded_checkpoint(tmp_path: Path) -> None:
     def digest(*names: str) -> str:
         files = {name: {"bytes": 1, "sha256": 64 * str(number)} for number, name in enumerate(names)}
         (tmp_path / "manifest.json").write_text(json.dumps({"files": files}), "ascii")

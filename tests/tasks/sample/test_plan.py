@@ -1,4 +1,4 @@
-"""Which pictures a line asks for: rows, columns, seeds, names; what is wrong is said before torch is loaded."""
+"""The plan of `sample`: rows, columns, seeds, names; errors are reported before importing torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.sample_command import FOLDER, QUICK, draw, drawn
 SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
 
 
-def test_sizes_and_seeds_are_columns_and_prompts_are_rows(tmp_path: Path) -> None:
+def test_sheet_has_columns_of_sizes_and_seeds_and_rows_of_prompts(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ["--prompt", "a", "b", "--size", "32x32,32x48", "--seed", "1,-2", "--steps", "1", "--guidance", "1"]
     assert verb.run([str(FOLDER), *words, "--out", str(out)]) == 0
@@ -31,7 +31,7 @@ def test_sizes_and_seeds_are_columns_and_prompts_are_rows(tmp_path: Path) -> Non
     }
 
 
-def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_images_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "000-0-seed0.png").write_text("mine")
     with pytest.raises(RecipeError, match="was not changed") as caught:
         draw(tmp_path, "--prompt=a")
@@ -44,9 +44,7 @@ def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sorted(p.name for p in (tmp_path / "samples").iterdir()) == ["tiny_sd", "tiny_sd-2"]
 
 
-def test_a_line_with_a_size_and_seed_of_its_own_is_drawn_once_and_the_sheet_says_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompt_with_own_size_and_seed_is_generated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sheets: list[dict[str, Any]] = []
     plain_sheet = grids.sheet
 
@@ -68,7 +66,7 @@ def test_a_line_with_a_size_and_seed_of_its_own_is_drawn_once_and_the_sheet_says
     assert sheet["notes"] == [["32x48, seed 7, 2 steps, not: dark, ugly", "", "", ""], [""] * 4]
 
 
-def test_seed_minus_1_is_a_new_one_which_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sample_seed_minus_1_is_new_and_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seeds = []
     for number, words in enumerate((["--seed=-1"], ["--seed=-1"], ["sample.seed=-1"])):
         assert (
@@ -85,7 +83,7 @@ def test_seed_minus_1_is_a_new_one_which_is_printed(tmp_path: Path, capsys: pyte
     assert min(seeds) >= 0
 
 
-def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
+def test_errors_are_reported_before_importing_torch(tmp_path: Path) -> None:
     (tmp_path / "contact.png").write_text("mine")
     file = tmp_path / "p.txt"
     file.write_text("fine\na fox --w 64 --h 60\n")
@@ -107,7 +105,7 @@ def test_what_is_wrong_is_said_before_torch_is_loaded(tmp_path: Path) -> None:
         assert said in done.stderr, word
 
 
-def test_a_mistyped_line_is_answered_without_torch() -> None:
+def test_mistyped_command_is_answered_without_torch() -> None:
     code = (
         "import sys\nfrom mezzotint.cli import main\nassert main(['sample', 'x', '--promt=a']) == 2\n"
         "assert not {'torch', 'diffusers'} & set(sys.modules)"

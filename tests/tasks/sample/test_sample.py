@@ -1,4 +1,4 @@
-"""The verb `sample`: lines, files of prompts and recipes."""
+"""`mezzotint sample`: command lines, prompt files and recipes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.adapter_records import FILES
 from support.sample_command import FOLDER, draw
 
 
-def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
+def test_sample_command_and_library_generate_the_same_image(tmp_path: Path) -> None:
     ((pixels, _),) = draw(tmp_path, "--prompt=a red circle", "--seed=5").values()
     family = Family.of(ModelSettings(path=FOLDER))
     settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
@@ -33,7 +33,7 @@ def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
     assert np.array_equal(picture.pixels, pixels)
 
 
-def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) -> None:
+def test_prompt_file_may_set_options_per_line(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("﻿# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n\na hare -- running\n", "utf-8")
     pictures = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
@@ -46,14 +46,14 @@ def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) 
     alone = tmp_path / "alone.txt"
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
-    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "position does not matter"
 
 
 @pytest.mark.parametrize("steps", [2, 3])
-def test_drawing_with_the_single_step_solver_prints_no_changing_scheduler_line(
+def test_single_step_solver_prints_no_scheduler_message(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither for an even nor for an odd number of steps: the library's own words name its settings, not ours."""
+    """For even and odd numbers of steps: messages of the library name its own settings."""
     heard: list[str] = []
     handler = logging.Handler()
     monkeypatch.setattr(handler, "emit", lambda record: heard.append(record.getMessage()))
@@ -68,7 +68,7 @@ def test_drawing_with_the_single_step_solver_prints_no_changing_scheduler_line(
 
 
 @pytest.mark.slow
-def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
+def test_json_file_sets_shared_and_own_options_below_command_line(tmp_path: Path) -> None:
     file = tmp_path / "prompts.json"
     hen = {"prompt": "a hen", "size": [48, 40], "guidance": [1, 2], "seed": -1, "solver": "ddim"}
     samples = [{"prompt": "a fox"}, hen]
@@ -93,7 +93,7 @@ def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_mor
         draw(tmp_path / "none", f"--file={file}")
 
 
-def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) -> None:
+def test_prompt_file_of_recipe_is_the_default(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     file.write_text(json.dumps({"solver": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
     own = f"sample.prompt_file={file}"
@@ -124,7 +124,7 @@ def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) ->
         ([str(FOLDER), "--prompt=x", "--file=nosuch.txt"], "E1073", "nosuch.txt: cannot be read"),
     ],
 )
-def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str, said: str, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused_with_a_remedy(words: list[str], code: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(MezzotintError) as caught:
         verb.run([*words, f"--out={tmp_path / 'out'}"])
     assert caught.value.code == code
@@ -134,7 +134,7 @@ def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str,
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pickles_read_here")
-def test_what_is_to_be_known_of_an_adapter_is_told_whatever_its_form(
+def test_notes_on_an_adapter_are_printed_for_every_format(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -150,7 +150,7 @@ def test_what_is_to_be_known_of_an_adapter_is_told_whatever_its_form(
         pixels, facts = next(iter(drawn.values()))
         assert facts[f"adapter {name}"] == "1"
         seen.append(pixels)
-    assert np.array_equal(*seen), "and a pickle draws the same"
+    assert np.array_equal(*seen), "a pickle gives the same"
     learned_tokens.write(tmp_path, {"<wug>": {"text_encoder": torch.zeros(1, 32)}}, torch.float32, {"format": "pt"})
     draw(tmp_path / "out", "--prompt=a <wug>", "--prompt=a fox", f"--adapter={tmp_path / 'fox.safetensors'}")
     word = tmp_path / "embeddings" / "wug.safetensors"

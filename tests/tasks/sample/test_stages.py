@@ -1,4 +1,4 @@
-"""Pictures in stages: begun with a picture, in the type that each network computes in."""
+"""Stages of sampling: first frames, and the dtype of each network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.families.sd import Family
 from support.sample_command import draw
 
 
-def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_path: Path) -> None:
+def test_first_frame_is_recorded_with_path_and_digest(tmp_path: Path) -> None:
     begin = tmp_path / "deep" / "begin.png"
     begin.parent.mkdir()
     Image.new("RGB", (40, 40), "red").save(begin)
@@ -25,7 +25,7 @@ def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_
     assert (facts["strength"], facts["data.resize"]) == ("0.5", "lanczos")
 
 
-def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_denoiser_computes_in_low_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, bool] = {}
 
     def noting(name: str) -> None:
@@ -42,5 +42,5 @@ def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeyp
     picture = tmp_path / "begin.png"
     Image.new("RGB", (32, 32), "red").save(picture)
     draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
-    # an autoencoder that is to be float32 would overflow under the denoiser's autocast, as SDXL's does in fp16
+    # a float32 autoencoder could overflow in the denoiser's autocast, as that of SDXL does in fp16
     assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

@@ -1,4 +1,4 @@
-"""What a run says before its first step leaves nothing out that the recipe or the files left out."""
+"""Messages before the first step name everything that is omitted or changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def line(text: str, word: str) -> str:
     return next(row for row in text.splitlines() if row.startswith(f"  {word} "))
 
 
-def test_what_is_left_out_skipped_or_changed_is_counted(world: Any, capsys: Any) -> None:
+def test_omitted_skipped_and_changed_samples_are_counted(world: Any, capsys: Any) -> None:
     Image.new("RGB", (64, 64)).save(world.pictures / "uncaptioned.png")
     Image.new("RGB", (64, 64)).save(world.pictures / "wordless.png")
     Image.new("RGB", (8, 8)).save(world.pictures / "small.png")
@@ -39,7 +39,7 @@ def test_what_is_left_out_skipped_or_changed_is_counted(world: Any, capsys: Any)
         assert words in said
 
 
-def test_a_warm_up_that_outlasts_the_run_is_said(world: Any, capsys: Any) -> None:
+def test_warmup_longer_than_the_run_is_noted(world: Any, capsys: Any) -> None:
     assert world.train("long", run__steps=2, optim__schedule__warmup_steps=2) == 0
     assert "stays below its peak" in line(capsys.readouterr().out, "update")
     assert world.train("short", run__steps=2, optim__schedule__warmup_steps=1) == 0
@@ -59,8 +59,8 @@ def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) ->
     assert not [word for word in ("clip skip", "timestep bias", "flipped") if word in said]
 
 
-def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[Path, list[str], str]) -> None:
-    root, _, said = begun
+def test_end_of_a_run_prints_model_and_next_commands(finished_run: tuple[Path, list[str], str]) -> None:
+    root, _, said = finished_run
     first, second = [row for row in said.splitlines() if row.startswith(("  model        ", "  or "))]
     assert first.endswith("step-00000001-ema (averaged weights, usually the better ones)")
     assert second.endswith("step-00000001 (the weights of the last step)")
@@ -80,7 +80,7 @@ def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[
         (["run.steps=1234567"], "1234567 steps"),
     ],
 )
-def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[str], more: str) -> None:
+def test_suggested_extension_uses_the_unit_of_the_run(settings: list[str], more: str) -> None:
     reading = read_text("schema: 1", overrides=settings)
     line = announce.extension_line(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
     assert line.endswith(f"'run.extend={more}'")

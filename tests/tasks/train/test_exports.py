@@ -1,4 +1,4 @@
-"""What a run writes for others."""
+"""Exports of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.weights.files import tensor_files
 
 
 @pytest.mark.slow
-def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
+def test_exported_ema_can_be_trained(world: Any) -> None:
     settings = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
     assert world.train("first", **settings) == 0
     [export] = (world.root / "first" / "exports").glob("*-ema")

@@ -1,4 +1,4 @@
-"""Settings that change while a run goes: read at an epoch's start, said, recorded, repeated by a run that goes on."""
+"""Live settings: read at the start of an epoch, printed, recorded, and repeated by a resumed run."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_values_are_replaced_by_path_and_checked() -> None:
         with_live(recipe, {"model.clip_skip": 9})
 
 
-# breaks if the file were not read, or what it says reached neither objective nor text encoder nor the saver
+# fails if the file is not read, or its values do not reach the objective and the text encoder
 @pytest.mark.slow
 @pytest.mark.effect("run.live.path")
-def test_a_file_changes_settings_at_the_start_of_an_epoch(world: Any, capsys: Any) -> None:
+def test_live_file_changes_settings_at_epoch_start(world: Any, capsys: Any) -> None:
     path = written(world, "objective: {noise_offset: 0.5, min_snr_gamma: 5}\nmodel: {clip_skip: 1}\noptim: {lr: 7}\n")
     assert world.train("plain", **CACHED) == 0
     capsys.readouterr()
@@ -60,12 +60,12 @@ def test_a_file_changes_settings_at_the_start_of_an_epoch(world: Any, capsys: An
     one, other = world.end("plain"), world.end("run")
     assert one.metrics[0] != other.metrics[0]
     newest = state.read(state.newest(world.root / "run" / "checkpoints").path)
-    assert newest.values["recipe"]["objective"]["noise_offset"] == 0, "the recipe stays what was asked"
+    assert newest.values["recipe"]["objective"]["noise_offset"] == 0, "the recipe is unchanged"
 
 
-# breaks if the setting were not kept from the file
+# fails if the file can change the setting
 @pytest.mark.effect("run.live.fixed")
-def test_what_is_fixed_stays(world: Any, capsys: Any) -> None:
+def test_fixed_settings_are_not_changed(world: Any, capsys: Any) -> None:
     path = written(world, "objective: {noise_offset: 0.5, min_snr_gamma: 5}\n")
     words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset"]}
     assert world.train("run", **CACHED | {"run__epochs": 1}, **words) == 0
@@ -73,7 +73,7 @@ def test_what_is_fixed_stays(world: Any, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> None:
+def test_broken_live_file_is_ignored_with_message(world: Any, capsys: Any) -> None:
     path = written(world, "objective: {noise_offset: -3}\n")
     assert world.train("run", **CACHED | {"run__epochs": 1}, run__live__path=str(path)) == 0
     said = capsys.readouterr().out
@@ -87,8 +87,8 @@ def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> N
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.slow)])  # within an epoch, and at its start
-def test_a_run_that_goes_on_repeats_what_was_read(world: Any, at: int) -> None:
+@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.exhaustive)])  # within an epoch and at its start
+def test_resumed_run_repeats_recorded_live_settings(world: Any, at: int) -> None:
     path = written(world, "objective: {noise_offset: 0.5}\nrun: {save: {every: 1 epoch}}\n")
     words = CACHED | {"run__live__path": str(path)}
     assert world.wait(world.fork("killed", fault=f"step.begin@{at}:kill", **words)) == 137

@@ -1,4 +1,4 @@
-"""The report that a run with held-out pictures ends with."""
+"""The overfit report of a run with held-out images."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_run_with_held_out_pictures_ends_with_its_overfit_report(
-    world: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_with_held_out_images_writes_overfit_report(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"data__cache__latents": True, "data__holdout__fraction": 0.3, "run__validation__training_fraction": 0.5}
     settings |= {"run__steps": 3, "run__validation__every": 1, "data__crop": "center", "data__flip": 0}
     assert world.train("run", **settings) == 0

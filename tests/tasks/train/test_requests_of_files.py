@@ -1,4 +1,4 @@
-"""What files ask of a run that trains: pictures, a checkpoint, its end."""
+"""Requests by files to a running training: previews, a checkpoint, a stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.training.requests import Requests
 
 
-def test_a_run_draws_saves_and_stops_when_a_file_says_so_and_ends_with_the_same_bits(
+def test_request_files_trigger_preview_save_and_stop_without_other_effect(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings: dict[str, Any] = {
@@ -36,19 +36,19 @@ def test_a_run_draws_saves_and_stops_when_a_file_says_so_and_ends_with_the_same_
     assert "requested by a file: draw" in folder.log.read_text()
     assert list(folder.requests.iterdir()) == []
     monkeypatch.undo()
-    (folder.requests / "stop").touch()  # asked of an attempt that has ended
+    (folder.requests / "stop").touch()  # a request to an earlier attempt
     assert world.train("asked", **settings) == 0
     assert world.train("plain", **settings) == 0
     assert world.end("asked") == world.end("plain")
 
 
-def test_pictures_of_a_run_that_draws_none_are_told_of(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_preview_request_without_previews_is_answered(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Requests, "take", lambda self: ["draw"])
     assert world.train("none", run__steps=1, run__preview__every=None) == 0
     assert "this run has none" in (world.root / "none" / "run.log").read_text()
 
 
-def test_where_settings_were_given_is_written_and_kept_on_the_way(world: Any) -> None:
+def test_origins_of_settings_are_written_and_kept(world: Any) -> None:
     from mezzotint import outside
 
     recipe = Path(world.words("kept")[0])

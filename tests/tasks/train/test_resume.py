@@ -1,4 +1,4 @@
-"""Where a run begins, and what it keeps from its beginning."""
+"""Resuming: which checkpoint is used, and what stays from the first start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mezzotint.weights.files import tensor_files
 
 
 class Hashed:
-    """The names of files that are hashed whole, and of those that are hashed as their tensors are read."""
+    """Names of files that are hashed whole, and of files that are hashed while reading tensors."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.files: list[str] = []
@@ -37,7 +37,7 @@ class Hashed:
         return real(path)
 
 
-def test_a_run_reads_its_checkpoints_to_go_on_and_never_besides(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_are_read_only_to_resume(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Hashed(monkeypatch)
     saving = {"run__steps": 4, "run__save__every": 1, "run__save__keep": 1}
     assert world.train("run", **saving) == 0
@@ -51,9 +51,7 @@ def test_a_run_reads_its_checkpoints_to_go_on_and_never_besides(world: Any, monk
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_process_hashes_a_checkpoint_once_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_first_process_hashes_a_checkpoint_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
     content = {"w/denoiser/a": torch.ones(3), "ema/denoiser/a": torch.zeros(3), "opt.applied": torch.tensor(2.0)}
     path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
     hashed = Hashed(monkeypatch)
@@ -67,7 +65,7 @@ def test_the_first_process_hashes_a_checkpoint_once_for_all(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_checkpoint_that_proves_damaged_as_it_is_read_is_so_for_every_process(tmp_path: Path, rank: int) -> None:
+def test_checkpoint_damaged_for_one_process_is_skipped_by_all(tmp_path: Path, rank: int) -> None:
     content = {"w/denoiser/a": torch.ones(3)}
     path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
     restored = state.read(path, tensors=False)
@@ -86,7 +84,7 @@ def test_a_checkpoint_that_proves_damaged_as_it_is_read_is_so_for_every_process(
     assert bool(heard[0]) == (rank == 0), "the first process hashes for all"
 
 
-def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
+def test_all_processes_use_the_seed_of_the_first(world: Any) -> None:
     recipe, *words = world.words("many", run__seed=-1)
     reading = read(recipe, words)
     said: list[str] = []
@@ -101,7 +99,7 @@ def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_before(
+def test_changed_recipe_error_suggests_a_new_run_folder(
     world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(world.root)
@@ -120,7 +118,7 @@ def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_be
     assert world.train("run", **settings | {"run__name": "fox-2", "optim__lr": 2e-3}) == 0
 
 
-def test_a_new_seed_of_previews_is_printed_and_kept(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_preview_seed_is_printed_and_kept(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"sample__seed": -1, "run__preview__every": 9, "sample__prompts": ["a"], "sample__steps": 1}
     settings |= {"optim__ema__rule": "none", "run__seed": 5}
     assert world.train("run", run__steps=1, **settings) == 0

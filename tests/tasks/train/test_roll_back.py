@@ -1,4 +1,4 @@
-"""Training that diverges goes back to the last good checkpoint, and a kill on the way changes nothing."""
+"""Rolling back: diverged training returns to the last good checkpoint, also after kills."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def same(mine: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 @pytest.mark.slow
-def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
+def test_roll_back_skips_batches_and_survives_kills(
     world: Any, poison: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    poison(5, 6)  # steps 6 and 7; the checkpoint of step 6 lies between them
+    poison(5, 6)  # steps 6 and 7; the checkpoint of step 6 is between them
     assert world.train("stops", **SETTINGS | {"run__on_divergence": "stop"}) == 3
     capsys.readouterr()
     assert world.train("back", **SETTINGS) == 0
@@ -48,7 +48,7 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     }  # fmt: skip
     poison(4, 5, 6)
     assert world.train("skips", **SETTINGS | {"run__max_nonfinite_steps": 9}) == 0
-    assert same(weights(world.root / "back"), weights(world.root / "skips")), "as if steps 5 to 7 had moved nothing"
+    assert same(weights(world.root / "back"), weights(world.root / "skips")), "as if steps 5 to 7 changed nothing"
     bad = outside.read_lines(world.root / "back" / "bad_steps.jsonl")
     assert [(line["step"], line["what"]) for line in bad] == [(6, "loss"), (7, "loss")]
     assert all(len(line["keys"]) == len(line["timesteps"]) == len(line["losses"]) > 0 for line in bad)
@@ -61,12 +61,12 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     assert len(events(world.root / "killed")) == 1
 
 
-def test_the_same_batches_at_the_same_rate_are_refused() -> None:
+def test_roll_back_with_same_batches_and_rate_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"run\.roll_back\.factor below 1"):
         read_text("schema: 1", overrides=["run.roll_back.skip=false"])
 
 
-def test_a_spoilt_weight_is_named_and_nothing_of_it_is_saved(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonfinite_weight_is_named_and_never_saved(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     loss, spoilt = TrainStep.loss, "denoiser/conv_in.weight"
 
     def once(trainer: Trainer, batch: Any, step: int) -> Any:

@@ -13,7 +13,7 @@ from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.train import announce, run_files
 
 
-def test_a_new_run_never_writes_over_a_recipe_that_is_not_its_own(tmp_path: Path) -> None:
+def test_new_run_never_overwrites_a_foreign_recipe(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path).open()
     run_files.refuse_foreign_recipe(folder)
     folder.recipe.write_text("# mine\nschema: 1\n")
@@ -41,7 +41,7 @@ def linked(tmp_path: Path) -> RunFolder:
 
 
 @pytest.mark.parametrize("verb", ["train", "sample", "check"])
-def test_what_the_recipe_of_a_run_folder_says_of_its_links_does_not_count(
+def test_recipe_in_run_folder_cannot_allow_links(
     verb: str, linked: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--prompt=a"] if verb == "sample" else []
@@ -55,7 +55,7 @@ def test_what_the_recipe_of_a_run_folder_says_of_its_links_does_not_count(
     assert (linked.path.parent / "out" / "step-00000001" / "mine").read_text() == "mine"
 
 
-def test_the_command_line_allows_links_and_the_line_that_goes_on_says_so(
+def test_links_allowed_on_command_line_are_in_the_resume_command(
     linked: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allowed = f'run.linked_folders=["{linked.path.parent}/out"]'
@@ -70,9 +70,7 @@ def test_the_command_line_allows_links_and_the_line_that_goes_on_says_so(
     assert announce.command(linked, Launch()) == "mezzotint train run/recipe.yaml"
 
 
-def test_a_checkpoint_in_a_linked_folder_is_not_sampled_from(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoint_in_linked_folder_is_not_sampled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out" / "step-00000001").mkdir(parents=True)
     (tmp_path / "out" / "step-00000001" / "manifest.json").write_text("{}")
     (tmp_path / "run").mkdir()

@@ -19,7 +19,7 @@ from mezzotint.tasks.train.train import named_failures
 
 
 @pytest.mark.usefixtures("curves")
-def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
+def test_stopped_run_has_report_and_history_entry(
     world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEZZOTINT_FAULT", "step.begin@3:int")
@@ -33,7 +33,7 @@ def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
     assert str(folder.logs / "loss.png") in capsys.readouterr().out
 
 
-def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
+def test_out_of_memory_advice_omits_settings_in_use(tmp_path: Path) -> None:
     recipe = read_text("run: {micro_batch: 1, gradient_checkpointing: {enabled: true}}").recipe
     device: Any = SimpleNamespace(device="cuda:0")
     of_any = assemble.named_shortage("here", advice.less_memory(recipe))

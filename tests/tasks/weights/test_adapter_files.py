@@ -17,7 +17,7 @@ from support.adapter_records import FILES, SD, ran
 LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
 
 
-def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(tmp_path: Path) -> None:
+def test_base_is_a_folder_file_or_shipped_name(tmp_path: Path) -> None:
     ran("convert", SD, tmp_path / "one.safetensors")
     folder, file = BaseModel.at(SD), BaseModel.at(tmp_path / "one.safetensors", SD)
     assert folder.names.weights == file.names.weights
@@ -29,7 +29,7 @@ def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(tmp_path: Path)
     assert (adapter_files.usual_layout(folder), adapter_files.usual_layout(clips)) == ("kohya", "diffusers")
 
 
-def test_what_is_no_model_is_a_sentence(tmp_path: Path) -> None:
+def test_non_model_files_are_refused_with_message(tmp_path: Path) -> None:
     for path, code in ((tmp_path, "E1442"), (tmp_path / "nosuch", "E1401")):
         with pytest.raises(WeightsError) as caught:
             BaseModel.at(path)
@@ -38,7 +38,7 @@ def test_what_is_no_model_is_a_sentence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["sd_lora_r4_a8.kohya.safetensors", "sd_lora_text_r4.diffusers"])
 @pytest.mark.parametrize("verb", ["sample", "check"])
-def test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write(
+def test_adapter_given_as_model_suggests_the_right_command(
     verb: str, name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write(
         assert line in complaint
 
 
-def test_layers_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_read_in_groups_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     names = BaseModel.at(SD).names
     layers = list(names.weights)
     monkeypatch.setattr("mezzotint.weights.single_file.planned.CHUNK", 1 << 16)

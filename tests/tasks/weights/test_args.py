@@ -10,7 +10,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.tasks.weights import args
 
 
-def test_what_is_in_the_way_is_named_and_replaced_only_where_it_may_be(tmp_path: Path) -> None:
+def test_existing_output_is_named_and_replaced_only_on_request(tmp_path: Path) -> None:
     args.require_free(tmp_path / "new.safetensors", "merge")
     (tmp_path / "old.safetensors").write_bytes(b"x")
     with pytest.raises(WeightsError, match="merge does not overwrite it; give another name, or add --replace"):
@@ -23,7 +23,7 @@ def test_what_is_in_the_way_is_named_and_replaced_only_where_it_may_be(tmp_path:
         args.require_free(tmp_path / "gone" / "new.safetensors", "merge")
 
 
-def test_what_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
+def test_replaced_output_stays_until_the_new_one_is_complete(tmp_path: Path) -> None:
     place = tmp_path / "model.safetensors"
     place.write_bytes(b"old")
     with args.store_beside(place) as store:
@@ -38,7 +38,7 @@ def test_what_is_replaced_stays_until_the_new_one_is_whole(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-def test_a_pickle_is_never_written() -> None:
+def test_pickles_are_never_written() -> None:
     with pytest.raises(RecipeError, match=r"would be a pickle, which is never written; use b\.safetensors") as caught:
         args.parse(["a.safetensors", "b.pt"])
     assert caught.value.code == "E1012"

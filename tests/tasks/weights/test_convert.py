@@ -1,4 +1,4 @@
-"""`mezzotint convert`: in all directions, nothing lost that the other form can hold, nothing written over."""
+"""`mezzotint convert` in all directions: nothing is lost that the target can hold, nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 def as_published(path: Path) -> dict[str, Tensor]:
-    """A single file's tensors as the training program leaves them: halves, buffers, unused layers, an average, more."""
+    """Tensors of a single file as published: halves, buffers, unused layers, EMA, unknown ones."""
     tensors = {name: t.half() if "diffusion_model" in name else t for name, t in load_file(path).items()}
     plain = {name: t for name, t in tensors.items() if name.startswith("model.")}
     tensors |= {LAYOUT.average(name): t.float() + 1 for name, t in plain.items()}
@@ -56,8 +56,9 @@ def as_published(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", marks=pytest.mark.slow)], indirect=True)
-"""What both versions of the model show alike; that their tensors come back, each shows of its own."""
+EXHAUSTIVE = (pytest.mark.slow, pytest.mark.exhaustive)
+FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", marks=EXHAUSTIVE)], indirect=True)
+"""Behaviour that does not depend on the version of the model."""
 
 
 @pytest.fixture(scope="module", params=["sd1", "sd2"])
@@ -71,7 +72,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder, root / "published.safetensors"
 
 
-def test_single_to_folder_to_single_is_the_identity_on_every_tensor(model: tuple[Path, Path], tmp_path: Path) -> None:
+def test_file_to_folder_to_file_keeps_every_tensor(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--ema=keep") == 0
     assert convert(tmp_path / "folder", tmp_path / "back.safetensors", "--ema=keep") == 0
@@ -83,7 +84,7 @@ def test_single_to_folder_to_single_is_the_identity_on_every_tensor(model: tuple
 
 
 @FIRST_OF_TWO
-def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
+def test_ema_weights_are_omitted_by_default(model: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}") == 0
     printed = capsys.readouterr().out
@@ -96,7 +97,7 @@ def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_pa
 
 @pytest.mark.slow
 @FIRST_OF_TWO
-def test_odd_spellings_come_back_as_they_were(model: tuple[Path, Path], tmp_path: Path) -> None:
+def test_unusual_tensor_names_are_preserved(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     tensors = load_file(source)
     for name in [n for n in tensors if ".mid.attn_1.q.weight" in n]:
@@ -107,7 +108,7 @@ def test_odd_spellings_come_back_as_they_were(model: tuple[Path, Path], tmp_path
     assert equal(tensors, load_file(tmp_path / "back.safetensors"))
 
 
-def test_folder_to_single_to_folder_is_the_identity_on_every_file(model: tuple[Path, Path], tmp_path: Path) -> None:
+def test_folder_to_file_to_folder_keeps_every_file(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder = model[0]
     assert convert(folder, tmp_path / "x.safetensors") == 0
     assert convert(tmp_path / "x.safetensors", tmp_path / "back", f"--config={folder}") == 0
@@ -120,7 +121,7 @@ def test_folder_to_single_to_folder_is_the_identity_on_every_file(model: tuple[P
 
 
 @FIRST_OF_TWO
-def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path, Path], tmp_path: Path) -> None:
+def test_converted_folder_opens_in_diffusers_and_mezzotint(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--dtype=fp32") == 0
     pipeline = StableDiffusionPipeline.from_pretrained(str(tmp_path / "folder"), local_files_only=True)
@@ -132,7 +133,7 @@ def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path,
 
 
 @FIRST_OF_TWO
-def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_path: Path) -> None:
+def test_ema_use_exports_the_ema_as_denoiser(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     name = "model.diffusion_model.out.2.bias"
     average = load_file(source)[LAYOUT.average(name)]
@@ -150,7 +151,7 @@ def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_pa
 @pytest.mark.parametrize(
     ("word", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
 )
-def test_the_type_is_that_asked_for_and_schedules_keep_theirs(
+def test_dtype_option_converts_all_but_schedules(
     model: tuple[Path, Path], tmp_path: Path, word: str, dtype: torch.dtype
 ) -> None:
     folder, source = model
@@ -165,7 +166,7 @@ def test_the_type_is_that_asked_for_and_schedules_keep_theirs(
     assert {t.dtype for t in unet.values()} == {dtype}
 
 
-def test_a_model_that_ships_is_named_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_model_is_converted_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert convert("tiny-sd", "x.safetensors", "--dtype=fp16") == 2, "it has no weights"
     assert convert("mezzotint-mini", "mini.safetensors") == 0
@@ -174,10 +175,10 @@ def test_a_model_that_ships_is_named_by_its_name_alone(tmp_path: Path, monkeypat
         (path,) = (shipped("mezzotint-mini") / component).glob("*.safetensors")
         assert equal(load_file(tmp_path / "mini" / component / path.name), load_file(path))
     Path("mezzotint-mini").mkdir()
-    assert convert("mezzotint-mini", "again.safetensors") == 2, "what lies here comes first"
+    assert convert("mezzotint-mini", "again.safetensors") == 2, "a local folder takes precedence"
 
 
-def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> None:
+def test_fp16_overflow_names_the_tensor(tmp_path: Path, capsys: Any) -> None:
     assert convert(FOLDER, tmp_path / "x.safetensors") == 0
     tensors = load_file(tmp_path / "x.safetensors")
     tensors["model.diffusion_model.out.2.bias"][0] = 1e6
@@ -190,12 +191,10 @@ def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> 
     assert not (tmp_path / "y.safetensors").exists()
 
 
-@pytest.mark.slow
 @FIRST_OF_TWO
-def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.usefixtures("pickles_read_here")
+def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
-    if folder != FOLDER:  # the first version's by a process of its own
-        request.getfixturevalue("pickles_read_here")
     tensors = load_file(source)
     torch.save({"state_dict": tensors, "epoch": 3}, tmp_path / "x.ckpt")
     assert convert(tmp_path / "x.ckpt", tmp_path / "x.safetensors", f"--config={folder}", "--ema=keep") == 0
@@ -213,7 +212,7 @@ def test_pickles_become_folders(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_other_pickles_keep_their_names(tmp_path: Path, capsys: Any) -> None:
+def test_unknown_pickles_keep_their_tensor_names(tmp_path: Path, capsys: Any) -> None:
     torch.save({"encoder.down.0.x": torch.ones(3)}, tmp_path / "vae.pt")
     assert convert(tmp_path / "vae.pt", tmp_path / "vae.safetensors", "--dtype=fp16") == 0
     assert torch.equal(load_file(tmp_path / "vae.safetensors")["encoder.down.0.x"], torch.ones(3).half())
@@ -221,7 +220,7 @@ def test_other_pickles_keep_their_names(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_old_folders_with_pickles_become_safetensors(tmp_path: Path) -> None:
+def test_folders_with_pickles_become_safetensors(tmp_path: Path) -> None:
     old = shutil.copytree(FOLDER, tmp_path / "old")
     for component in ("unet", "vae", "text_encoder"):
         [path] = (old / component).glob("*.safetensors")
@@ -235,7 +234,7 @@ def test_old_folders_with_pickles_become_safetensors(tmp_path: Path) -> None:
         assert equal(load_file(path), load_file(tmp_path / "new" / path.relative_to(tmp_path / "same")))
 
 
-def test_the_prediction_can_be_said(tmp_path: Path) -> None:
+def test_prediction_type_can_be_given(tmp_path: Path) -> None:
     assert convert(FOLDER, tmp_path / "x.safetensors", "--prediction=v") == 0
     assert read_metadata(tmp_path / "x.safetensors")["modelspec.prediction_type"] == "v"
     assert convert(tmp_path / "x.safetensors", tmp_path / "folder", f"--config={FOLDER}") == 0
@@ -243,21 +242,21 @@ def test_the_prediction_can_be_said(tmp_path: Path) -> None:
     assert config["prediction_type"] == "v_prediction"
 
 
-def test_what_a_single_file_has_no_place_for_is_told(tmp_path: Path, capsys: Any) -> None:
+def test_settings_lost_in_a_single_file_are_reported(tmp_path: Path, capsys: Any) -> None:
     source = shutil.copytree(FOLDER, tmp_path / "source")
     (source / "safety_checker").mkdir()
     assert convert(source, tmp_path / "x.safetensors") == 0
     assert "cannot contain them: safety_checker" in capsys.readouterr().out
 
 
-def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_conversion_is_deterministic(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         assert convert(FOLDER, tmp_path / folder / "x.safetensors") == 0
     assert (tmp_path / "a" / "x.safetensors").read_bytes() == (tmp_path / "b" / "x.safetensors").read_bytes()
 
 
-def test_the_shipped_vocabulary_travels_into_a_folder(tmp_path: Path) -> None:
+def test_shipped_vocabulary_is_copied_into_a_folder(tmp_path: Path) -> None:
     from mezzotint.weights.folder.model_folder import copy_component
 
     copy_component(shipped("sd1") / "tokenizer", tmp_path / "tokenizer")
@@ -291,7 +290,7 @@ def _taken_folder(root: Path) -> tuple[object, ...]:
         (lambda root: (FOLDER / "vae", root / "x"), "one component of a model"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_named_and_leave_nothing(
+def test_impossible_conversions_are_named_and_leave_no_files(
     tmp_path: Path, words: Words, message: str, capsys: Any
 ) -> None:
     line = words(tmp_path)
@@ -302,7 +301,7 @@ def test_wishes_that_cannot_be_met_are_named_and_leave_nothing(
     assert not (tmp_path / "x.safetensors").exists() or (tmp_path / "x.safetensors").read_text() == "mine"
 
 
-def test_a_folder_becomes_a_file_a_few_tensors_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_is_converted_a_few_tensors_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert convert(FOLDER, tmp_path / "at-once.safetensors") == 0
     whole = load_file(tmp_path / "at-once.safetensors")
     largest = max(t.nbytes for t in whole.values())
@@ -324,7 +323,7 @@ def of_adapter(source: Path, target: Path, layout: str, base: Path = FOLDER) -> 
 
 @pytest.mark.parametrize("model", ["sd", "sdxl"])
 @pytest.mark.parametrize("case", ["lora_text_r4.kohya", "lora_r4_a8.kohya", "dora_r4_a8.lycoris"])
-def test_an_adapter_goes_to_diffusers_layout_and_back_to_the_bit(
+def test_adapter_to_diffusers_layout_and_back_is_bit_exact(
     case: str, model: str, whole_sdxl: Path, tmp_path: Path
 ) -> None:
     base, source = whole_sdxl if model == "sdxl" else FOLDER, FILES / f"{model}_{case}.safetensors"
@@ -342,7 +341,7 @@ def test_an_adapter_goes_to_diffusers_layout_and_back_to_the_bit(
     assert written[0][lengths[0] :] == written[1][lengths[1] :]
 
 
-def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path, capsys: Any) -> None:
+def test_adapter_metadata_is_kept_and_hashes_are_recomputed(tmp_path: Path, capsys: Any) -> None:
     source = tmp_path / "source.safetensors"
     words = {
         "ss_tag_frequency": '{"sks": {"sks": 1}}', "modelspec.trigger_phrase": "sks", "modelspec.author": "me",
@@ -364,7 +363,7 @@ def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path
     assert "ComfyUI reads only part of this layout" in capsys.readouterr().out
 
 
-def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, capsys: Any) -> None:
+def test_rslora_alpha_is_scaled_by_root_of_rank_in_kohya_layout(tmp_path: Path, capsys: Any) -> None:
     file = FILES / "sd_lora_r4_a8.diffusers" / "pytorch_lora_weights.safetensors"
     settings = {"unet.r": 4, "unet.lora_alpha": 8, "unet.use_rslora": True}
     save_file(load_file(file), tmp_path / "rs.safetensors", {"lora_adapter_metadata": json.dumps(settings)})
@@ -380,7 +379,7 @@ def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, ca
     assert {t.dtype for n, t in half.items() if not n.endswith("alpha")} == {torch.float16}
 
 
-def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys: Any) -> None:
+def test_unconvertible_adapters_are_refused_with_message(tmp_path: Path, capsys: Any) -> None:
     loha, lora = (FILES / f"sd_{name}.safetensors" for name in ("loha_r2_a4.lycoris", "lora_r4_a8.kohya"))
     out, base = tmp_path / "a.safetensors", f"--base={FOLDER}"
     uses = "is a LoRA adapter, not a model; to sample with it: mezzotint sample MODEL --adapter=FILE"
@@ -407,7 +406,7 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
         assert not out.exists()
 
 
-def test_a_registered_format_is_written_and_read_back(
+def test_registered_format_is_written_and_read_back(
     tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_numbers_format(tmp_path / "packages", monkeypatch)

@@ -37,7 +37,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_folder_to_file_to_folder_changes_no_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flow_folder_to_file_to_folder_keeps_every_tensor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, file, back = RECORDS / "wan" / "model", tmp_path / "wan.safetensors", tmp_path / "back"
     assert convert(folder, file) == 0
     said = capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_folder_to_file_to_folder_changes_no_tensor(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.slow
-def test_a_type_is_given_to_every_part(tmp_path: Path) -> None:
+def test_dtype_option_applies_to_every_part(tmp_path: Path) -> None:
     folder = RECORDS / "sd3" / "model"
     assert convert(folder, tmp_path / "half", "--dtype=bf16") == 0
     for part in ("transformer", "vae", "text_encoder", "text_encoder_3"):
@@ -75,7 +75,9 @@ def test_a_type_is_given_to_every_part(tmp_path: Path) -> None:
     assert torch.equal(single[key], tensors["pos_embed.proj.weight"])
 
 
-def test_each_of_two_denoisers_is_a_file_and_both_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_denoisers_become_two_files_and_are_read_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, high, low = (tmp_path / name for name in ("a14b", "wan2.2_high_noise.safetensors", "low.safetensors"))
     tiny_a14b(RECORDS / "wan" / "model", folder)
     assert convert(folder, high) != 0
@@ -115,7 +117,7 @@ def test_each_of_two_denoisers_is_a_file_and_both_are_read(tmp_path: Path, capsy
         assert caught.value.code == code
 
 
-def test_a_folder_is_made_of_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_denoiser_files_become_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "a14b")
     files = {part: tmp_path / f"{part}.safetensors" for part in ("denoiser", "denoiser_2")}
     for part, file in files.items():
@@ -134,7 +136,7 @@ def test_a_folder_is_made_of_both_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--part is only for Wan 2.2 A14B; leave it out" in capsys.readouterr().err
 
 
-def test_what_is_not_written_is_refused(
+def test_unsupported_flow_conversions_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_numbers_format(tmp_path / "packages", monkeypatch)

@@ -30,7 +30,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("layout", ["kohya", "diffusers"])
-def test_an_adapter_that_was_merged_comes_back(layout: str, tuned: Path, tmp_path: Path, capsys: Any) -> None:
+def test_extract_recovers_a_merged_adapter(layout: str, tuned: Path, tmp_path: Path, capsys: Any) -> None:
     ran("extract", SD, tuned, tmp_path / "a.safetensors", "--rank=4", f"--layout={layout}")
     said = capsys.readouterr().out
     assert "44 layers, rank 4; of the whole change" in said
@@ -41,7 +41,7 @@ def test_an_adapter_that_was_merged_comes_back(layout: str, tuned: Path, tmp_pat
         within(after[name], tensor, roundings=0 if torch.equal(base[name], tensor) else 256, name=name)
 
 
-def test_what_is_left_out_is_told_by_layer_the_worst_first(tuned: Path, tmp_path: Path, capsys: Any) -> None:
+def test_extract_lists_layers_by_residual(tuned: Path, tmp_path: Path, capsys: Any) -> None:
     ran("extract", SD, tuned, tmp_path / "a.safetensors", "--rank=2", "--dtype=fp16")
     said = capsys.readouterr().out
     rows = re.findall(r"^  (\S+): rank 2, norm (\S+), left out ([\d.]+)%$", said, re.M)
@@ -61,7 +61,7 @@ def test_what_is_left_out_is_told_by_layer_the_worst_first(tuned: Path, tmp_path
     assert ranks <= {1, 2, 3}
 
 
-def test_whoever_reads_one_line_alone_has_the_whole_file(
+def test_extract_writes_the_file_before_a_reader_closes_the_pipe(
     tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def until_head_ends(text: str) -> None:
@@ -74,9 +74,7 @@ def test_whoever_reads_one_line_alone_has_the_whole_file(
     assert load_file(tmp_path / "a.safetensors")
 
 
-def test_parts_that_are_the_same_are_left_alone_and_a_copy_in_halves_is_the_same(
-    tuned: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_extract_ignores_equal_parts_and_half_precision_copies(tuned: Path, tmp_path: Path, capsys: Any) -> None:
     ran("merge", SD, FILES / "sd_lora_r4_a8.kohya.safetensors", tmp_path / "half", "--dtype=fp16")
     capsys.readouterr()
     ran("extract", SD, tmp_path / "half", tmp_path / "a.safetensors", "--rank=4")
@@ -85,7 +83,7 @@ def test_parts_that_are_the_same_are_left_alone_and_a_copy_in_halves_is_the_same
     assert "differ" not in said
 
 
-def test_norms_and_biases_that_differ_are_told(tuned: Path, tmp_path: Path, capsys: Any) -> None:
+def test_extract_reports_changed_norms_and_biases(tuned: Path, tmp_path: Path, capsys: Any) -> None:
     shutil.copytree(tuned, tmp_path / "model")
     tensors = load_file(tmp_path / "model" / UNET)
     tensors["conv_norm_out.bias"] += 1
@@ -96,12 +94,12 @@ def test_norms_and_biases_that_differ_are_told(tuned: Path, tmp_path: Path, caps
     assert f"unet: 1 biases, norms and tables differ (norm {norm:.4g}, conv_norm_out.bias)" in said
 
 
-def test_a_denoiser_alone_is_enough(tuned: Path, tmp_path: Path, capsys: Any) -> None:
+def test_extract_works_with_only_a_denoiser(tuned: Path, tmp_path: Path, capsys: Any) -> None:
     ran("extract", SD, tuned / "unet", tmp_path / "a.safetensors", "--rank=4")
     assert "32 layers (32 of unet)" in capsys.readouterr().out
 
 
-def test_what_cannot_be_extracted_is_a_sentence(tuned: Path, whole_sdxl: Path, tmp_path: Path) -> None:
+def test_impossible_extractions_are_refused_with_message(tuned: Path, whole_sdxl: Path, tmp_path: Path) -> None:
     (tmp_path / "taken.safetensors").touch()
     out = tmp_path / "a.safetensors"
     refused: list[tuple[list[object], str, str]] = [

@@ -1,4 +1,4 @@
-"""`mezzotint resize`: another rank, of every kind of adapter, with what that leaves out."""
+"""`mezzotint resize`: another rank for every kind of adapter, with its error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = BaseModel.at(SD).names
 
 
 @pytest.mark.parametrize("adapter", [DORA, LOKR, TEXT], ids=["dora", "lokr", "lora"])
-def test_with_rank_enough_it_does_the_same_to_its_base(adapter: Path, tmp_path: Path, capsys: Any) -> None:
+def test_resize_to_sufficient_rank_keeps_the_result(adapter: Path, tmp_path: Path, capsys: Any) -> None:
     ran("resize", adapter, tmp_path / "a.safetensors", f"--base={SD}", "--rank=512")
     said = capsys.readouterr().out
     assert "0.00% is left out" in said
@@ -37,7 +37,7 @@ def test_with_rank_enough_it_does_the_same_to_its_base(adapter: Path, tmp_path: 
         within(after[name], tensor, roundings=512, name=name)
 
 
-def test_a_smaller_rank_is_in_the_file_and_its_header_and_the_type_stays(tmp_path: Path, capsys: Any) -> None:
+def test_resize_writes_rank_and_keeps_dtype(tmp_path: Path, capsys: Any) -> None:
     half = FILES / "sd_lora_r4_a8.kohya.safetensors"
     ran("resize", half, tmp_path / "a.safetensors", f"--base={SD}", "--rank=2", "--layout=kohya")
     assert "128 layers, rank 2; of the whole change" in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_a_smaller_rank_is_in_the_file_and_its_header_and_the_type_stays(tmp_pat
     assert is_sealed(tmp_path / "a.safetensors")
 
 
-def test_ranks_follow_the_singular_values_of_each_layer(tmp_path: Path, capsys: Any) -> None:
+def test_resize_chooses_ranks_by_singular_values(tmp_path: Path, capsys: Any) -> None:
     spectra = {}
     for layer, module in read(LOKR, NAMES).modules.items():
         spectra[layer] = torch.linalg.svdvals(module.difference(NAMES.weights[layer]).flatten(1))
@@ -71,7 +71,7 @@ def test_ranks_follow_the_singular_values_of_each_layer(tmp_path: Path, capsys: 
     assert f"rank {min(by_sum.values())} to {max(by_sum.values())}" in capsys.readouterr().out
 
 
-def test_what_cannot_be_resized_is_a_sentence(tmp_path: Path) -> None:
+def test_impossible_resizes_are_refused_with_message(tmp_path: Path) -> None:
     refused: list[tuple[list[object], str, str]] = [
         ([DORA, "--rank=2"], "E1441", "add --base=MODEL"),
         ([DORA, "--rank=2", f"--base={tmp_path}"], "E1442", "the name of a shipped one"),

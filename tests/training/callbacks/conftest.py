@@ -1,4 +1,4 @@
-"""A small model that is being trained, samples held out of it, and a run folder."""
+"""A small trainer, held-out samples, and a run folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _model() -> Family:
 
 @pytest.fixture
 def family(_model: Family) -> Iterator[Family]:
-    """One model for all tests, its weights put back after each."""
+    """One model for all tests; its weights are restored after each."""
     kept = {name: {k: t.clone() for k, t in part.state_dict().items()} for name, part in _model.parts().items()}
     yield _model
     for name, part in _model.parts().items():

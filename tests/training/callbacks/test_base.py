@@ -1,4 +1,4 @@
-"""When callbacks are due, and what one hands to all the others."""
+"""Intervals of callbacks, and scalars passed to all sinks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.training.progress import Progress
 
 
 class Kept(Callback):
-    """Keeps the numbers that it is given, and then refuses if it is said to."""
+    """Records scalars, and raises an error afterwards if requested."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.refuses, self.seen = refuses, list[int]()
@@ -36,7 +36,7 @@ def setup(*callbacks: Callback, is_first: bool = True) -> Setup:
     return Setup(**others | {"runtime": runtime, "every_callback": list(callbacks)})
 
 
-def test_numbers_reach_all_even_where_one_refuses_and_the_first_process_alone() -> None:
+def test_scalars_reach_all_sinks_on_the_first_process_only() -> None:
     callbacks = [Kept(refuses=True), Kept()]
     with pytest.raises(StorageError):
         setup(*callbacks).numbers(3, {"val/loss": 1.0})
@@ -50,7 +50,7 @@ def test_intervals_of_steps_and_epochs_end_with_a_step(every: str, due: list[int
     assert [one.step for one in progress if is_due(Every.parse(every), one)] == due
 
 
-def test_the_shortest_interval_in_minutes_counts() -> None:
+def test_shortest_interval_in_minutes_counts() -> None:
     callback = Kept()
     callback.intervals = tuple(map(Every.parse, ("9 minutes", "2 minutes", "1 step")))
     assert callback.minutes == 2

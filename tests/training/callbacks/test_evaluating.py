@@ -1,4 +1,4 @@
-"""Networks are used without a trace, and too little memory costs no run."""
+"""Using networks without changing their state, and ignoring out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from mezzotint.training.callbacks._evaluating import evaluating, skipped_when_out_of_memory
 
 
-def test_every_module_is_in_its_own_mode_again_even_after_an_error() -> None:
+def test_evaluating_restores_module_modes_after_an_error() -> None:
     part = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     part[1].eval()
     with contextlib.suppress(KeyError), evaluating({"denoiser": part}):
@@ -26,7 +26,7 @@ def test_every_module_is_in_its_own_mode_again_even_after_an_error() -> None:
 @pytest.mark.parametrize(
     "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
-def test_only_a_lack_of_memory_is_passed_over(error: Exception) -> None:
+def test_only_out_of_memory_is_ignored(error: Exception) -> None:
     said: list[str] = []
     with skipped_when_out_of_memory("previews", said.append):
         raise error

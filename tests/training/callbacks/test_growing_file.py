@@ -1,4 +1,4 @@
-"""A file that grows: whole records, one error, and a new try each time."""
+"""A file of appended records: one message per failure, and a retry at each record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Numbered(GrowingFile):
         return [b"head "]
 
 
-def test_a_failure_is_said_once_and_the_next_record_opens_anew(tmp_path: Path) -> None:
+def test_write_failure_is_reported_once_and_file_reopened(tmp_path: Path) -> None:
     file = Numbered(tmp_path / "gone" / "numbers")
     with pytest.raises(StorageError, match="numbers cannot be written") as failed:
         file.write(b"1 ")

@@ -1,4 +1,4 @@
-"""metrics.jsonl and sample logs: exact, resumable, and never the end of a run."""
+"""metrics.jsonl and sample logs: exact, resumable, and never ending a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
-from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, keys_digest, truncate
 from mezzotint.training.progress import Progress
 from support.trainers import log_steps, report
 
 
-def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None:
+def test_metrics_line_reads_back_bit_exactly(folder: RunFolder) -> None:
     log_steps(MetricsLog(folder, every=1), range(3))
     lines = outside.read_lines(folder.metrics)
     assert [line["step"] for line in lines] == [1, 2, 3]
@@ -29,7 +28,7 @@ def test_a_line_of_metrics_reads_back_to_the_last_bit(folder: RunFolder) -> None
     assert set(lines[1]) >= {"epoch", "applied", "overflow", "loss_scale", "memory_bytes", "samples"}
 
 
-def test_the_first_every_nth_and_the_last_step_are_logged(folder: RunFolder) -> None:
+def test_first_every_nth_and_last_step_are_logged(folder: RunFolder) -> None:
     log_steps(MetricsLog(folder, every=4), range(10), last_step=10)
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [1, 4, 8, 10]
 
@@ -46,7 +45,7 @@ def log_with_a_resume(folder: RunFolder, steps: int) -> None:
     log_steps(resumed, range(6, steps), last_step=10)
 
 
-def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
+def test_lines_summarize_unlogged_steps_between_them(folder: RunFolder) -> None:
     log_with_a_resume(folder, 10)
     lines = outside.read_lines(folder.metrics)
     assert [line["step"] for line in lines] == [1, 4, 8, 10]
@@ -54,17 +53,17 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     each = report(0)
     assert sum(line["samples_since"] for line in lines) == 10 * each.samples
     assert sum(line["seconds_since"] for line in lines) == pytest.approx(10 * each.seconds)
-    whole = RunningMean()
+    mean = 0.0
     for step in range(10):
-        whole.take(report(step).loss)
-    assert lines[-1]["loss_avg"] == whole.value, "of all steps, and over a resume"
+        mean = 0.98 * mean + 0.02 * report(step).loss
+    assert lines[-1]["loss_avg"] == pytest.approx(mean / (1 - 0.98**10)), "of all steps, before and after the resume"
     least = [report(step).losses[0] for step in range(4, 8)]  # at timestep 5; two of them before the resume
     assert lines[2]["loss_at/quartile_0"] == pytest.approx(sum(least) / 4)
     assert "loss_at/quartile_3" in lines[2], "at timestep 995"
-    assert "loss_at/quartile_1" not in lines[2], "no sample was there"
+    assert "loss_at/quartile_1" not in lines[2], "no sample in this quartile"
 
 
-def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_resume(folder: RunFolder) -> None:
+def test_losses_by_timestep_are_means_since_last_line_across_resume(folder: RunFolder) -> None:
     log_with_a_resume(folder, 8)
     since = [report(step) for step in range(4, 8)]
     losses: dict[int, list[float]] = {}
@@ -77,7 +76,7 @@ def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_res
     assert bands
 
 
-def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFolder) -> None:
+def test_nonfinite_values_are_valid_json_and_read_back(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
     log.on_step(report(0, loss=float("nan"), norm=float("inf")), Progress(step=1, last_step=9))
     line = json.loads(folder.metrics.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
@@ -85,13 +84,13 @@ def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFol
     assert float(line["norm"]) == float("inf")
 
 
-def test_sample_log_says_which_samples_timesteps_and_losses_made_a_step(folder: RunFolder) -> None:
+def test_sample_log_lists_samples_timesteps_and_losses_of_a_step(folder: RunFolder) -> None:
     log_steps(SampleLog(folder, rank=3), range(2))
     (_, line) = outside.read_lines(folder.logs / "samples.rank3.jsonl")
     assert line == {"step": 2, "keys": ["a.png", "b.png"], "timesteps": [5.0, 995.0], "losses": [0.1, 1 / 3]}
 
 
-def test_a_killed_and_resumed_run_has_each_step_once(folder: RunFolder) -> None:
+def test_killed_and_resumed_run_logs_each_step_once(folder: RunFolder) -> None:
     metrics = MetricsLog(folder, every=1)
     metrics.numbers(0, {"val/loss": 1.0})
     log_steps(metrics, range(7))
@@ -99,8 +98,8 @@ def test_a_killed_and_resumed_run_has_each_step_once(folder: RunFolder) -> None:
     durable.append_line(folder.bad_steps, {"step": 2})
     durable.append_line(folder.bad_steps, {"step": 6})
     with open(folder.metrics, "a") as file:
-        file.write("[" * 20_000 + "\n")  # not ours
-        file.write('{"step": 8, "lo')  # killed while it was written
+        file.write("[" * 20_000 + "\n")  # a foreign line
+        file.write('{"step": 8, "lo')  # truncated by a kill
     assert truncate(folder, 5) == 4 + 2 + 1
     resumed = MetricsLog(folder, every=1)
     log_steps(resumed, range(5, 9))
@@ -112,7 +111,7 @@ def test_a_killed_and_resumed_run_has_each_step_once(folder: RunFolder) -> None:
     assert not list(folder.path.glob(".*"))
 
 
-def test_a_run_that_starts_anew_in_its_folder_says_everything_again(folder: RunFolder) -> None:
+def test_run_restarted_in_its_folder_logs_everything_again(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
     log.numbers(0, {"val/loss": 1.0})
     log_steps(log, range(2))
@@ -120,15 +119,13 @@ def test_a_run_that_starts_anew_in_its_folder_says_everything_again(folder: RunF
     assert folder.metrics.read_text() == ""
 
 
-def test_a_torn_line_does_not_spoil_the_next_one(folder: RunFolder) -> None:
+def test_truncated_line_does_not_corrupt_the_next_one(folder: RunFolder) -> None:
     folder.metrics.write_text('{"step": 1, "loss')
     log_steps(MetricsLog(folder, every=1), range(1, 2))
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [2]
 
 
-def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_reported_once_and_logging_resumes(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     log = MetricsLog(folder, every=1)
     with monkeypatch.context() as full:
         full.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115

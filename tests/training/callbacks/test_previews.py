@@ -1,4 +1,4 @@
-"""Previews: drawn while a model learns, without a trace in it."""
+"""Previews during training, which they do not affect."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ EVERY_2 = Every(2, "steps")
 
 
 class Prompts:
-    """The same requests at every step, until others are put in their place. renewed: the steps before which it was
-    asked to look anew."""
+    """The same requests at every step, until replaced. renewed: the steps before which a renewal was
+    requested."""
 
     def __init__(self, requests: list[Request], every: Every | None = EVERY_2, at_start: bool = True) -> None:
         self.requests = requests
@@ -67,7 +67,7 @@ def previews(trainer: Trainer, folder: RunFolder, **others: Any) -> Previews:
     )
 
 
-def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(folder: RunFolder) -> None:
+def test_previews_start_at_step_0_and_do_not_affect_training(folder: RunFolder) -> None:
     ends = []
     for shown in (False, True):
         family = Family.tiny()
@@ -92,7 +92,7 @@ def test_previews_are_drawn_from_step_0_on_and_leave_no_trace(folder: RunFolder)
     assert pixels("step-00000000/00-raw.png") != pixels("step-00000003/00-raw.png")
 
 
-def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> None:
+def test_preview_metadata_records_its_settings(trainer: Trainer, folder: RunFolder) -> None:
     previews(trainer, folder).on_step(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
         assert image.size == (32, 24)
@@ -103,7 +103,7 @@ def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> 
         }  # fmt: skip
 
 
-def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
+def test_cached_embeddings_and_separate_vae_give_the_same_previews(
     trainer: Trainer, folder: RunFolder, tmp_path: Path
 ) -> None:
     whole = previews(trainer, folder)
@@ -121,7 +121,7 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
         assert path.read_bytes() == (other.samples / path.relative_to(folder.samples)).read_bytes()
 
 
-def test_the_grid_has_a_column_a_step_and_none_of_a_future_that_was_undone(trainer: Trainer, folder: RunFolder) -> None:
+def test_grid_has_a_column_per_step_without_rolled_back_ones(trainer: Trainer, folder: RunFolder) -> None:
     callback = previews(trainer, folder)
     widths = []
     for step in (2, 4, 4, 3):
@@ -133,7 +133,7 @@ def test_the_grid_has_a_column_a_step_and_none_of_a_future_that_was_undone(train
     callback.on_step(None, Progress(step=3, last_step=9))
 
 
-def test_pictures_reach_the_sink(trainer: Trainer, folder: RunFolder) -> None:
+def test_previews_reach_the_image_sink(trainer: Trainer, folder: RunFolder) -> None:
     seen: list[tuple[int, str, tuple[int, ...], np.dtype[Any]]] = []
     callback = previews(trainer, folder, sink=lambda step, name, p: seen.append((step, name, p.shape, p.dtype)))
     callback.on_step(None, Progress(step=2, last_step=9))
@@ -142,13 +142,15 @@ def test_pictures_reach_the_sink(trainer: Trainer, folder: RunFolder) -> None:
 
 
 @pytest.mark.parametrize(("weights", "names"), [("raw", {"00-raw.png"}), ("ema", {"00-shadow.png"})])
-def test_only_the_weights_asked_for_draw(weights: str, names: set[str], trainer: Trainer, folder: RunFolder) -> None:
+def test_previews_use_only_requested_weights(
+    weights: str, names: set[str], trainer: Trainer, folder: RunFolder
+) -> None:
     one = [Request(prompt="a", size=Size(32, 32))]
     previews(trainer, folder, weights=weights, requests=one).on_step(None, Progress(step=2, last_step=9))
     assert {path.name for path in folder.samples.glob("step-*/*")} == names
 
 
-def test_too_little_memory_costs_the_preview_and_not_the_run(trainer: Trainer, folder: RunFolder) -> None:
+def test_out_of_memory_skips_the_preview_only(trainer: Trainer, folder: RunFolder) -> None:
     def full(latents: torch.Tensor) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -160,9 +162,7 @@ def test_too_little_memory_costs_the_preview_and_not_the_run(trainer: Trainer, f
     assert not list(folder.samples.iterdir())
 
 
-def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
-    trainer: Trainer, folder: RunFolder
-) -> None:
+def test_unwritable_preview_is_a_storage_error_without_ending_training(trainer: Trainer, folder: RunFolder) -> None:
     folder.samples.rmdir()
     folder.samples.write_text("in the way")
     said: list[str] = []
@@ -173,13 +173,13 @@ def test_a_disk_that_refuses_previews_is_a_storage_error_that_training_survives(
     assert "previews cannot be written" in said[0]
 
 
-def test_the_preview_probe_is_reached(trainer: Trainer, folder: RunFolder) -> None:
+def test_preview_fault_point_is_reached(trainer: Trainer, folder: RunFolder) -> None:
     fault_injection.arm("preview.begin@1:raise")
     with pytest.raises(RuntimeError, match=r"preview\.begin"):
         previews(trainer, folder).on_step(None, Progress(step=2, last_step=9))
 
 
-def test_previews_elsewhere_hear_of_a_new_interval_when_these_do(trainer: Trainer, folder: RunFolder) -> None:
+def test_linked_previews_receive_a_new_interval(trainer: Trainer, folder: RunFolder) -> None:
     prompts = Prompts([], every=Every(2, "steps"), at_start=False)
     pair = [previews(trainer, folder, prompts=prompts), previews(trainer, folder, prompts=prompts, draws=False)]
 
@@ -198,7 +198,7 @@ def test_previews_elsewhere_hear_of_a_new_interval_when_these_do(trainer: Traine
     assert due()[1] == []
 
 
-def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
+def test_grid_labels_earlier_images_with_their_prompts(
     trainer: Trainer, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sheets: list[dict[str, Any]] = []
@@ -218,10 +218,10 @@ def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
     earlier.rename(folder.path.parent / "mine.png")
     earlier.symlink_to(folder.path.parent / "mine.png")
     callback.on_step(None, Progress(step=3, last_step=9))
-    assert sheets[2]["cells"][0][0] is None, "a link that leads out of the folder is not read"
+    assert sheets[2]["cells"][0][0] is None, "links out of the folder are not followed"
 
 
-def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: RunFolder) -> None:
+def test_requests_with_other_solvers_are_sampled_separately(trainer: Trainer, folder: RunFolder) -> None:
     both = [replace(TWO[0], solver="euler-a"), replace(TWO[0], solver=None), replace(TWO[0], solver="ddim")]
     previews(trainer, folder, requests=both, weights="raw").on_step(None, Progress(step=1, last_step=9))
     drawn = []

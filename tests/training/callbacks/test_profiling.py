@@ -1,4 +1,4 @@
-"""A trace of some steps, and a run that goes on as it would have."""
+"""Profiling of some steps, which does not affect the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def look(profiler: Profiler, steps: int) -> list[bool]:
     return due
 
 
-def test_the_steps_after_the_first_two_are_traced_and_nothing_is_due_then(tmp_path: Path) -> None:
+def test_profiler_traces_steps_after_the_first_two(tmp_path: Path) -> None:
     said: list[str] = []
     profiler = Profiler(tmp_path / "profile", 2, rank=1, device=torch.device("cpu"), say=said.append)
     assert look(profiler, WARM_UP + 4) == [True] * (WARM_UP + 2) + [False] * 2
@@ -32,6 +32,6 @@ def test_the_steps_after_the_first_two_are_traced_and_nothing_is_due_then(tmp_pa
     assert said == [f"profile    2 steps in {tmp_path / 'profile' / 'rank1.json'}"]
 
 
-def test_a_run_that_ends_before_leaves_no_trace(tmp_path: Path) -> None:
+def test_run_that_ends_before_profiling_writes_no_trace(tmp_path: Path) -> None:
     look(Profiler(tmp_path, 5, rank=0, device=torch.device("cpu"), say=print), WARM_UP + 1)
     assert not list(tmp_path.iterdir())

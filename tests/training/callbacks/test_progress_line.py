@@ -1,4 +1,4 @@
-"""The live line: what it says, where it fits, and that it never ends a run."""
+"""The progress line: its text, its width, and that it never ends a run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def follow(live: LiveLine, clock: Clock, steps: range, last_step: int, **changes
         clock.now += 2.0
 
 
-def test_without_a_terminal_there_are_plain_lines_at_the_start_now_and_then_and_at_the_end(tmp_path: Path) -> None:
+def test_plain_lines_are_printed_without_a_terminal(tmp_path: Path) -> None:
     stream, clock = io.StringIO(), Clock()
     live = LiveLine(stream, tmp_path / "run.log", clock=clock)
     follow(live, clock, range(13), last_step=13)
@@ -62,7 +62,7 @@ def test_without_a_terminal_there_are_plain_lines_at_the_start_now_and_then_and_
     assert [re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", "", line) for line in logged] == lines
 
 
-def test_the_time_left_does_not_count_the_slow_first_step(tmp_path: Path) -> None:
+def test_time_left_ignores_the_slow_first_step(tmp_path: Path) -> None:
     stream, clock = io.StringIO(), Clock()
     live = LiveLine(stream, None, clock=clock, every_seconds=0.0)
     live.on_step(report(0, seconds=120.0), Progress(step=1, last_step=11))
@@ -70,7 +70,7 @@ def test_the_time_left_does_not_count_the_slow_first_step(tmp_path: Path) -> Non
     assert "18 s left" in stream.getvalue().splitlines()[-1]
 
 
-def test_a_stopped_run_says_where_it_stands(tmp_path: Path) -> None:
+def test_stopped_run_prints_its_step(tmp_path: Path) -> None:
     stream, clock = io.StringIO(), Clock()
     live = LiveLine(stream, None, clock=clock)
     follow(live, clock, range(3), last_step=100)
@@ -79,7 +79,7 @@ def test_a_stopped_run_says_where_it_stands(tmp_path: Path) -> None:
     assert [line.split("  ")[0] for line in stream.getvalue().splitlines()[1:]] == ["step 1/100", "step 3/100"]
 
 
-def test_waiting_for_data_is_warned_of_once_after_the_warm_up() -> None:
+def test_waiting_for_data_is_warned_about_once_after_warmup() -> None:
     stream, clock = io.StringIO(), Clock()
     live = LiveLine(stream, None, clock=clock)
     follow(live, clock, range(24), last_step=100, wait_seconds=0.5)
@@ -91,14 +91,14 @@ def test_waiting_for_data_is_warned_of_once_after_the_warm_up() -> None:
     )
 
 
-def test_little_waiting_is_not_warned_of() -> None:
+def test_little_waiting_causes_no_warning() -> None:
     stream, clock = io.StringIO(), Clock()
     follow(LiveLine(stream, None, clock=clock), clock, range(60), last_step=100, wait_seconds=0.1)
     assert "data.workers" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("columns", [20, 40, 80])
-def test_the_live_line_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_line_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     screen, clock = Screen(), Clock()
@@ -112,7 +112,7 @@ def test_the_live_line_fits_the_terminal(columns: int, monkeypatch: pytest.Monke
     assert ("2.15 GB" in text) == (columns == 80)
 
 
-def test_a_message_stands_above_the_live_line_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_is_printed_in_full_above_the_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     screen, clock = Screen(), Clock()
@@ -123,7 +123,7 @@ def test_a_message_stands_above_the_live_line_in_full(monkeypatch: pytest.Monkey
     assert "\x1b[?25l" not in screen.getvalue()  # the cursor is never hidden
 
 
-def test_nothing_but_the_live_line_itself_steers_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_live_line_controls_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen, clock = Screen(), Clock()
     monkeypatch.setattr(sys, "stdout", VisibleStream(screen))
@@ -140,7 +140,7 @@ def test_nothing_but_the_live_line_itself_steers_the_terminal(tmp_path: Path, mo
     assert "\x1b" not in (tmp_path / "run.log").read_text()
 
 
-def test_the_log_of_a_terminal_run_has_the_plain_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_log_of_a_terminal_run_has_plain_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     clock = Clock()
     live = LiveLine(Screen(), tmp_path / "run.log", clock=clock)
@@ -150,7 +150,7 @@ def test_the_log_of_a_terminal_run_has_the_plain_lines(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_closed_pipe_leaves_the_log_and_the_run_alone(plain: bool, tmp_path: Path) -> None:
+def test_closed_pipe_does_not_affect_log_and_run(plain: bool, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     clock = Clock()
@@ -163,7 +163,7 @@ def test_a_closed_pipe_leaves_the_log_and_the_run_alone(plain: bool, tmp_path: P
     assert "step 8/8" in (tmp_path / "run.log").read_text()
 
 
-def test_a_closed_stream_is_no_error() -> None:
+def test_closed_stream_is_no_error() -> None:
     stream, clock = io.StringIO(), Clock()
     stream.close()
     live = LiveLine(stream, None, clock=clock)
@@ -171,9 +171,7 @@ def test_a_closed_stream_is_no_error() -> None:
     live.close()
 
 
-def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_log_is_reported_once_and_output_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "open_own", lambda *_, **__: open("/dev/full", "ab", buffering=0))  # noqa: SIM115
     stream = io.StringIO()
     voice = ConsoleLog(stream, tmp_path / "run.log")
@@ -183,14 +181,14 @@ def test_a_log_that_cannot_be_written_is_said_once_and_the_stream_goes_on(
     assert stream.getvalue().splitlines()[-1] == "two"
 
 
-def test_a_stream_that_knows_only_ascii_gets_question_marks() -> None:
+def test_ascii_stream_gets_question_marks() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     ConsoleLog(stream, None).say("512×512 – 3 %")
     assert raw.getvalue() == b"512?512 ? 3 %\n"
 
 
-def test_the_smoothed_loss_goes_on_over_a_resume() -> None:
+def test_smoothed_loss_of_progress_line_continues_after_resume() -> None:
     clock = Clock()
     first, whole = (LiveLine(io.StringIO(), None, clock=clock) for _ in range(2))
     stream = io.StringIO()

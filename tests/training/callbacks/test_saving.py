@@ -1,4 +1,4 @@
-"""Checkpoints and exports are asked for when they are due; intervals may change on the way."""
+"""Checkpoints and exports at their intervals, which may change during a run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def at(step: int, epoch: int = 0) -> Progress:
     return Progress(step=step, last_step=10, epoch=epoch, epoch_ends=True)
 
 
-def test_the_last_step_is_saved_and_not_exported() -> None:
+def test_last_step_is_saved_but_not_exported() -> None:
     saver, exporter = Saver([Every.parse("4 steps")]), Exporter([Every.parse("4 steps")])
     assert [saver.due(at(step)) for step in (0, 3, 4, 10)] == [False, False, True, True]
     assert [exporter.due(at(step)) for step in (0, 3, 4, 10)] == [False, False, True, False]
     assert (saver.on_step(None, at(4)), exporter.on_step(None, at(4))) == (Action.SAVE, Action.EXPORT)
 
 
-def test_epochs_before_the_first_that_is_exported_do_not_count_and_settings_may_be_replaced() -> None:
+def test_exports_start_at_first_epoch_and_settings_can_change() -> None:
     exporter = Exporter([Every.parse("1 epoch")], from_epoch=3)
     assert [exporter.due(at(1, epoch)) for epoch in range(4)] == [False, False, True, True]
     exporter.replaced(RunSettings(export={"every": [5]}), SampleSettings())

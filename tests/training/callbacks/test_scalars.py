@@ -1,4 +1,4 @@
-"""Means over steps, which go on over a resume."""
+"""Scalars: means over steps, which continue after a resume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.trainers import report
 
 
 class Kept(ScalarLog):
-    """Keeps what would be written: (step, values)."""
+    """Records what would be written: (step, values)."""
 
     def __init__(self, every: int) -> None:
         super().__init__(every, 1000)
@@ -30,7 +30,7 @@ def take(log: Kept, steps: range, last_step: int = 99, **changes: Any) -> Kept:
     return log
 
 
-def test_the_first_every_nth_and_the_last_step_are_written_with_their_speed() -> None:
+def test_first_every_nth_and_last_step_are_written_with_speed() -> None:
     log = take(Kept(every=4), range(10), last_step=10)
     assert [step for step, _ in log.written] == [1, 4, 8, 10]
     first = log.written[0][1]
@@ -47,7 +47,7 @@ def test_losses_between_two_points_are_averaged_by_timestep() -> None:
     assert [(step, values[tag]) for step, values in log.written] == [(1, 9.0), (3, 2.0)]
 
 
-def test_means_go_on_over_a_resume() -> None:
+def test_means_continue_after_resume() -> None:
     whole, first, rest = take(Kept(every=7), range(7)), take(Kept(every=7), range(3)), Kept(every=7)
     rest.load(json.loads(json.dumps(first.state())))
     take(rest, range(3, 7))
@@ -55,7 +55,7 @@ def test_means_go_on_over_a_resume() -> None:
     assert rest.state() == whole.state()
 
 
-def test_the_smoothed_loss_starts_at_the_first_value_and_passes_over_nan() -> None:
+def test_smoothed_loss_starts_at_first_value_and_skips_nan() -> None:
     smoothed = RunningMean()
     assert smoothed.value is None
     smoothed.take(2.0)

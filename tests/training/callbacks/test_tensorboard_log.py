@@ -1,4 +1,4 @@
-"""TensorBoard's events: with the documented tags, and never the end of a run."""
+"""TensorBoard events: documented tags, and never ending a run."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
     assert image.encoded_image_string.startswith(b"\x89PNG")
 
 
-def test_a_resumed_run_hides_what_the_killed_attempt_wrote_beyond_its_checkpoint(folder: RunFolder) -> None:
+def test_resumed_run_hides_events_after_its_checkpoint(folder: RunFolder) -> None:
     log_steps(TensorBoardLog(folder, every=1), range(8))
     (killed,) = folder.logs.glob("events.*")
-    killed.write_bytes(killed.read_bytes()[:-5])  # killed while it was written
+    killed.write_bytes(killed.read_bytes()[:-5])  # truncated by a kill
     board = TensorBoardLog(folder, every=1, start_step=5)
     board.numbers(6, {"val/loss": 0.5})
     log_steps(board, range(5, 7))
     assert [event.step for event in events(folder).Scalars("loss/step")] == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_events_that_cannot_be_written_are_an_error_once(tmp_path: Path) -> None:
+def test_unwritable_events_are_an_error_once(tmp_path: Path) -> None:
     board = TensorBoardLog(RunFolder(tmp_path / "gone"), every=1)
     with pytest.raises(StorageError) as caught:
         board.on_step(report(0), Progress(step=1, last_step=9))
@@ -76,7 +76,7 @@ def test_events_that_cannot_be_written_are_an_error_once(tmp_path: Path) -> None
     board.on_step(report(1), Progress(step=2, last_step=9))
 
 
-def test_records_carry_their_length_first(folder: RunFolder) -> None:
+def test_records_start_with_their_length(folder: RunFolder) -> None:
     log_steps(TensorBoardLog(folder, every=1), range(1))
     (path,) = folder.logs.glob("events.*")
     data = path.read_bytes()
@@ -84,10 +84,10 @@ def test_records_carry_their_length_first(folder: RunFolder) -> None:
     assert b"brain.Event:2" in data[12 : 12 + length]
 
 
-def test_an_installed_tensorflow_is_not_imported(folder: RunFolder, tmp_path: Path) -> None:
+def test_installed_tensorflow_is_not_imported(folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')")
     child = os.fork()
-    if not child:  # a process that has not yet imported TensorBoard
+    if not child:  # a process without TensorBoard imported
         try:
             for name in [name for name in sys.modules if name.startswith("tensorboard.") or name == OURS]:
                 del sys.modules[name]

@@ -1,4 +1,4 @@
-"""Held-out loss: it uses the networks and leaves no trace, and says when it rises again."""
+"""Held-out loss: it does not affect training, and warns when it rises again."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def rows(batch: Batch, *which: int) -> Batch:
     )
 
 
-def test_held_out_loss_is_the_same_when_measured_twice_whatever_was_drawn_between(
-    trainer: Trainer, held_out: Batch
-) -> None:
+def test_held_out_loss_does_not_depend_on_random_state(trainer: Trainer, held_out: Batch) -> None:
     first = validation(trainer, held_out).measure()
     torch.randn(5)
     torch.manual_seed(99)
@@ -68,7 +66,7 @@ def test_held_out_loss_is_the_same_when_measured_twice_whatever_was_drawn_betwee
     }
 
 
-def test_measuring_leaves_no_trace_and_a_run_goes_the_same_way(held_out: Batch) -> None:
+def test_validation_does_not_affect_training(held_out: Batch) -> None:
     ends = []
     for measured in (False, True):
         family = Family.tiny()
@@ -85,7 +83,7 @@ def test_measuring_leaves_no_trace_and_a_run_goes_the_same_way(held_out: Batch) 
     assert ends[0] == ends[1]
 
 
-def test_held_out_loss_follows_the_weights_and_the_average_follows_slower(trainer: Trainer, held_out: Batch) -> None:
+def test_held_out_loss_of_ema_follows_that_of_weights_slower(trainer: Trainer, held_out: Batch) -> None:
     callback = validation(trainer, held_out)
     before = callback.measure()
     assert before["val/loss"] == before["val/loss_shadow"]
@@ -95,31 +93,27 @@ def test_held_out_loss_follows_the_weights_and_the_average_follows_slower(traine
     assert after["val/loss_shadow"] not in (after["val/loss"], before["val/loss_shadow"])
 
 
-def test_the_order_and_split_of_held_out_samples_change_nothing_but_rounding(trainer: Trainer, held_out: Batch) -> None:
+def test_order_and_split_of_held_out_samples_change_only_rounding(trainer: Trainer, held_out: Batch) -> None:
     whole = validation(trainer, held_out).measure()
     parted = validation(trainer, rows(held_out, 2), rows(held_out, 1, 0)).measure()
     assert parted == pytest.approx(whole, rel=1e-5)
     assert validation(trainer, held_out, seed=8).measure()["val/loss"] != pytest.approx(whole["val/loss"], rel=1e-4)
 
 
-def test_held_out_loss_is_the_plain_squared_error_whatever_the_objective_weighs(
-    trainer: Trainer, family: Family, held_out: Batch
-) -> None:
+def test_held_out_loss_is_the_unweighted_squared_error(trainer: Trainer, family: Family, held_out: Batch) -> None:
     plain = validation(trainer, held_out).measure()
     other = trainer_over(family, [], optim=WITH_EMA, objective={"loss": "huber", "min_snr_gamma": 1.0})
     assert validation(other, held_out).measure() == plain
 
 
-def test_held_out_loss_is_the_mean_over_timesteps_and_near_one_without_training(
-    trainer: Trainer, held_out: Batch
-) -> None:
+def test_held_out_loss_is_mean_over_timesteps_and_near_one_untrained(trainer: Trainer, held_out: Batch) -> None:
     losses = validation(trainer, held_out).measure()
     at = [value for tag, value in losses.items() if tag.startswith("val/loss_at/")]
     assert losses["val/loss"] == pytest.approx(sum(at) / 4)
     assert 0.5 < losses["val/loss"] < 3.0
 
 
-def test_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_out: Batch) -> None:
+def test_held_out_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_out: Batch) -> None:
     pixels = torch.linspace(-1, 1, 3 * 3 * 64 * 64).reshape(3, 3, 64, 64)
     moments = trainer.model.family.encode_media(pixels)
     from_pixels = replace(held_out, latents=None, pixels=pixels)
@@ -129,9 +123,7 @@ def test_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer, held_ou
     assert validation(trainer, from_pixels).measure() == validation(trainer, from_moments).measure()
 
 
-def test_held_out_loss_is_measured_at_the_start_in_between_and_at_the_end_and_a_full_disk_ends_no_run(
-    trainer: Trainer, held_out: Batch
-) -> None:
+def test_held_out_loss_is_measured_at_start_interval_and_end(trainer: Trainer, held_out: Batch) -> None:
     seen: list[int] = []
 
     def refuse(step: int, values: Mapping[str, float]) -> None:
@@ -143,7 +135,7 @@ def test_held_out_loss_is_measured_at_the_start_in_between_and_at_the_end_and_a_
     assert seen == [0, 2, 3]
 
 
-def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
+def test_measurements_are_printed_and_rising_loss_is_a_warning(
     trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -165,7 +157,7 @@ def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
     assert len(warned) == 1, "once, in a run that goes on as well"
 
 
-def test_a_measurement_lower_than_all_before_asks_for_a_checkpoint_and_means_by_quartile_are_logged(
+def test_lowest_held_out_loss_requests_a_checkpoint(
     trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[dict[str, float]] = []
@@ -187,16 +179,14 @@ def test_a_measurement_lower_than_all_before_asks_for_a_checkpoint_and_means_by_
     }
 
 
-def test_without_an_interval_nothing_is_due_and_a_process_without_samples_waits_with_the_others(
-    trainer: Trainer, held_out: Batch
-) -> None:
+def test_validation_is_due_with_an_interval_even_without_samples(trainer: Trainer, held_out: Batch) -> None:
     start = Progress(step=0, last_step=9)
     assert validation(trainer, held_out).due(start)
     assert validation(trainer).due(start)
     assert not validation(trainer, held_out, every=None).due(start)
 
 
-def test_too_little_memory_costs_the_measurement_and_not_the_run(
+def test_out_of_memory_skips_the_measurement_only(
     trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -212,13 +202,13 @@ def test_too_little_memory_costs_the_measurement_and_not_the_run(
     assert digest(trainer) == before
 
 
-def test_timesteps_are_spread_evenly_over_the_schedule() -> None:
+def test_held_out_timesteps_are_spread_evenly() -> None:
     assert spread(4, 1000) == (125, 375, 625, 875)
     assert spread(1, 1000) == (500,)
     assert spread(50, 10) == tuple(range(10))
 
 
-def test_each_set_has_its_loss_and_those_that_are_not_trained_their_mean(trainer: Trainer, held_out: Batch) -> None:
+def test_each_set_has_a_loss_and_held_out_sets_a_mean(trainer: Trainer, held_out: Batch) -> None:
     sets = {"loss": [rows(held_out, 0)], "faces": [rows(held_out, 1)], "train": [rows(held_out, 2)], "none": []}
     losses = validation(trainer, sets=sets).measure()
     alone = {name: validation(trainer, *batches).measure() for name, batches in sets.items() if batches}
@@ -230,7 +220,7 @@ def test_each_set_has_its_loss_and_those_that_are_not_trained_their_mean(trainer
 
 
 def warned_at(losses: list[float]) -> list[int]:
-    """After which measurements something is said of a curve, counted from 1."""
+    """The measurements after which there is a message, counted from 1."""
     rising = OverfitWarning()
     return [number for number, loss in enumerate(losses, 1) if rising.take(number, {"val/loss": loss})]
 
@@ -241,7 +231,7 @@ FALL = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
 @pytest.mark.parametrize(
     ("losses", "expected"),
     [
-        ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0], []),  # eleven are not enough
+        ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0], []),  # eleven measurements are not enough
         ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3], [12]),  # once
         ([*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 0.7, 0.6, 0.55], []),  # falls again
         ([1.0 - 0.01 * n for n in range(30)], []),
@@ -250,11 +240,11 @@ FALL = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5]
         ([*FALL, 0.5, 0.6, 0.6, 0.7, 0.7, 0.8, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], [12, 18]),  # again after a new lowest
     ],
 )
-def test_a_curve_has_turned_when_it_rises_past_its_lowest(losses: list[float], expected: list[int]) -> None:
+def test_loss_has_turned_when_it_rises_above_its_minimum(losses: list[float], expected: list[int]) -> None:
     assert warned_at(losses) == expected
 
 
-def test_what_was_said_is_remembered_by_a_run_that_goes_on() -> None:
+def test_resumed_run_does_not_repeat_the_warning() -> None:
     losses = [*FALL, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1]
     for stop in range(len(losses) + 1):
         first, second = OverfitWarning(), OverfitWarning()

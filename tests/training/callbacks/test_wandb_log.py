@@ -1,4 +1,4 @@
-"""Weights & Biases: one run over all attempts, and one error at most."""
+"""Weights & Biases: one run for all attempts, and at most one error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFLINE = WandbSettings(mode="offline")
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the package, stood in for, is given."""
+    """Records the calls to a fake wandb package."""
     sent: list[dict[str, Any]] = []
     run = SimpleNamespace(log=sent.append, finish=lambda: None, define_metric=lambda *_, **__: None)
     package = SimpleNamespace(init=lambda **words: sent.append({"id": words["id"]}) or run, Settings=SimpleNamespace)
@@ -32,7 +32,7 @@ def log(folder: RunFolder, every: int = 2) -> WandbLog:
     return WandbLog(folder, OFFLINE, every, name="fox", recipe={})
 
 
-def test_a_resumed_attempt_goes_on_in_the_same_run(folder: RunFolder, sent: list[dict[str, Any]]) -> None:
+def test_resumed_run_continues_the_same_wandb_run(folder: RunFolder, sent: list[dict[str, Any]]) -> None:
     first, second = log(folder), log(folder)
     log_steps(first, range(3))
     second.load(first.state())
@@ -41,7 +41,7 @@ def test_a_resumed_attempt_goes_on_in_the_same_run(folder: RunFolder, sent: list
     assert len({line["id"] for line in sent if "id" in line}) == 1
 
 
-def test_what_fails_is_said_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_failure_is_reported_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
         raise OSError("no network\nat all")
 

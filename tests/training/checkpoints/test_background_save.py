@@ -23,7 +23,7 @@ from support.streams import Line
 
 
 def tensors(seed: int = 1) -> dict[str, Tensor]:
-    """Of several pieces, in another order of memory, of other types, of one number and of none."""
+    """Tensors of several pieces, in channels-last layout, of other dtypes, scalar and empty."""
     generator = torch.Generator().manual_seed(seed)
     return {
         "w/denoiser/a": torch.randn(3, 200_000, generator=generator),
@@ -60,7 +60,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], threading.Event]]:
-    """`gate(point)` lets the thread wait at a named point until what it returns is set. Training does not wait."""
+    """`gate(point)` makes the thread, not training, wait at a named point until the returned event is set."""
     gates: dict[str, threading.Event] = {}
     main, reach = threading.current_thread(), fault_injection.reach
 
@@ -77,11 +77,11 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], threading.
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("read_before", [0, 1, 4])
-def test_what_is_read_is_what_was_there_however_far_the_thread_has_come(apart: bool, read_before: int) -> None:
+def test_copied_values_do_not_depend_on_thread_progress(apart: bool, read_before: int) -> None:
     content = tensors()
     before = {name: tensor.clone() for name, tensor in content.items()}
     pinned = PinnedCopies()
-    for _ in range(2):  # the second takes the memory of the first
+    for _ in range(2):  # the second reuses the memory of the first
         snapshot = Snapshot(content, pinned, apart=apart)
         pieces = {name: snapshot.pieces(name) for name in content}
         read = {name: bytearray() for name in content}
@@ -102,7 +102,7 @@ def test_what_is_read_is_what_was_there_however_far_the_thread_has_come(apart: b
     assert pinned.nbytes == (background_save._BLOCK if apart else 0)
 
 
-def test_what_the_thread_has_written_is_not_copied(tmp_path: Path) -> None:
+def test_values_already_written_are_not_copied(tmp_path: Path) -> None:
     content = tensors()
     snapshot = Snapshot(content, PinnedCopies())
     for name in content:
@@ -111,7 +111,7 @@ def test_what_the_thread_has_written_is_not_copied(tmp_path: Path) -> None:
     assert not snapshot._copies
 
 
-def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(tmp_path: Path, gate: Any) -> None:
+def test_background_save_writes_the_same_bytes_as_blocking_save(tmp_path: Path, gate: Any) -> None:
     content = tensors()
     begin(saves(tmp_path / "at-once"), 5, content, at_once=True)
     goes_on = gate("checkpoint.file")
@@ -128,7 +128,7 @@ def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_onc
     assert len(files_of(tmp_path / "behind" / "step-00000005")) == 5
 
 
-def test_values_are_those_of_the_moment_it_began(tmp_path: Path, gate: Any) -> None:
+def test_saved_values_are_those_at_its_start(tmp_path: Path, gate: Any) -> None:
     goes_on, values = gate("checkpoint.file"), {"callbacks": {"seen": [1]}}
     one = saves(tmp_path)
     one.begin(step=1, tensors=tensors(), values=values, recipe_digest="ab", at_once=False)
@@ -138,7 +138,7 @@ def test_values_are_those_of_the_moment_it_began(tmp_path: Path, gate: Any) -> N
     assert state.read(tmp_path / "step-00000001").values == {"callbacks": {"seen": [1]}}
 
 
-def test_the_next_one_waits_for_the_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_save_waits_for_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     under_way, most, reach = [0], [0], fault_injection.reach
 
     def counted(point: str) -> None:
@@ -157,7 +157,7 @@ def test_the_next_one_waits_for_the_one_under_way(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("point", ["checkpoint.file", "checkpoint.manifest"])
-def test_a_full_disk_is_told_when_it_ends_and_leaves_the_older_one(tmp_path: Path, point: str) -> None:
+def test_full_disk_is_reported_at_the_end_and_keeps_older_checkpoint(tmp_path: Path, point: str) -> None:
     one = saves(tmp_path)
     begin(one, 1, tensors(), at_once=True)
     fault_injection.arm(f"{point}@1:enospc")
@@ -171,7 +171,7 @@ def test_a_full_disk_is_told_when_it_ends_and_leaves_the_older_one(tmp_path: Pat
     assert state.newest(tmp_path).path == tmp_path / "step-00000003"
 
 
-def test_weights_that_are_not_finite_are_told_as_when_training_waits(tmp_path: Path) -> None:
+def test_nonfinite_weights_are_reported_like_in_blocking_save(tmp_path: Path) -> None:
     broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("inf")])}
     broken["opt.mean/denoiser/a"][0, 0] = float("nan")
     messages = []
@@ -184,7 +184,7 @@ def test_weights_that_are_not_finite_are_told_as_when_training_waits(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_large_finite_numbers_are_no_fault_and_broken_moments_are(tmp_path: Path) -> None:
+def test_large_finite_values_pass_and_nonfinite_moments_fail(tmp_path: Path) -> None:
     large = {"w/denoiser/a": torch.full((5000,), 3e38), "opt.mean/denoiser/a": torch.full((5000,), 6e4).half()}
     begin(saves(tmp_path), 1, large, at_once=True)
     large["opt.mean/denoiser/a"][3:5] = float("inf")
@@ -193,7 +193,7 @@ def test_large_finite_numbers_are_no_fault_and_broken_moments_are(tmp_path: Path
     assert refused.value.code == "E1403"
 
 
-def test_a_bug_in_the_thread_is_raised_and_nothing_stays(tmp_path: Path) -> None:
+def test_bug_in_the_save_thread_is_raised_and_leaves_no_files(tmp_path: Path) -> None:
     fault_injection.arm("checkpoint.file@2:raise")
     one = saves(tmp_path)
     begin(one, 1, tensors())
@@ -202,7 +202,7 @@ def test_a_bug_in_the_thread_is_raised_and_nothing_stays(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_fails_lets_it_be_written_to_its_end(tmp_path: Path) -> None:
+def test_failing_run_waits_for_the_current_save(tmp_path: Path) -> None:
     one = saves(tmp_path)
     begin(one, 1, tensors())
     one.give_up()
@@ -215,9 +215,7 @@ def test_a_run_that_fails_lets_it_be_written_to_its_end(tmp_path: Path) -> None:
     assert "the disk is full" in said[0]
 
 
-def test_without_room_for_a_copy_training_waits_and_it_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_for_a_copy_makes_saves_blocking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_save, "free_memory", lambda: 1_000_000)
     said: list[str] = []
     one = saves(tmp_path, said=said)
@@ -229,7 +227,7 @@ def test_without_room_for_a_copy_training_waits_and_it_is_said_once(
     assert "1,000,000 bytes of memory are free" in said[0]
 
 
-def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_page_locked_allocation_makes_saves_blocking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(nbytes: int) -> Tensor:
         raise RuntimeError("CUDA error: out of memory")
 
@@ -243,7 +241,7 @@ def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: 
 
 
 class OnDevice(Tensor):
-    """A tensor of this machine that says it lies on a GPU, and says when it is copied from."""
+    """A CPU tensor that claims to be on a GPU, and records when it is copied."""
 
     device = torch.device("cuda", 0)
     said: list[str]
@@ -257,10 +255,10 @@ class OnDevice(Tensor):
         return super().__torch_function__(called, types, args, kwargs or {})
 
 
-def test_copies_of_a_device_set_out_behind_what_is_queued_and_nothing_changes_before_they_have_arrived(
+def test_device_copies_are_ordered_after_queued_work_and_before_updates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A copy that begins before the update is through, or ends after the next has begun, tears a checkpoint."""
+    """A copy that overlaps an update would mix two states in a checkpoint."""
     said: list[str] = []
     side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
     for name, line in (("Stream", side), ("Event", arrived), ("current_stream", main)):
@@ -269,7 +267,7 @@ def test_copies_of_a_device_set_out_behind_what_is_queued_and_nothing_changes_be
     monkeypatch.setattr(OnDevice, "said", said, raising=False)
     content = {name: tensor.as_subclass(OnDevice) for name, tensor in tensors().items()}
     pinned = PinnedCopies()
-    for _ in range(2):  # the second takes the memory and the stream of the first
+    for _ in range(2):  # the second reuses memory and stream of the first
         said.clear()
         snapshot = Snapshot(content, pinned)
         sets_out = ["side wait_stream main", "within side", *["copied"] * len(content), "arrived record side"]
@@ -287,7 +285,7 @@ def test_copies_of_a_device_set_out_behind_what_is_queued_and_nothing_changes_be
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_device_waits_and_the_host_does_not() -> None:
+def test_gpu_copies_block_the_device_but_not_the_host() -> None:
     content = {name: tensor.cuda() for name, tensor in tensors().items()}
     before = {name: tensor.cpu() for name, tensor in content.items()}
     snapshot = Snapshot(content, PinnedCopies())
@@ -299,7 +297,7 @@ def test_on_a_gpu_the_device_waits_and_the_host_does_not() -> None:
 
 
 class Hashed:
-    """Counts the bytes that SHA-256 is given, of files of tensors and of all others."""
+    """Counts the bytes hashed with SHA-256, of tensor files and of other files."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
@@ -330,7 +328,7 @@ class Hashed:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_each_byte_is_hashed_once_to_save_never_to_prune_and_once_to_go_on(
+def test_each_byte_is_hashed_once_per_save_and_once_per_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
     hashed, one = Hashed(monkeypatch), saves(tmp_path, keep=1)
@@ -354,7 +352,7 @@ def test_each_byte_is_hashed_once_to_save_never_to_prune_and_once_to_go_on(
     assert hashed.take() == 0
 
 
-def test_what_has_changed_since_it_was_written_is_hashed_again(tmp_path: Path) -> None:
+def test_changed_files_are_hashed_again(tmp_path: Path) -> None:
     one = saves(tmp_path, keep=2)
     for step in (1, 2):
         begin(one, step, tensors(step), at_once=True)
@@ -366,8 +364,8 @@ def test_what_has_changed_since_it_was_written_is_hashed_again(tmp_path: Path) -
     assert [state.step_of(path) for path in state.listed(tmp_path)] == [3, 2, 1], "2 is damaged and does not count"
 
 
-def test_what_processes_share_they_complete_between_two_steps(tmp_path: Path) -> None:
-    """The thread speaks to nobody; what another process has met takes the checkpoint's name from all."""
+def test_sharded_save_is_completed_between_two_steps(tmp_path: Path) -> None:
+    """The thread does not communicate; an error in one process invalidates the checkpoint for all."""
     whole = torch.randn(4, 3)
     answers = ['{"files": {}, "tensors": {}}', '{"error": "the disk is full", "code": "E1701", "kind": "StorageError"}']
     run, threads = RunSettings(), []
@@ -404,7 +402,7 @@ def written(folder: Path, step: int) -> None:
     state.write(folder, step=step, tensors={"w/denoiser/a": torch.ones(3)}, values={}, recipe_digest="")
 
 
-def test_the_best_stays_until_a_better_one_is_whole_and_has_a_second_name(tmp_path: Path) -> None:
+def test_best_checkpoint_is_kept_until_a_better_one_is_complete(tmp_path: Path) -> None:
     verified = state.Verified()
     losses = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.4, 9: 0.1}
     for step in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Rows of tensors: put together, cut, and held against a manifest."""
+"""Rows of sharded tensors: joined, sliced, and compared with the manifest."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def shapes(table: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rows", [None, Share((5, 3), 1, 4), Share((5, 3), 5, 5)])
-def test_rows_of_several_files_become_the_rows_that_are_asked_for(rows: Share | None) -> None:
+def test_requested_rows_are_read_from_several_files(rows: Share | None) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for share in SHARES:
         sharding.take(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, rows)
     assert torch.equal(tensors["w/a/x"], WHOLE if rows is None else rows.of(WHOLE))
 
 
-def test_a_table_of_all_processes_is_in_order_and_fits_its_files() -> None:
+def test_table_of_all_shards_is_ordered_and_matches_files() -> None:
     table = sharding.joined(tables()[::-1])
     assert [piece["start"] for piece in table["w/a/x"]["rows"]] == [0, 2]
     assert sharding.damage(table, shapes(table)) is None
 
 
-def test_gaps_wrong_rows_and_strange_tensors_are_damage() -> None:
+def test_gaps_wrong_rows_and_unknown_tensors_are_damage() -> None:
     table = sharding.joined(tables())
     files = shapes(table)
     assert sharding.damage(table, files | {"2.safetensors": {"w/a/y": {}}}) == sharding.OTHER_TENSORS
@@ -55,7 +55,7 @@ def test_gaps_wrong_rows_and_strange_tensors_are_damage() -> None:
     assert "are not those" in (sharding.damage(table, files) or "")
 
 
-def test_shares_are_known_by_the_parameter_whatever_the_state() -> None:
+def test_optimizer_states_are_sharded_like_their_parameter() -> None:
     shares = {"a/x": SHARES[1]}
     assert sharding.share_of("opt.mean/a/x", shares) == SHARES[1]
     assert sharding.share_of("opt.applied", shares) is None
@@ -63,7 +63,7 @@ def test_shares_are_known_by_the_parameter_whatever_the_state() -> None:
     assert torch.equal(sharding.cut({"a/x": WHOLE, "b": WHOLE}, shares)["a/x"], WHOLE[2:])
 
 
-def test_parts_are_about_as_many_bytes_and_everything_once() -> None:
+def test_parts_have_similar_size_and_cover_everything_once() -> None:
     sizes = {f"w/{n}": n * n for n in range(40)}
     parts = sharding.divide(sizes, 3)
     assert sorted(name for part in parts for name in part) == sorted(sizes)

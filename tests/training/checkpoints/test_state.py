@@ -33,7 +33,7 @@ def write(folder: Path, step: int) -> Path:
     )
 
 
-def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
+def test_checkpoint_round_trip_is_bit_exact(tmp_path: Path) -> None:
     path = write(tmp_path, 7)
     back = state.read(path)
     assert path.name == "step-00000007"
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json"])
-def test_one_flipped_bit_anywhere_is_named_and_passed_over(tmp_path: Path, file: str) -> None:
+def test_any_flipped_bit_is_named_and_the_checkpoint_skipped(tmp_path: Path, file: str) -> None:
     write(tmp_path, 1)
     newest = write(tmp_path, 2)
     content = bytearray((newest / file).read_bytes())
@@ -64,7 +64,7 @@ def test_one_flipped_bit_anywhere_is_named_and_passed_over(tmp_path: Path, file:
             state.read(newest)
 
 
-def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
+def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     whole = (path / "weights.safetensors").read_bytes()
     (path / "weights.safetensors").write_bytes(whole[:-10])
@@ -86,7 +86,7 @@ def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["short", "gone"])
-def test_each_file_that_is_short_or_gone_is_named_and_the_one_before_is_taken(tmp_path: Path, how: str) -> None:
+def test_missing_or_truncated_file_falls_back_to_previous_checkpoint(tmp_path: Path, how: str) -> None:
     write(tmp_path, 1)
     newest = write(tmp_path, 2)
     for file in sorted(newest.iterdir()):
@@ -106,7 +106,7 @@ def test_each_file_that_is_short_or_gone_is_named_and_the_one_before_is_taken(tm
 
 
 def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Manifests that somebody has changed, and a word of what is said of each."""
+    """Edited manifests, and a word of the message for each."""
     files, weights = manifest["files"], manifest["files"]["weights.safetensors"]
     yield "step 9", manifest | {"step": 9}
     yield (
@@ -123,11 +123,11 @@ def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "other tensors", manifest | {"tensors": manifest["tensors"] | {first: elsewhere}}
 
 
-def test_a_manifest_that_somebody_edited_is_passed_over_and_nothing_outside_is_read(tmp_path: Path) -> None:
+def test_edited_manifest_is_skipped_and_no_outside_file_is_read(tmp_path: Path) -> None:
     write(tmp_path / "run", 1)
     newest = write(tmp_path / "run", 2)
     for name in ("outside.json", "outside.safetensors", "run/outside.safetensors"):
-        os.mkfifo(tmp_path / name)  # who opened it would wait for ever
+        os.mkfifo(tmp_path / name)  # opening it would block forever
     manifest = json.loads((newest / "manifest.json").read_text())
     for words, changed in edited(manifest):
         (newest / "manifest.json").write_text(json.dumps(changed))
@@ -138,7 +138,7 @@ def test_a_manifest_that_somebody_edited_is_passed_over_and_nothing_outside_is_r
     assert state.newest(tmp_path / "run").path == newest
 
 
-def test_pruning_keeps_the_newest_whole_ones_and_a_users_files(tmp_path: Path) -> None:
+def test_pruning_keeps_newest_complete_checkpoints_and_user_files(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         write(tmp_path, step)
     (tmp_path / "notes.txt").write_text("mine")
@@ -151,14 +151,14 @@ def test_pruning_keeps_the_newest_whole_ones_and_a_users_files(tmp_path: Path) -
     assert (tmp_path / "step-backup").exists()
 
 
-def test_order_is_by_step_not_by_time(tmp_path: Path) -> None:
+def test_checkpoints_are_ordered_by_step_not_time(tmp_path: Path) -> None:
     write(tmp_path, 12)
     path = write(tmp_path, 3)
     os.utime(path, (2**31, 2**31))
     assert state.newest(tmp_path).path == tmp_path / "step-00000012"
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+def test_nonfinite_weights_are_never_saved(tmp_path: Path) -> None:
     broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("nan")])}
     with pytest.raises(Diverged, match="denoiser/b"):
         state.write(tmp_path, step=1, tensors=broken, values={}, recipe_digest="")
@@ -166,7 +166,7 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", ["checkpoint.begin", "checkpoint.file", "checkpoint.manifest"])
-def test_a_full_disk_leaves_the_older_checkpoint_and_nothing_half_written(tmp_path: Path, point: str) -> None:
+def test_full_disk_keeps_older_checkpoint_and_no_partial_files(tmp_path: Path, point: str) -> None:
     write(tmp_path, 1)
     fault_injection.arm(f"{point}@1:enospc")
     try:
@@ -178,14 +178,14 @@ def test_a_full_disk_leaves_the_older_checkpoint_and_nothing_half_written(tmp_pa
     assert state.damage(tmp_path / "step-00000001") is None
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> None:
+def test_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> None:
     back = state.read(write(tmp_path, 1))
     with pytest.raises(CheckpointError, match=r"1 missing \(w/denoiser/z\).*1 with another shape"):
         state.fits(back, {"w/denoiser/z": torch.zeros(1), "w/denoiser/a": torch.zeros(2)})
 
 
 class OneOf(Runtime):
-    """A process of several that all hold everything; what each has said, `said` knows of all."""
+    """One of several processes that all hold everything; `said` has the messages of all."""
 
     def __init__(self, rank: int, world_size: int, said: dict[str, Any]) -> None:
         self.rank, self.world_size, self.said = rank, world_size, said
@@ -200,7 +200,7 @@ class OneOf(Runtime):
 def written_by(
     folder: Path, tensors: dict[str, torch.Tensor], count: int, lost: str = ""
 ) -> list[state.Transaction]:  # fmt: skip
-    """Each of several processes has written its part; what one of them has is lost on another machine's disk."""
+    """Each process has written its shard; that of one is on the disk of another machine."""
     said: dict[str, Any] = {}
     all_ = [
         state.Transaction(
@@ -214,7 +214,7 @@ def written_by(
     return all_
 
 
-def test_each_process_writes_its_part_and_anyone_reads_the_whole(tmp_path: Path) -> None:
+def test_each_process_writes_its_shard_and_any_reads_all(tmp_path: Path) -> None:
     tensors = {f"{kind}/denoiser/{n}": torch.randn(n + 1, 4) for kind in ("w", "ema", "opt.mean") for n in range(6)}
     tensors |= {"opt.count/denoiser/0": torch.tensor(7.0), "scaler/none": torch.zeros(0)}
     for one in written_by(tmp_path, tensors, 3):
@@ -227,12 +227,12 @@ def test_each_process_writes_its_part_and_anyone_reads_the_whole(tmp_path: Path)
     assert read.tensors.keys() == tensors.keys()
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in tensors.items())
     rows = state.tensors_of(path, {"denoiser/5": Share((6, 4), 2, 5)})
-    assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also who holds a part of it"
+    assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also by a process that holds a part"
     (path / next(iter(sizes))).write_bytes(b"")
     assert state.damage(path) is not None
 
 
-def test_a_part_that_the_first_process_does_not_see_takes_the_name_from_all(tmp_path: Path) -> None:
+def test_shard_invisible_to_first_process_invalidates_the_checkpoint(tmp_path: Path) -> None:
     tensors = {f"w/denoiser/{n}": torch.randn(5) for n in range(4)}
     for one in written_by(tmp_path, tensors, 2, lost="weights-00002-of-00002.safetensors"):
         with refused("E1846", r"weights-00002-of-00002.*run\.save\.sharded=false"):

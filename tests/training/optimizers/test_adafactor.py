@@ -1,19 +1,16 @@
-"""Adafactor is torch's own."""
+"""Adafactor matches that of torch."""
 
 from __future__ import annotations
 
 import torch
 
 from mezzotint.settings.optimizers.adafactor import Adafactor
-from mezzotint.settings.sections.optim import OptimSettings
-from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.adafactor import AdafactorStep
 from mezzotint.training.optimizers.base import StepInputs
-from mezzotint.training.update import Update
 from support.stepping import Parameters, as_the_class_alone, give_gradients, parameters, same, steps, update_of
 
 
-def test_it_is_torchs_with_the_settings_of_the_recipe() -> None:
+def test_adafactor_is_that_of_torch_with_recipe_settings() -> None:
     as_the_class_alone("adafactor", torch.optim.Adafactor)
     options = {"beta2_decay": -0.5, "eps": (None, 1e-2), "d": 1.5}
     as_the_class_alone({"kind": "adafactor", "beta2_decay": -0.5, "eps": 1e-2, "clip_update": 1.5},
@@ -23,15 +20,13 @@ def test_it_is_torchs_with_the_settings_of_the_recipe() -> None:
 SHAPES = {"denoiser/a": (9, 7), "denoiser/b": (9,), "denoiser/c": (4, 3, 3, 3)}
 
 
-def test_a_checkpoint_of_the_librarys_state_goes_on() -> None:
-    """Names, types and values of its state are those that runs have kept so far."""
+def test_adafactor_resumes_from_state_of_the_library() -> None:
+    """Names, dtypes and values of the state are equal."""
 
-    def begun(with_library: bool) -> tuple[Parameters, dict[str, torch.Tensor]]:
+    def train_and_resume(with_library: bool) -> tuple[Parameters, dict[str, torch.Tensor]]:
         trained = parameters(SHAPES)
-        update = update_of("adafactor", trained)
-        if with_library:
-            options = {"beta2_decay": -0.8, "eps": (None, 1e-3), "d": 1.0}
-            update._steps["denoiser"] = _torch_class.TorchStep(torch.optim.Adafactor, options)
+        library = {"kind": "library", "class_name": "torch.optim.Adafactor"}
+        update = update_of(library if with_library else "adafactor", trained)
         steps(update, trained, range(3))
         before = {name: tensor.clone() for name, tensor in update.tensors().items()}
         again = parameters(SHAPES)
@@ -41,14 +36,14 @@ def test_a_checkpoint_of_the_librarys_state_goes_on() -> None:
         steps(resumed, again, range(3, 6))
         return again, before
 
-    (old, kept), (new, kept_now) = begun(True), begun(False)
+    (old, kept), (new, kept_now) = train_and_resume(True), train_and_resume(False)
     assert {n: (t.shape, t.dtype) for n, t in kept.items()} == {n: (t.shape, t.dtype) for n, t in kept_now.items()}
     for name, tensor in old.items():
         torch.testing.assert_close(tensor, new[name], rtol=1e-6, atol=1e-7)
 
 
-def test_smaller_masters_move_by_it_as_by_the_library() -> None:
-    """What a GPU takes; the CPU keeps the library's step for them."""
+def test_adafactor_updates_low_precision_masters_like_the_library() -> None:
+    """The step for GPUs; on the CPU that of the library is used."""
     alone, mine = (parameters(SHAPES, torch.bfloat16) for _ in range(2))
     library = torch.optim.Adafactor(list(alone.values()), lr=1e-2)
     step, one = AdafactorStep(Adafactor(kind="adafactor")), torch.tensor(1.0)
@@ -58,9 +53,6 @@ def test_smaller_masters_move_by_it_as_by_the_library() -> None:
         library.step()
         grads = [p.grad for p in mine.values() if p.grad is not None]
         step.step(StepInputs(list(mine), [p.detach() for p in mine.values()], grads, 1e-2, 0.0, one, 0 * one))
-    settings = OptimSettings(optimizer={"kind": "adafactor"})
-    on_cpu = Update(mine, settings, separate_masters=False)._steps["denoiser"]
-    assert isinstance(on_cpu, _torch_class.TorchStep)
     for name, p in alone.items():
         torch.testing.assert_close(mine[name], p, rtol=2e-2, atol=2e-2)
         assert not torch.equal(p, parameters(SHAPES, torch.bfloat16)[name])

@@ -1,4 +1,4 @@
-"""AdamW and its clipping, against torch."""
+"""AdamW and clipping match those of torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from support.stepping import apply, give_gradients, parameters, update_of
 
 
-def test_it_is_torchs_adamw_with_torchs_clipping() -> None:
+def test_adamw_and_clipping_are_those_of_torch() -> None:
     trained, alone = parameters(), parameters()
     ours = update_of("adamw", trained, clip={"norm": 0.5})
     theirs = torch.optim.AdamW(alone.values(), lr=1e-2, weight_decay=0.01)

@@ -1,4 +1,4 @@
-"""Any class that is a `torch.optim.Optimizer`, by its dotted name."""
+"""Any subclass of `torch.optim.Optimizer` by its dotted name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def library(name: str, **options: float) -> dict[str, object]:
     return {"kind": "library", "class_name": name, "options": options}
 
 
-def test_a_class_does_what_it_does_alone() -> None:
+def test_library_class_behaves_as_without_us() -> None:
     as_the_class_alone(library("torch.optim.NAdam", momentum_decay=4e-3), torch.optim.NAdam, momentum_decay=4e-3)
     as_the_class_alone(library("torch.optim.SGD", momentum=0.9), torch.optim.SGD, momentum=0.9)
 
@@ -26,7 +26,7 @@ def test_a_class_does_what_it_does_alone() -> None:
         ("torch.optim.NoSuch", "cannot be had"),
     ],
 )
-def test_what_is_no_optimizer_is_named(name: str, words: str) -> None:
+def test_class_that_is_no_optimizer_is_named(name: str, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         update_of(library(name), parameters())
 
@@ -41,7 +41,7 @@ def test_what_is_no_optimizer_is_named(name: str, words: str) -> None:
         ("DAdaptSGD", 1.0, {"d"}),
     ],
 )
-def test_optimizers_of_the_extra_resume_to_the_bit(name: str, lr: float, keeps: set[str]) -> None:
+def test_optimizers_of_the_extra_resume_bit_exactly(name: str, lr: float, keeps: set[str]) -> None:
     pytest.importorskip("pytorch_optimizer")
     optimizer = library(f"pytorch_optimizer.{name}")
     resumed_after_three(optimizer, lr=lr, downhill=True)

@@ -1,4 +1,4 @@
-"""Prodigy of pytorch_optimizer."""
+"""Prodigy from pytorch_optimizer."""
 
 from __future__ import annotations
 

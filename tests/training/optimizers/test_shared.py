@@ -1,4 +1,4 @@
-"""One pass of torch's fused kernel: AdamW's formula, and nothing where nothing may move."""
+"""The fused AdamW kernel of torch: its formula, and no change in skipped steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def stepped(found_inf: float) -> tuple[Tensor, AdamWStep]:
     return masters["denoiser/a"], rule
 
 
-def test_the_first_step_goes_by_the_rate_and_decays() -> None:
+def test_first_step_applies_rate_and_weight_decay() -> None:
     master, rule = stepped(0.0)
     start, gradient = torch.tensor([1.0, -2.0]), torch.tensor([2.0, 4.0])
     torch.testing.assert_close(master, start * (1 - 0.1 * 0.5) - 0.1 * gradient.sign(), rtol=1e-6, atol=1e-6)
@@ -30,7 +30,7 @@ def test_the_first_step_goes_by_the_rate_and_decays() -> None:
     torch.testing.assert_close(rule.state["square"]["denoiser/a"], 0.01 * gradient**2, rtol=1e-5, atol=1e-7)
 
 
-def test_an_overflow_moves_nothing() -> None:
+def test_overflow_changes_nothing() -> None:
     master, rule = stepped(1.0)
     assert master.tolist() == [1.0, -2.0]
     assert all(not bool(tensor.any()) for tensors in rule.state.values() for tensor in tensors.values())

@@ -1,4 +1,4 @@
-"""A class of torch behind `Update`: what it keeps of a whole group."""
+"""`TorchStep`: state of parameter groups, options on resume, and chunks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from mezzotint.training.optimizers._torch_class import TorchStep
 from support.stepping import kept, parameters, resumed_after_three, steps, update_of
 
 
 class Distance(torch.optim.Optimizer):
-    """Keeps numbers of the whole group among its settings, as Prodigy does, and none of its parameters alone."""
+    """Keeps values of the whole group in its options, as Prodigy does, and no state per parameter."""
 
     def __init__(self, params: Any, lr: float = 1.0, slope: float = 0.5, weight_decay: float = 0.25) -> None:
         super().__init__(params, {"lr": lr, "slope": slope, "weight_decay": weight_decay, "d": 1e-3, "k": 0})
@@ -37,7 +38,7 @@ def distance(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"kind": "library", "class_name": "made_up_optimizers.Distance"}
 
 
-def test_numbers_that_a_library_keeps_of_a_group_are_part_of_the_state(distance: dict[str, Any]) -> None:
+def test_group_values_of_a_library_are_part_of_the_state(distance: dict[str, Any]) -> None:
     resumed_after_three(distance)
     trained = parameters()
     update = update_of(distance, trained)
@@ -52,7 +53,7 @@ def test_numbers_that_a_library_keeps_of_a_group_are_part_of_the_state(distance:
     }, "what never changes, such as slope, is the recipe's"
 
 
-def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distance: dict[str, Any]) -> None:
+def test_option_changed_on_resume_overrides_the_checkpoint(distance: dict[str, Any]) -> None:
     trained, again = parameters(), parameters()
     first = update_of(distance, trained)
     steps(first, trained, range(2))
@@ -65,7 +66,7 @@ def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distan
     torch.testing.assert_close(moved, torch.full_like(moved, expected), rtol=1e-3, atol=0)
 
 
-def test_a_weight_decay_of_nought_is_said_to_a_class_with_another_default(distance: dict[str, Any]) -> None:
+def test_zero_weight_decay_overrides_default_of_the_class(distance: dict[str, Any]) -> None:
     for decay in (0.0, 0.5):
         trained = parameters()
         optimizer = distance | {"weight_decay": decay, "options": {"slope": 0.0}}
@@ -74,3 +75,8 @@ def test_a_weight_decay_of_nought_is_said_to_a_class_with_another_default(distan
             torch.testing.assert_close(
                 trained[name].detach() / before.detach(), torch.full_like(before, 1 - 1e-2 * decay)
             )
+
+
+def test_only_classes_of_known_packages_are_updated_in_chunks() -> None:
+    assert TorchStep(torch.optim.NAdam, {}).is_by_tensor
+    assert not TorchStep(Distance, {}).is_by_tensor

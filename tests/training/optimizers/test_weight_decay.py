@@ -1,4 +1,4 @@
-"""Rules with a name, as names of parameters."""
+"""Named rules for weight decay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def undecayed(optim: dict[str, object], trained: list[str]) -> list[str]:
     return list(weight_decay.resolved(OptimSettings(**optim), PARTS, trained).optimizer.undecayed)
 
 
-def test_norms_and_biases_are_spared_where_they_are_trained() -> None:
+def test_norms_and_biases_are_excluded_from_weight_decay() -> None:
     rule = {"optimizer": {"no_decay": ["@norm-and-bias", "*.0.weight"]}}
     everything = ["denoiser/0.bias", "denoiser/1.weight", "denoiser/1.bias", "text_encoder/0.bias", "*.0.weight"]
     assert undecayed(rule, NAMES) == everything
@@ -26,7 +26,7 @@ def test_norms_and_biases_are_spared_where_they_are_trained() -> None:
     assert undecayed(apart, NAMES) == [name for name in everything if not name.startswith("text")]
 
 
-def test_unknown_rules_and_networks_without_the_names_are_refused() -> None:
+def test_unknown_weight_decay_rules_are_refused() -> None:
     for rule, words in (("@all", "unknown rule '@all'; use @"),):
         with pytest.raises(RecipeError, match=words) as refused:
             undecayed({"optimizer": {"no_decay": [rule]}}, NAMES)

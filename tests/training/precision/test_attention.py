@@ -1,4 +1,4 @@
-"""What computes attention, and what is said where it cannot."""
+"""Attention kernels, and messages if one is unavailable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mezzotint.families.sd import Family
 from mezzotint.training.precision import attention
 
 
-def test_slices_are_half_of_the_heads_and_compute_the_same() -> None:
+def test_sliced_attention_uses_half_the_heads_and_gives_equal_results() -> None:
     denoiser = Family.tiny().parts()["denoiser"]
     sliced = []
     for layer in (layer for layer in denoiser.modules() if hasattr(layer, "sliceable_head_dim")):
@@ -23,7 +23,7 @@ def test_slices_are_half_of_the_heads_and_compute_the_same() -> None:
         attention.set_up(nn.Linear(1, 1), "slice")
 
 
-def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_attention_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "find_spec", lambda name: None)
     attention.require_package("auto")
     with pytest.raises(RecipeError, match="xformers") as missing:
@@ -31,7 +31,7 @@ def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert missing.value.code == "E1062"
 
 
-def test_a_kernel_that_cannot_compute_is_named_and_other_errors_are_not_touched() -> None:
+def test_unusable_kernel_is_named_and_other_errors_are_unchanged() -> None:
     cpu = torch.device("cpu")
     with pytest.raises(RecipeError, match=r"model\.attention is cudnn"), attention.use_attention("cudnn", cpu):
         raise RuntimeError("No available kernel. Aborting execution.")

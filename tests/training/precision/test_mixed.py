@@ -1,4 +1,4 @@
-"""Levels of mixed precision: what computes and what is handed on in which type."""
+"""Levels of mixed precision: dtypes of computations and results."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BF16, FP32 = torch.bfloat16, torch.float32
         ("all", [BF16, BF16, BF16, FP32]),
     ],
 )
-def test_results_have_the_type_of_the_level(level: str, types: list[torch.dtype]) -> None:
-    """Of a product, two norms and an activation."""
+def test_results_have_the_dtype_of_the_level(level: str, types: list[torch.dtype]) -> None:
+    """Of a linear layer, two norms and an activation."""
     settings = RunSettings(precision="bf16", half_precision=level)
     parts = [nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.SiLU()]
     arrange([nn.Sequential(*parts)], settings, Precision.of(settings))
@@ -31,7 +31,7 @@ def test_results_have_the_type_of_the_level(level: str, types: list[torch.dtype]
         assert [part(torch.randn(2, 4)).dtype for part in parts] == types
 
 
-def test_a_norm_computes_in_float32_within_and_its_weights_learn() -> None:
+def test_norm_computes_in_float32_and_its_weights_train() -> None:
     settings = RunSettings(precision="bf16", half_precision="most")
     norm, plain = nn.LayerNorm(64), nn.LayerNorm(64)
     arrange([norm], settings, Precision.of(settings))

@@ -1,4 +1,4 @@
-"""Types of a run, and the loss scale."""
+"""Dtypes of a run, and the loss scale."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CPU = torch.device("cpu")
         ),
     ],
 )
-def test_a_recipe_becomes_types_that_say_what_they_are(settings: dict[str, str], words: str, separate: bool) -> None:
+def test_recipe_settings_become_dtypes(settings: dict[str, str], words: str, separate: bool) -> None:
     precision = Precision.of(RunSettings(**settings))
     assert str(precision) == words
     assert precision.separate_masters == separate
 
 
-def test_the_scale_grows_after_clean_steps_falls_on_an_overflow_and_is_kept() -> None:
+def test_loss_scale_grows_after_clean_steps_and_halves_on_overflow() -> None:
     scale = LossScale(ScalerSettings(init=8.0, growth=2.0, growth_interval=2), FP16, CPU)
     values = []
     for step, overflow in enumerate((0.0, 0.0, 1.0, 0.0)):
@@ -42,7 +42,7 @@ def test_the_scale_grows_after_clean_steps_falls_on_an_overflow_and_is_kept() ->
     assert float(again.scale) == 16.0, "the clean step before the checkpoint counts"
 
 
-def test_without_fp16_it_is_one_and_keeps_nothing() -> None:
+def test_loss_scale_without_fp16_is_one_and_has_no_state() -> None:
     scale = LossScale(ScalerSettings(init=8.0), Precision.of(RunSettings(precision="bf16")), CPU)
     scale.update(torch.tensor(1.0), 0)
     assert float(scale.scale) == 1.0
