@@ -1,4 +1,4 @@
-"""Foreign lines name files of settings by default: every test of them begins in an empty folder."""
+"""Foreign commands read settings files by default names: every test of them starts in an empty folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What holds for every dialect: each flag has its row with the documented default, and where it acts it moves the
-settings that it should, and no others. `support/dialect_cases/` says for each of them what is known of its flags."""
+"""Common tests of all dialects: each flag has its row with the documented default, and changes only the settings that
+it should. `support/dialect_cases/` has the expectations of each dialect."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ every_dialect = pytest.mark.parametrize("lines", ALL, ids=lambda lines: lines.na
 
 
 def by_dialect(cases: Callable[[Lines], Iterator[tuple[object, Any]]], first: str = "") -> list[Any]:
-    """Parameters of a test: a dialect, with its cases. Cases that another dialect has shown are for `make slow`. cases:
-    of a dialect, each with what it is known by at others. first: the dialect that is looked at before others."""
+    """Parameters of a test: a dialect with its cases. Cases that repeat those of another dialect are for `make slow`.
+    cases: of a dialect, each with its identity across dialects. first: the dialect that comes before others."""
     parameters, shown = [], set[int]()
     for one in sorted(ALL, key=lambda lines: (lines.name != first, lines.name)):
         new, repeated = [], []
@@ -53,14 +53,14 @@ acting = pytest.mark.parametrize(
 
 
 @every_dialect
-def test_every_flag_has_one_row_with_its_documented_default(lines: Lines) -> None:
+def test_each_flag_has_one_row_with_its_documented_default(lines: Lines) -> None:
     assert len(lines.rows) == len(lines.dialect.rows)
     assert {flag: row.default for flag, row in lines.rows.items()} == {**lines.defaults, **lines.later}
     assert not lines.later or lines.later.keys() == {flag for flag, row in lines.rows.items() if row.since}
 
 
 @every_dialect
-def test_every_row_names_settings_that_are_there_and_says_something(lines: Lines) -> None:
+def test_each_row_names_existing_settings_and_has_a_description(lines: Lines) -> None:
     page = (PAGES / f"{lines.name}.md").read_text("utf-8")
     for row in [*lines.dialect.rows, *(row for table in lines.dialect.tables for row in table.rows)]:
         assert row.about, row.flag
@@ -72,10 +72,10 @@ def test_every_row_names_settings_that_are_there_and_says_something(lines: Lines
 
 
 @every_dialect
-def test_the_barest_line_equals_the_documented_defaults_and_is_a_recipe(lines: Lines) -> None:
+def test_minimal_command_equals_the_documented_defaults(lines: Lines) -> None:
     first, again = lines.translate(), lines.translate()
     assert flat(first.settings) == {**FOREIGN_DEFAULTS, **lines.settings}, (
-        "what other trainers do, and what the line says"
+        "common defaults of other trainers, and those of the command"
     )
     assert as_yaml(first.settings, first.origin) == as_yaml(again.settings, again.origin)
     assert first.notes == again.notes
@@ -85,13 +85,13 @@ def test_the_barest_line_equals_the_documented_defaults_and_is_a_recipe(lines: L
 
 
 @every_dialect
-def test_every_flag_that_acts_is_shown_acting(lines: Lines) -> None:
+def test_each_acting_flag_has_a_case(lines: Lines) -> None:
     acts = {flag for flag, row in lines.rows.items() if row.outcome in ("mapped", "computed")}
     assert {*lines.acts, *lines.elsewhere} == acts
 
 
 @acting
-def test_a_flag_moves_its_settings_and_no_others(lines: Lines, flags: list[str]) -> None:
+def test_flag_changes_only_its_settings(lines: Lines, flags: list[str]) -> None:
     lines.write_files()
     for flag in flags:
         words, expected = lines.acts[flag]
@@ -103,7 +103,7 @@ def test_a_flag_moves_its_settings_and_no_others(lines: Lines, flags: list[str])
 
 
 @acting
-def test_what_a_flag_says_is_a_recipe_that_reads_back(lines: Lines, flags: list[str]) -> None:
+def test_settings_of_a_flag_are_a_valid_recipe(lines: Lines, flags: list[str]) -> None:
     lines.write_files()
     for flag in flags:
         words = (*lines.beside.get(flag, ()), *lines.acts[flag][0])
@@ -112,11 +112,11 @@ def test_what_a_flag_says_is_a_recipe_that_reads_back(lines: Lines, flags: list[
             written = str(value) if isinstance(recipe[path], str) and not isinstance(value, str) else value
             if isinstance(written, str):
                 written = re.sub(r"^1 (epoch|step)s$", r"1 \1", written.removeprefix("./"))
-            assert recipe[path] in (written, [written]), (flag, path)  # one value may stand where a list is read
+            assert recipe[path] in (written, [written]), (flag, path)  # one value may be written for a list
 
 
 @pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "without effect"))
-def test_a_flag_without_effect_says_why_and_changes_nothing(lines: Lines, flags: list[str]) -> None:
+def test_flag_without_effect_changes_nothing_and_is_noted(lines: Lines, flags: list[str]) -> None:
     barest = lines.notes()
     for flag in flags:
         row = lines.rows[flag]
@@ -131,7 +131,7 @@ def test_a_flag_without_effect_says_why_and_changes_nothing(lines: Lines, flags:
 
 
 @pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "refused"))
-def test_a_refused_flag_is_an_error_that_says_why(lines: Lines, flags: list[str]) -> None:
+def test_refused_flag_is_an_error_with_a_reason(lines: Lines, flags: list[str]) -> None:
     for flag in flags:
         row = lines.rows[flag]
         word = f"--{flag}" if row.form == "switch" else f"--{flag}=77123"
@@ -142,15 +142,15 @@ def test_a_refused_flag_is_an_error_that_says_why(lines: Lines, flags: list[str]
 
 
 @every_dialect
-def test_values_that_cannot_be_are_named_by_their_flag(lines: Lines) -> None:
+def test_impossible_values_are_reported_by_flag(lines: Lines) -> None:
     for words, where, *code in lines.impossible:
-        [(named, said)] = lines.refusal(*words)
+        [(named, output)] = lines.refusal(*words)
         assert named == where, words
-        assert not code or said == code[0], words
+        assert not code or output == code[0], words
 
 
 @pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.choices))
-def test_a_flag_takes_its_choices_and_nothing_else(lines: Lines, flags: list[str]) -> None:
+def test_flag_accepts_only_its_choices(lines: Lines, flags: list[str]) -> None:
     for flag in flags:
         row = lines.rows[flag]
         assert row.default is None or row.default in row.choices, flag
@@ -159,7 +159,7 @@ def test_a_flag_takes_its_choices_and_nothing_else(lines: Lines, flags: list[str
 
 
 @every_dialect
-def test_an_empty_value_is_refused_where_it_is_no_value_of_the_flag(lines: Lines) -> None:
+def test_empty_value_is_refused_unless_the_flag_allows_it(lines: Lines) -> None:
     texts = [row for row in lines.dialect.rows if row.form == "text" and not row.may_be_empty]
     with pytest.raises(RecipeError) as caught:
         lines.dialect.translate([f"--{row.flag}=" for row in texts], ALONE)
@@ -168,7 +168,7 @@ def test_an_empty_value_is_refused_where_it_is_no_value_of_the_flag(lines: Lines
 
 
 @every_dialect
-def test_an_unknown_flag_names_the_nearest_and_a_beginning_of_one_is_that_one(lines: Lines) -> None:
+def test_unknown_flag_names_the_nearest_and_prefixes_are_accepted(lines: Lines) -> None:
     flag = next(f for f in lines.rows if len(f) > 8 and not any(o != f and o.startswith(f[:-2]) for o in lines.rows))
     with pytest.raises(RecipeError, match=rf"--{flag}z +E1016 unknown flag; did you mean --{flag}\?"):
         lines.translate(f"--{flag}z=1")
@@ -178,7 +178,7 @@ def test_an_unknown_flag_names_the_nearest_and_a_beginning_of_one_is_that_one(li
 
 
 @every_dialect
-def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted(lines: Lines) -> None:
+def test_other_scripts_are_refused_and_a_renamed_script_is_noted(lines: Lines) -> None:
     dialect = lines.dialect
     assert dialect.other_scripts
     for script, why in dialect.other_scripts.items():

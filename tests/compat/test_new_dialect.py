@@ -1,5 +1,4 @@
-"""A dialect that no list names: the file that docs/how-to-add/compat.md shows is put in place; its line is translated
-and trained."""
+"""The example of docs/how-to-add/compat.md, installed as a package: its command is translated and trained."""
 
 from __future__ import annotations
 
@@ -28,9 +27,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_a_file_in_the_folder_is_a_dialect_whose_line_is_translated_and_trained(
-    world: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_example_dialect_is_translated_and_trained(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert "example" in registry.names("dialects")
     assert main(["ls", "dialects"]) == 0
     assert "from the package strangers 1.2" in capsys.readouterr().out

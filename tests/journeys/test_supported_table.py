@@ -30,23 +30,23 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
 HERE = "tests/journeys/test_supported_table.py"
 ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
-DREAMS = "tests/compat/everydream2/test_supported_forms.py::test_its_data_are_checked_cached_and_trained"
+DREAMS = "tests/compat/everydream2/test_supported_forms.py::test_everydream_data_are_checked_cached_and_trained"
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
-LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_line.py"
-XL_LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_sdxl_line.py"
-FLOW_LINES = "tests/compat/diffusers_scripts/journeys/test_diffusers_flow_lines.py"
-EVERYDREAM = "tests/compat/everydream2/test_everydream_line.py"
-MINDONE_LINE = "tests/compat/mindone/test_mindone_line.py"
-SORA_LINE = "tests/compat/open_sora_plan/test_open_sora_line.py"
+LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_command.py"
+XL_LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_sdxl_command.py"
+FLOW_LINES = "tests/compat/diffusers_scripts/journeys/test_diffusers_flow_commands.py"
+EVERYDREAM = "tests/compat/everydream2/test_everydream_command.py"
+MINDONE_LINE = "tests/compat/mindone/test_mindone_command.py"
+SORA_LINE = "tests/compat/open_sora_plan/test_open_sora_command.py"
 CONVERT = "tests/tasks/weights/test_convert.py"
 KINDS = "tests/journeys/test_supported_kinds.py"
 SORA = "tests/compat/open_sora_plan/test_supported_kinds.py"
-LISTS = f"{SORA}::test_its_lists_are_checked_cached_and_trained"
+LISTS = f"{SORA}::test_clip_lists_are_checked_cached_and_trained"
 MINDONE = "tests/compat/mindone/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
-XL_CKPT = f"{MINDONE}::test_sdxl_of_mindspore_is_checked_trained_and_drawn_from"
+XL_CKPT = f"{MINDONE}::test_mindspore_sdxl_is_checked_trained_and_sampled_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
-LATTE = f"{SORA}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
+LATTE = f"{SORA}::test_released_latte_folder_is_trained_and_sampled_from"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
 MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
@@ -61,9 +61,7 @@ CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
 XL_FILES = f"{SDXL}::test_single_file_and_folder_round_trip"
-XL_MINDSPORE = (
-    "tests/compat/mindone/test_sdxl_files.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
-)
+XL_MINDSPORE = "tests/compat/mindone/test_sdxl_files.py::test_conversion_to_mindspore_and_back_changes_no_tensor"
 TAKEN_OVER = "tests/compat/mindone/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -128,11 +126,11 @@ TESTS: dict[str, tuple[str, ...]] = {
     "images inside .parquet or .arrow": (DATA, DATA, DATA),
     "a data set of the Hub in the local cache": (DATA, DATA, DATA),
     "a data folder of EveryDream2, with its yaml and txt files, or its manifest": (DREAMS,) * 3,
-    "tables of MindONE's SDXL example, .csv": (f"{MINDONE}::test_its_tables_are_checked_cached_and_trained",) * 3,
+    "tables of MindONE's SDXL example, .csv": (f"{MINDONE}::test_mindone_tables_are_checked_cached_and_trained",) * 3,
     "latents and text embeddings cached by MindONE's example": (
-        f"{TAKEN_OVER}::test_check_tells_what_lies_there",
-        f"{TAKEN_OVER}::test_what_is_trained_is_what_the_files_say",
-        f"{TAKEN_OVER}::test_a_run_takes_it_over_by_itself_and_loads_no_encoder",
+        f"{TAKEN_OVER}::test_check_lists_the_imported_cache",
+        f"{TAKEN_OVER}::test_imported_cache_gives_the_stored_latents_and_text",
+        f"{TAKEN_OVER}::test_training_imports_the_cache_without_loading_encoders",
     ),
     "tar shards (WebDataset)": (MORE_DATA,) * 3,
     "a folder of clips, captions beside them (videofolder)": (CLIPS,) * 3,
@@ -159,56 +157,56 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{RECIPES}::test_what_is_for_one_process_says_so", f"{RECIPES}::test_what_is_for_one_process_says_so",
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
-        f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
-        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
-        f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
-        "tests/compat/diffusers_scripts/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
-        f"{LINE}::test_the_line_trains_in_two_processes_that_torchrun_started",
-        f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
+        f"{LINE}::test_check_accepts_the_command",
+        "tests/compat/test_contract.py::test_each_flag_has_one_row_with_its_documented_default",
+        f"{LINE}::test_output_dir_has_a_pipeline_with_the_ema_unet",
+        "tests/compat/diffusers_scripts/test_bench.py::test_foreign_command_has_two_rows_and_the_published_target",
+        f"{LINE}::test_command_trains_in_two_processes_of_torchrun",
+        f"{LINE}::test_command_trains_in_two_processes_as_in_one",
     ),
     "the line of diffusers' train_text_to_image_sdxl.py, 0.26.3 or head": (
-        f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
-        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
-        f"{XL_LINE}::test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average",
-        f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
-        f"{XL_LINE}::test_the_line_trains_in_two_processes",
-        f"{XL_LINE}::test_the_line_trains_in_two_processes",
+        f"{XL_LINE}::test_check_and_bench_accept_the_command",
+        "tests/compat/test_contract.py::test_each_flag_has_one_row_with_its_documented_default",
+        f"{XL_LINE}::test_only_the_unet_is_trained_and_exported_with_ema_weights",
+        f"{XL_LINE}::test_check_and_bench_accept_the_command",
+        f"{XL_LINE}::test_command_trains_in_two_processes",
+        f"{XL_LINE}::test_command_trains_in_two_processes",
     ),
     "the lines of diffusers' DreamBooth scripts for SD3, FLUX.1, FLUX.2 Klein, Qwen-Image and Z-Image, head": (
-        f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
-        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
-        f"{FLOW_LINES}::test_a_line_of_an_adapter_leaves_the_file_that_peft_would",
-        f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
-        f"{FLOW_LINES}::test_the_line_trains_in_two_processes",
-        f"{FLOW_LINES}::test_the_line_trains_in_two_processes",
+        f"{FLOW_LINES}::test_check_and_bench_accept_the_command",
+        "tests/compat/test_contract.py::test_each_flag_has_one_row_with_its_documented_default",
+        f"{FLOW_LINES}::test_lora_command_writes_the_file_that_peft_expects",
+        f"{FLOW_LINES}::test_check_and_bench_accept_the_command",
+        f"{FLOW_LINES}::test_command_trains_in_two_processes",
+        f"{FLOW_LINES}::test_command_trains_in_two_processes",
     ),
     "the line of EveryDream2's train.py, with train.json and optimizer.json": (
-        f"{EVERYDREAM}::test_check_reads_the_line_and_everything_beside_it",
-        f"{EVERYDREAM}::test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look",
-        f"{EVERYDREAM}::test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look",
-        f"{EVERYDREAM}::test_the_line_is_measured",
-        f"{EVERYDREAM}::test_the_line_trains_in_two_processes_that_torchrun_started",
-        f"{EVERYDREAM}::test_the_line_trains_in_two_processes_that_torchrun_started",
+        f"{EVERYDREAM}::test_check_reads_the_command_and_its_files",
+        f"{EVERYDREAM}::test_command_trains_as_its_recipe_and_writes_the_usual_folders",
+        f"{EVERYDREAM}::test_command_trains_as_its_recipe_and_writes_the_usual_folders",
+        f"{EVERYDREAM}::test_bench_measures_the_command",
+        f"{EVERYDREAM}::test_command_trains_in_two_processes_of_torchrun",
+        f"{EVERYDREAM}::test_command_trains_in_two_processes_of_torchrun",
     ),
     "the line of MindONE's train.py for SDXL, with its YAML": (
-        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
-        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
-        f"{MINDONE_LINE}::test_the_document_from_its_cache_to_its_model",
-        f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
-        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
-        f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
+        f"{MINDONE_LINE}::test_check_and_bench_accept_the_command",
+        "tests/compat/test_contract.py::test_each_flag_has_one_row_with_its_documented_default",
+        f"{MINDONE_LINE}::test_documented_commands_fill_the_cache_and_train",
+        f"{MINDONE_LINE}::test_check_and_bench_accept_the_command",
+        f"{MINDONE_LINE}::test_command_trains_in_two_processes",
+        f"{MINDONE_LINE}::test_command_trains_in_two_processes",
     ),
     "the line of Open-Sora-Plan's train_t2v.py, v1.1": (
-        f"{SORA_LINE}::test_check_reads_the_line_and_everything_beside_it",
-        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
-        f"{SORA_LINE}::test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt",
-        f"{SORA_LINE}::test_the_line_is_measured",
-        f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
-        f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
+        f"{SORA_LINE}::test_check_reads_the_command_and_its_files",
+        "tests/compat/test_contract.py::test_each_flag_has_one_row_with_its_documented_default",
+        f"{SORA_LINE}::test_killed_run_resumes_bit_exactly_and_exports_both_models",
+        f"{SORA_LINE}::test_bench_measures_the_command",
+        f"{SORA_LINE}::test_two_sharded_processes_equal_one_and_one_resumes",
+        f"{SORA_LINE}::test_two_sharded_processes_equal_one_and_one_resumes",
     ),
     "lines of diffusers' other scripts": (
         "tests/compat/test_contract.py::"
-        "test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted",
+        "test_other_scripts_are_refused_and_a_renamed_script_is_noted",
     ) * 6,
     # files that are something else
     "a model with other inputs: inpainting (nine channels), depth, image editing, upscaling": (

@@ -15,7 +15,6 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.bench import bench
 from mezzotint.tasks.bench.measuring import counts
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.reading.command_line import parse as parse_words
 from support.run_folders import bench_results
 
 BENCHMARK = [
@@ -28,7 +27,7 @@ BENCHMARK = [
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operations are counted and curves drawn in other tests."""
+    """Operations are counted and curves plotted in other tests."""
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
 
@@ -38,7 +37,7 @@ def columns(pictures: int) -> PlanColumns:
     return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
 
 
-def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
+def test_benchmark_command_gives_the_schedule_of_its_protocol() -> None:
     reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
     recipe = reading.recipe
     data = recipe.data
@@ -63,7 +62,7 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
+def test_foreign_command_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
     line = (
         f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=someone/withdrawn --use_ema "
         "--resolution=64 --center_crop --random_flip --train_batch_size=2 --gradient_accumulation_steps=2 "
@@ -76,6 +75,3 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
     assert [one["name"] for one in results["rows"]] == ["as written", "fast"]
     assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in results["rows"])
     assert not (tmp_path / "theirs").exists()
-    assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
-    plain = bench._options(parse_words(["x"], "bench"))
-    assert (plain.fast, plain.target) == (False, None)

@@ -1,4 +1,4 @@
-"""The page that translates a line."""
+"""The page that translates a command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def board(tmp_path: Path) -> Iterator[Board]:
         yield board
 
 
-def test_a_line_of_another_trainer_becomes_a_recipe(board: Board) -> None:
+def test_foreign_command_becomes_a_recipe(board: Board) -> None:
     line = "python train_text_to_image.py --pretrained_model_name_or_path=m \\\n --train_data_dir='my photos' --use_ema"
     status, answer = board.post("/api/translate", {"dialect": "diffusers-sd", "line": line})
     assert status == 200

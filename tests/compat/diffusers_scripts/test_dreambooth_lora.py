@@ -8,7 +8,7 @@ from dialect_cases.diffusers_dreambooth_lora import LINES
 from foreign_lines import flat
 
 
-def test_it_differs_from_the_whole_training_in_the_adapter() -> None:
+def test_differs_from_full_training_only_in_the_adapter() -> None:
     words = [*PRIOR, "--seed=3", "--learning_rate=1e-4", "--output_dir=x", "--train_text_encoder"]
     whole, lora = (flat(one.translate(*words).settings) for one in (WHOLE, LINES))
     assert {path for path in whole.keys() & lora.keys() if whole[path] != lora[path]} == {"data.resize"}
@@ -16,7 +16,7 @@ def test_it_differs_from_the_whole_training_in_the_adapter() -> None:
     assert more == {"run.export.adapter"}
 
 
-def test_dropout_and_rank_are_the_adapters() -> None:
+def test_dropout_and_rank_are_those_of_the_adapter() -> None:
     recipe = LINES.recipe("--rank=8", "--lora_dropout=0.25", "--train_text_encoder")
     assert (recipe.model.adapter.rank, recipe.model.adapter.dropout) == (8, 0.25)
     assert recipe.model.train == ("denoiser", "text_encoder")

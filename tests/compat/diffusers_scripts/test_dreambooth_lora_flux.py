@@ -1,14 +1,14 @@
-"""The dialect `diffusers-dreambooth-lora-flux`: a run made ready from a line of it."""
+"""The dialect `diffusers-dreambooth-lora-flux`: a run prepared from its command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from ready_lines import batches, moved, pictures, ready, told
+from prepared_commands import batches, largest_changes, pictures, prepared, record_inputs
 
 
-def test_a_line_of_flux_trains_its_layers_and_clip_at_rates_of_their_own() -> None:
+def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
     """AdamW's first step is as long as the rate, which shows batch and accumulation in it."""
     pictures(Path("cat"), 20, 90, 160, 230)
     words = (
@@ -16,9 +16,9 @@ def test_a_line_of_flux_trains_its_layers_and_clip_at_rates_of_their_own() -> No
         "--learning_rate=1e-3", "--guidance_scale=2.5", "--lora_layers=attn.to_k,proj_out", "--use_8bit_adam",
         "--adam_weight_decay_text_encoder=0.5", "--rank=2", "--lora_alpha=6", "--max_grad_norm=1e9",
     )  # fmt: skip
-    with ready("diffusers-dreambooth-lora-flux", *words) as job:
-        assert job.model.optim.optimizer.kind == "adamw", "eight bits need a GPU, and the run says so"
-        calls, lengths = told(job), moved(job, batches(job))
+    with prepared("diffusers-dreambooth-lora-flux", *words) as job:
+        assert job.model.optim.optimizer.kind == "adamw", "8-bit optimizers need a GPU"
+        calls, lengths = record_inputs(job), largest_changes(job, batches(job))
         decay = {group.part: group.weight_decay for group in job.model.update.groups}
         assert decay == {"denoiser": 1e-4, "text_encoder": 0.5}
         parts = {name.partition("/")[0] for name in lengths}

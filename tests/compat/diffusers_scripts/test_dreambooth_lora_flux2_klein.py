@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-flux2-klein`: a run made ready from a line of it, and layers of its text."""
+"""The dialect `diffusers-dreambooth-lora-flux2-klein`: a run prepared from its command, and layers of its text."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from pathlib import Path
 import pytest
 import torch
 from dialect_cases.diffusers_dreambooth_lora_flux2_klein import LINES
-from ready_lines import PRIOR, batches, moved, pictures, ready
+from prepared_commands import PRIOR, batches, largest_changes, pictures, prepared
 
 from mezzotint.families.base import latents_of
 
 
-def test_a_line_of_klein_pairs_pictures_and_leaves_out_captions_of_the_subject_alone() -> None:
-    """Latents are the mean of the autoencoder's answer, and the two halves have weights of their own."""
+def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
+    """Latents are the mean of the posterior, and the two halves have separate weights."""
     pictures(Path("cat"), 20, 90)
     pictures(Path("kind"), 160, 230)
     words = (*PRIOR, "--prior_loss_weight=0.25", "--caption_dropout=1", "--random_flip", "--train_batch_size=1")
-    with ready("diffusers-dreambooth-lora-flux2-klein", *words) as job:
+    with prepared("diffusers-dreambooth-lora-flux2-klein", *words) as job:
         step = batches(job)
         [batch] = step.batches
         assert batch.captions == ("", "a cat")
         assert batch.is_class is not None
         assert batch.is_class.tolist() == [False, True]
-        assert batch.weight.tolist() == [2.0, 0.5], "1 and a quarter, of halves of two pictures"
+        assert batch.weight.tolist() == [2.0, 0.5], "1 and a quarter, of halves of two images"
         family, device = job.model.family, torch.device("cpu")
         x_0 = latents_of(family, batch, device, job.model.objective.settings.posterior)
         assert torch.equal(x_0, family.encode_media(batch.pixels).chunk(2, dim=1)[0])
         assert not torch.equal(x_0, latents_of(family, batch, device))
-        assert max(moved(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
+        assert max(largest_changes(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
 
 
-def test_layers_of_the_text_are_the_pipelines_or_those_that_are_written() -> None:
-    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.said()
-    assert "10, 20 and 30" not in LINES.said("--text_encoder_out_layers", "9", "18", "27")
+def test_text_layers_default_to_those_of_the_pipeline() -> None:
+    assert "as in the model's pipeline; there, 10, 20 and 30" in LINES.notes_text()
+    assert "10, 20 and 30" not in LINES.notes_text("--text_encoder_out_layers", "9", "18", "27")
     own = LINES.translate("--text_encoder_out_layers", "10", "20", "30").settings["model"]["flux2"]
     assert own["text_layers"] == [10, 20, 30]

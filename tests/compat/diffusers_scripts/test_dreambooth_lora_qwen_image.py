@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-qwen-image`: runs made ready from lines of it."""
+"""The dialect `diffusers-dreambooth-lora-qwen-image`: runs prepared from its commands."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from ready_lines import batches, moved, pictures, ready
+from prepared_commands import batches, largest_changes, pictures, prepared
 
 from mezzotint.families.base import latents_of
 from mezzotint.weights.low_bit import LowBitLinear
 
 
 @pytest.mark.slow
-def test_captions_of_a_table_take_the_place_of_the_prompt() -> None:
-    """Cached and shuffled, a picture meets its own caption."""
+def test_table_captions_replace_the_prompt() -> None:
+    """Cached and shuffled, an image keeps its own caption."""
     pictures(Path("table"), 20, 90, 160, 230)
     rows = [{"picture": f"{shade:03}.png", "words": f"shade {shade}"} for shade in (20, 90, 160, 230)]
     Path("table/metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -23,7 +23,7 @@ def test_captions_of_a_table_take_the_place_of_the_prompt() -> None:
         "--dataset_name=table", "--image_column=picture", "--caption_column=words", "--repeats=2", "--cache_latents",
         "--center_crop", "--num_train_epochs=2", "--train_batch_size=4",
     )  # fmt: skip
-    with ready("diffusers-dreambooth-lora-qwen-image", *words) as job:
+    with prepared("diffusers-dreambooth-lora-qwen-image", *words) as job:
         assert set(job.model.family.parts()) == {"denoiser"}, "both encoders are let go"
         pairs = set()
         for step, _ in zip(job.trainer.batches, range(2), strict=False):
@@ -36,13 +36,13 @@ def test_captions_of_a_table_take_the_place_of_the_prompt() -> None:
 
 
 @pytest.mark.slow
-def test_the_frozen_model_is_held_in_eight_bits() -> None:
+def test_frozen_model_is_quantized_to_8_bits() -> None:
     pytest.importorskip("torchao")
     pictures(Path("cat"), 20, 90)
     Path("bits.json").write_text('{"load_in_8bit": true}')
     words = ("--bnb_quantization_config_path=bits.json", "--mixed_precision=bf16")
-    with ready("diffusers-dreambooth-lora-qwen-image", *words) as job:
+    with prepared("diffusers-dreambooth-lora-qwen-image", *words) as job:
         held = [m for m in job.model.family.parts()["denoiser"].modules() if isinstance(m, LowBitLinear)]
         assert held
         assert {m.low_bit for m in held} == {"int8"}
-        assert max(moved(job, batches(job)).values()) > 0
+        assert max(largest_changes(job, batches(job)).values()) > 0

@@ -1,4 +1,4 @@
-"""The dialect `diffusers-dreambooth-lora-sd3`: a run made ready from a line of it, and the names of layers."""
+"""The dialect `diffusers-dreambooth-lora-sd3`: a run prepared from its command, and the names of layers."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 from dialect_cases.diffusers_dreambooth_lora_sd3 import LINES
-from ready_lines import batches, moved, pictures, ready
+from prepared_commands import batches, largest_changes, pictures, prepared
 
 
 @pytest.mark.slow
-def test_a_line_of_sd3_trains_blocks_by_prodigy() -> None:
+def test_sd3_blocks_train_with_prodigy() -> None:
     pictures(Path("cat"), 20, 90)
     words = ("--optimizer=prodigy", "--learning_rate=1", "--lora_blocks=0,2", "--lora_layers=attn.to_q")
-    with ready("diffusers-dreambooth-lora-sd3", *words) as job:
+    with prepared("diffusers-dreambooth-lora-sd3", *words) as job:
         assert job.model.optim.optimizer.kind == "prodigy"
-        lengths = moved(job, batches(job))
+        lengths = largest_changes(job, batches(job))
         blocks = {name.partition(".lora")[0] for name in lengths}
         assert blocks == {f"denoiser/transformer_blocks.{block}.attn.to_q" for block in (0, 2)}
         assert 0 < max(lengths.values()) < 1e-4, "its first rate is a millionth"
 
 
-def test_layers_are_named_as_peft_reads_them() -> None:
+def test_layer_names_match_peft() -> None:
     def targets(*words: str) -> list[str]:
         return list(LINES.translate(*words).settings["model"]["adapter"]["targets"])
 

@@ -15,7 +15,7 @@ from mezzotint.tasks.reading import foreign
 TABLE = ("--pretrained_model_name_or_path=sdxl", "--instance_prompt=sks", "--dataset_name=pictures")
 
 
-def test_a_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> None:
+def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> None:
     def read(*words: str) -> dict[str, object]:
         recipe = foreign.reading(LINES.name, [*TABLE, *words], (), ALONE).recipe.data
         kept = {"format": recipe.format, "path": [str(path) for path in recipe.path], "image": recipe.columns.image}
@@ -39,19 +39,19 @@ def test_one_of_folder_and_table_is_needed() -> None:
     assert [(problem.where, problem.code) for problem in caught.value.problems] == [("--instance_data_dir", "E1017")]
 
 
-def test_what_has_no_effect_is_said() -> None:
-    for words, sentence in (
+def test_options_without_effect_are_noted() -> None:
+    for words, message in (
         (["--image_column=x"], "--image_column: without --dataset_name it has no effect"),
         (["--text_encoder_lr=1"], "--text_encoder_lr: without --train_text_encoder it has no effect"),
         (["--prodigy_beta3=0.9"], "--prodigy_beta3: without --optimizer=prodigy it has no effect"),
         (["--optimizer=prodigy", "--use_8bit_adam"], "--use_8bit_adam: without AdamW it has no effect"),
         ([*PRIOR], "there, half of them with the other one"),
     ):
-        assert sentence in LINES.said(*words), words
+        assert message in LINES.notes_text(*words), words
     assert LINES.recipe("--image_column=x").data.columns.image == "image"
 
 
-def test_prodigy_moves_all_parts_at_one_rate() -> None:
+def test_prodigy_trains_all_parts_at_one_rate() -> None:
     optim = LINES.recipe("--train_text_encoder", "--optimizer=Prodigy", "--learning_rate=1").optim
     assert not optim.part_lr
     assert {part: one.kind for part, one in optim.part_optimizer.items()} == {

@@ -1,20 +1,20 @@
-"""The dialect `diffusers-dreambooth-sd3`: a run made ready from a line of it."""
+"""The dialect `diffusers-dreambooth-sd3`: a run prepared from its command."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from ready_lines import batches, moved, pictures, ready
+from prepared_commands import batches, largest_changes, pictures, prepared
 
 
 @pytest.mark.slow
-def test_all_weights_and_both_encoders_of_clip_move_at_their_rates() -> None:
+def test_transformer_and_both_clip_encoders_train_at_their_rates() -> None:
     """T5 is not among them, and the autoencoder stays in float32."""
     pictures(Path("cat"), 20, 90)
     words = ("--train_text_encoder", "--text_encoder_lr=1e-3", "--mixed_precision=bf16", "--max_grad_norm=1e9")
-    with ready("diffusers-dreambooth-sd3", *words) as job:
-        lengths = moved(job, batches(job))
+    with prepared("diffusers-dreambooth-sd3", *words) as job:
+        lengths = largest_changes(job, batches(job))
         for part, rate in {"denoiser": 1e-2, "text_encoder": 1e-3, "text_encoder_2": 1e-3}.items():
             longest = max(length for name, length in lengths.items() if name.startswith(f"{part}/"))
             assert longest == pytest.approx(rate, rel=2e-2), part

@@ -1,5 +1,5 @@
-"""What diffusers' DreamBooth scripts for models on straight paths have in common: their objective beside diffusers' own
-functions, called as the scripts call them; shapes, files for bitsandbytes, notes."""
+"""What diffusers' DreamBooth scripts for flow-matching models have in common: the objective compared with diffusers'
+own functions, called as the scripts call them; shapes, files for bitsandbytes, notes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diffusers.training_utils import (
     generate_aspect_ratio_buckets,
 )
 from foreign_lines import ALONE
-from ready_lines import PRIOR, folder_of_model, line
+from prepared_commands import PRIOR, folder_of_model, line
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
@@ -38,10 +38,10 @@ SCHEMES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def objective_from(dialect: str, said: dict[str, Any]) -> tuple[FlowObjective, FlowMatchEulerDiscreteScheduler]:
-    """Ours of a line, and the scheduler that its script looks levels up in."""
+def objective_from(dialect: str, message: dict[str, Any]) -> tuple[FlowObjective, FlowMatchEulerDiscreteScheduler]:
+    """Our objective of a command, and the scheduler in which its script looks sigmas up."""
     name = f"diffusers-dreambooth-{dialect}"
-    words = line(name, *(f"--{flag}={value}" for flag, value in said.items()))
+    words = line(name, *(f"--{flag}={value}" for flag, value in message.items()))
     recipe = foreign.reading(name, words, (), ALONE).recipe
     scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(folder_of_model(name) / "scheduler")
     config = json.loads((folder_of_model(name) / "scheduler" / "scheduler_config.json").read_text())
@@ -50,12 +50,12 @@ def objective_from(dialect: str, said: dict[str, Any]) -> tuple[FlowObjective, F
     return opened, scheduler
 
 
-@pytest.mark.parametrize(("dialect", "said"), SCHEMES, ids=lambda each: each if isinstance(each, str) else None)
-def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, said: dict[str, Any]) -> None:
-    objective, scheduler = objective_from(dialect, said)
-    scheme, many = said["weighting_scheme"], 20_000
+@pytest.mark.parametrize(("dialect", "message"), SCHEMES, ids=lambda each: each if isinstance(each, str) else None)
+def test_timesteps_and_loss_weights_match_the_script(dialect: str, message: dict[str, Any]) -> None:
+    objective, scheduler = objective_from(dialect, message)
+    scheme, many = message["weighting_scheme"], 20_000
     u = compute_density_for_timestep_sampling(
-        scheme, many, said.get("logit_mean", 0.0), said.get("logit_std", 1.0), said.get("mode_scale", 1.29),
+        scheme, many, message.get("logit_mean", 0.0), message.get("logit_std", 1.0), message.get("mode_scale", 1.29),
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     theirs = scheduler.timesteps[(u * 1000).long()] / 1000
@@ -68,7 +68,7 @@ def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, sa
     noised = objective.noise(x_0, StepDraws.at(0, 1, np.arange(3), "cpu"))
     sigmas = noised.level[:, None, None, None]
     weighting = compute_loss_weighting_for_sd3(scheme, sigmas)
-    is_preconditioned = "sd3" in dialect and said.get("precondition_outputs", 1)
+    is_preconditioned = "sd3" in dialect and message.get("precondition_outputs", 1)
     target = x_0 if is_preconditioned else noised.noise - x_0
     output = predicted * -sigmas + noised.x_t if is_preconditioned else predicted
     expected = (weighting * (output - target) ** 2).flatten(1).mean(1)
@@ -76,14 +76,14 @@ def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, sa
     torch.testing.assert_close(loss.per_sample * loss.weight, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_shapes_of_buckets_are_the_scripts_own() -> None:
+def test_bucket_shapes_match_the_script() -> None:
     for side in (512, 1024, 768):
         sizes = KLEIN.translate("--use_aspect_ratio_buckets", f"--resolution={side}").settings["data"]["buckets"]
         assert [tuple(pair) for pair in sizes["sizes"]] == generate_aspect_ratio_buckets(side)
 
 
-def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> None:
-    for lines, words, sentence in (
+def test_options_without_effect_and_improvements_are_noted(tmp_path: Path) -> None:
+    for lines, words, message in (
         (SD3, ["--logit_std=2", "--weighting_scheme=mode"], "--logit_std: without --weighting_scheme=logit_normal"),
         (SD3, ["--cache_latents"], "there, both are found by the number of the step"),
         (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class images have that of the subject's"),
@@ -94,21 +94,21 @@ def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> N
         (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),
     ):
         Path("bits.json").write_text('{"load_in_4bit": true}')
-        assert sentence in lines.said(*words), words
-    assert "that of the subject's" not in KLEIN.said("--weighting_scheme=cosmap", *PRIOR)
-    assert "once for the whole run" not in SD3.said("--center_crop")
+        assert message in lines.notes_text(*words), words
+    assert "that of the subject's" not in KLEIN.notes_text("--weighting_scheme=cosmap", *PRIOR)
+    assert "once for the whole run" not in SD3.notes_text("--center_crop")
 
 
-def test_a_file_for_bitsandbytes_says_one_of_two() -> None:
+def test_bitsandbytes_config_chooses_4_or_8_bits() -> None:
     flag = "--bnb_quantization_config_path=bits.json"
-    for text, told in (
+    for text, record_inputs in (
         ('{"load_in_8bit": true}', None),
         ('{"load_in_8bit": true, "load_in_4bit": true}', "--bnb_quantization_config_path"),
         ("{}", "--bnb_quantization_config_path"),
         ('{"load_in_5bit": true}', "load_in_5bit in bits.json"),
     ):
         Path("bits.json").write_text(text)
-        if told is None:
+        if record_inputs is None:
             assert KLEIN.changed(flag) == {"run.frozen_dtype": "int8"}
         else:
-            assert told in dict(KLEIN.refusal(flag))
+            assert record_inputs in dict(KLEIN.refusal(flag))

@@ -1,4 +1,4 @@
-"""A line of diffusers' script in the place of a recipe."""
+"""A command of diffusers' script in place of a recipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.tasks.reading import arguments
 LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 
 
-def test_other_verbs_take_a_foreign_line_with_their_own_switches_and_settings(tmp_path: Path) -> None:
+def test_other_commands_accept_a_foreign_command_with_own_options(tmp_path: Path) -> None:
     words = ["--as", "diffusers-sd", "optim.lr=1e-6", "--processes=2", "--", *LINE, f"--output_dir={tmp_path}"]
     reading, switches = arguments.parse_with(words, "check")
     assert switches.get("--processes") == "2"
@@ -24,7 +24,7 @@ def test_other_verbs_take_a_foreign_line_with_their_own_switches_and_settings(tm
         arguments.parse_with(["--as", "diffusers-sd", "--jsno", "--", *LINE], "check")
 
 
-def test_a_foreign_line_is_answered_without_torch() -> None:
+def test_foreign_command_is_translated_without_importing_torch() -> None:
     code = (
         "import sys\nfrom mezzotint.cli import main\n"
         f"assert main(['translate', '--as', 'diffusers-sd', '--', *{LINE!r}]) == 0\n"

@@ -30,14 +30,14 @@ def model_of(name: str, *more: str) -> Path:
     return arguments.parse(words, "train").recipe.model.path
 
 
-def test_a_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None:
+def test_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None:
     assert model_of("some/model") == hub / "snapshots" / "c0ffee"
     assert model_of("some/model", "--revision=fp16") == hub / "snapshots" / "beef"
     assert model_of("some/model", "--revision=beef") == hub / "snapshots" / "beef"
     assert arguments.parse(["tiny_cpu", "model.path=some/model@fp16"], "train").recipe.model.path.name == "beef"
 
 
-def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> None:
+def test_uncached_hub_id_prints_how_to_download_it(hub: Path) -> None:
     with pytest.raises(WeightsError, match="download it with `hf download some/other`") as caught:
         model_of("some/other")
     assert caught.value.code == "E1401"
@@ -46,13 +46,13 @@ def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> No
         model_of("some/model", "--revision=nosuch")
 
 
-def test_a_folder_counts_before_a_hub_id_and_has_no_revision(hub: Path, tmp_path: Path) -> None:
+def test_folder_overrides_hub_id_and_has_no_revision(hub: Path, tmp_path: Path) -> None:
     (tmp_path / "some" / "model").mkdir(parents=True)
     assert model_of("some/model", "--revision=fp16") == tmp_path / "some" / "model"
     assert model_of("some/model") == Path("some/model")
 
 
-def test_translate_looks_up_nothing(hub: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_translate_does_not_read_the_hub_cache(hub: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", "--pretrained_model_name_or_path=not/there",
                    "--dataset_name=not/there")  # fmt: skip
     assert "path: not/there  # --pretrained_model_name_or_path" in text
@@ -67,11 +67,11 @@ def test_translate_looks_up_nothing(hub: Path, capsys: pytest.CaptureFixture[str
         ({}, str(Path.home() / ".cache" / "huggingface" / "hub")),
     ],
 )
-def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str], expected: str) -> None:
+def test_cache_path_is_that_of_the_hub_library(environ: dict[str, str], expected: str) -> None:
     assert str(_hub.cache_root(environ)) == expected
 
 
-def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
+def test_autoencoder_is_found_by_its_hub_id(hub: Path) -> None:
     words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
     reading = arguments.parse(words, "train")
     assert reading.recipe.model.vae == hub / "snapshots" / "beef"

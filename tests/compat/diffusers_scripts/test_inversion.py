@@ -1,4 +1,4 @@
-"""The dialects of textual inversion: the word, and the sentences around it."""
+"""The dialects of textual inversion: the learned token, and the caption templates around it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ every_line = pytest.mark.parametrize(
     ("kind", "count", "first"),
     [("object", 27, "a photo of a {trigger}"), ("style", 19, "a painting in the style of {trigger}")],
 )
-def test_each_visit_draws_one_of_the_sentences_around_the_word(lines: Lines, kind: str, count: int, first: str) -> None:
+def test_captions_are_sampled_templates_around_the_token(lines: Lines, kind: str, count: int, first: str) -> None:
     captions = lines.recipe(f"--learnable_property={kind}").data.captions
     [template] = captions.template
-    sentences = template.removeprefix("{").removesuffix("}").split("|")
-    assert (len(sentences), sentences[0]) == (count, first)
-    assert {sentence.count("{trigger}") for sentence in sentences} == {1}
+    templates = template.removeprefix("{").removesuffix("}").split("|")
+    assert (len(templates), templates[0]) == (count, first)
+    assert {caption_template.count("{trigger}") for caption_template in templates} == {1}
     assert captions.wildcards
 
 
 @every_line
-def test_the_word_begins_as_another(lines: Lines) -> None:
+def test_token_is_initialized_from_another(lines: Lines) -> None:
     recipe = lines.recipe("--placeholder_token=<fox>", "--initializer_token=animal", "--num_vectors=2")
     assert recipe.model.tokens.words == {"<fox>": "animal"}
     assert recipe.model.tokens.vectors == 2
@@ -35,6 +35,6 @@ def test_the_word_begins_as_another(lines: Lines) -> None:
 
 
 @every_line
-def test_steps_count_before_epochs_as_there(lines: Lines) -> None:
+def test_steps_override_epochs(lines: Lines) -> None:
     assert lines.recipe("--num_train_epochs=3").run.steps == 5000
-    assert "--max_train_steps is used" in lines.said("--num_train_epochs=3")
+    assert "--max_train_steps is used" in lines.notes_text("--num_train_epochs=3")

@@ -1,4 +1,4 @@
-"""How any dialect reads a line, at the example of `diffusers-sd`: problems, scripts, a launcher, settings over it."""
+"""How any dialect reads a command, with `diffusers-sd` as the example: problems, scripts, a launcher, overrides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.tasks.reading import foreign
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal
 
 
-def test_all_problems_of_a_line_are_told_at_once() -> None:
+def test_all_problems_of_a_command_are_reported_together() -> None:
     with pytest.raises(RecipeError) as caught:
         LINES.dialect.translate(["--bathc=3", "--resolution=x", "--push_to_hub", "--max_grad_norm=0"], ALONE)
     assert {problem.where for problem in caught.value.problems} == {
@@ -23,18 +23,18 @@ def test_all_problems_of_a_line_are_told_at_once() -> None:
     }  # fmt: skip
 
 
-def test_a_data_set_s_name_that_cannot_be_read_is_not_called_missing() -> None:
+def test_unreadable_dataset_name_is_not_reported_as_missing() -> None:
     with pytest.raises(RecipeError) as caught:
         LINES.dialect.translate([BAREST[0], "--dataset_name=$DATASET_NAME"], ALONE)
     assert [problem.where for problem in caught.value.problems] == ["--dataset_name"]
 
 
-def test_the_nearest_flag_is_named() -> None:
+def test_nearest_flag_is_proposed() -> None:
     with pytest.raises(RecipeError, match=r"--train_batchsize +E1016 unknown flag; did you mean --train_batch_size\?"):
         translate("--train_batchsize=3")
 
 
-def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted() -> None:
+def test_other_scripts_are_refused_and_a_renamed_script_is_noted() -> None:
     with pytest.raises(RecipeError, match="trains SDXL"):
         LINES.dialect.translate(["python", "train_text_to_image_sdxl.py", *BAREST], ALONE)
     translation = LINES.dialect.translate(["python", "my_train.py", *BAREST], ALONE)
@@ -42,7 +42,7 @@ def test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_not
     assert translation.settings == translate().settings
 
 
-def test_a_pasted_launcher_of_one_process_hands_over_its_precision() -> None:
+def test_pasted_launcher_of_one_process_sets_precision() -> None:
     line = ["accelerate", "launch", "--mixed_precision=fp16", "--cpu", "train_text_to_image.py", *BAREST]
     translation = LINES.dialect.translate(line, ALONE)
     assert translation.settings["run"]["precision"] == "fp16"
@@ -51,7 +51,7 @@ def test_a_pasted_launcher_of_one_process_hands_over_its_precision() -> None:
     assert any("at the start of the command is dropped" in str(note) for note in translation.notes)
 
 
-def test_settings_may_be_laid_over_a_line_and_keep_their_origin() -> None:
+def test_settings_override_a_command_and_keep_their_origin() -> None:
     reading = foreign.reading(
         "diffusers-sd", [*BAREST, "--seed=3"], ["optim.lr=1e-6", "data.captions.dropout=0.1"], ALONE
     )

@@ -11,7 +11,7 @@ from mezzotint.settings.reading.translation import Launched
 TWO = Launched(2, "bf16", "accelerate")
 
 
-def test_flags_of_the_full_script_act_alike() -> None:
+def test_shared_flags_act_as_in_the_full_script() -> None:
     words = [
         "--train_batch_size=2", "--max_train_steps=7", "--gradient_accumulation_steps=3", "--gradient_checkpointing",
         "--learning_rate=1e-5", "--scale_lr", "--lr_scheduler=cosine", "--lr_warmup_steps=2", "--use_8bit_adam",
@@ -25,8 +25,8 @@ def test_flags_of_the_full_script_act_alike() -> None:
     assert {path.rpartition(".")[0] for path in full.keys() - lora.keys()} == {"optim.ema"}
 
 
-def test_what_is_better_than_there_is_said_where_it_would_have_shown() -> None:
-    said = LINES.said("--mixed_precision=bf16", "--resume_from_checkpoint=latest", "--seed=1")
-    assert "kept in float32" in said
-    assert "makes more steps" in said
-    assert "float32" not in LINES.said("--mixed_precision=fp16")
+def test_improvements_are_noted_where_they_matter() -> None:
+    output = LINES.notes_text("--mixed_precision=bf16", "--resume_from_checkpoint=latest", "--seed=1")
+    assert "kept in float32" in output
+    assert "makes more steps" in output
+    assert "float32" not in LINES.notes_text("--mixed_precision=fp16")

@@ -1,4 +1,4 @@
-"""The dialect `diffusers-sd`: what it leaves out, what it does not copy, the line of the benchmark."""
+"""The dialect `diffusers-sd`: what it leaves out, what it does not copy, the command of the benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EIGHT = Launched(8, "fp16", "accelerate")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal
 
 
-def test_what_the_script_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
+def test_defaults_leave_out_what_the_script_leaves_out() -> None:
     recipe = foreign.reading("diffusers-sd", BAREST, (), ALONE).recipe
     assert recipe.data.captions.dropout == 0.0
     assert recipe.data.captions.missing == "error"
@@ -35,11 +35,11 @@ def test_what_the_script_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -
     assert recipe.model.weights == "files"
 
 
-def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> None:
-    said = " ".join(notes("--gradient_accumulation_steps=4", "--seed=1", "--prediction_type=epsilon", launched=EIGHT))
+def test_quirks_not_copied_are_noted_where_they_matter() -> None:
+    output = " ".join(notes("--gradient_accumulation_steps=4", "--seed=1", "--prediction_type=epsilon", launched=EIGHT))
     for words in ("logged loss is that of the whole step", "has full weight", "its own noise", "added in float32",
                   "is written to the exported scheduler"):  # fmt: skip
-        assert words in said
+        assert words in output
     assert notes() == ["--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"]
 
 
@@ -52,7 +52,7 @@ BENCHMARK = shlex.split(
 )
 
 
-def test_the_benchmark_line_is_answered_with_the_line_to_type_and_means_the_protocol() -> None:
+def test_benchmark_command_is_translated_to_its_protocol() -> None:
     with pytest.raises(RecipeError, match="torchrun --nproc-per-node 8 -m mezzotint train --as diffusers-sd") as caught:
         LINES.dialect.translate(BENCHMARK, ALONE)
     typed = str(caught.value).partition(" -- ")[2].split()

@@ -11,10 +11,10 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.translation import Launched
 
 EIGHT = Launched(8, "fp16", "accelerate")
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
-def test_flags_that_both_scripts_have_act_alike() -> None:
+def test_shared_flags_act_as_in_the_other_script() -> None:
     words = [
         "--revision=main", "--dataset_config_name=a", "--image_column=b", "--caption_column=c", "--max_train_samples=9",
         "--cache_dir=d", "--train_batch_size=2", "--dataloader_num_workers=3", "--max_train_steps=7",
@@ -30,30 +30,30 @@ def test_flags_that_both_scripts_have_act_alike() -> None:
     differ = {path for path in sd.keys() & xl.keys() if sd[path] != xl[path]}
     assert differ == {"model.family", "sample.steps", "sample.guidance"}
     assert sd.keys() - xl.keys() == {"optim.ema.device"}
-    assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as there"
+    assert xl["run.vae_dtype"] == "fp32", "whatever the precision, as in the script"
     assert xl["optim.lr"] == pytest.approx(1e-5 * 3 * 2 * 8)
 
 
-def test_pictures_are_encoded_once_and_what_is_drawn_of_them_is_told() -> None:
+def test_images_are_encoded_once_with_a_fixed_crop_and_flip() -> None:
     assert "each with one crop, as there" in notes()
     assert "each with one crop and mirror, as there" in notes("--random_flip")
     assert "each with one mirror, as there" in notes("--center_crop", "--random_flip")
     assert "encoded once" not in notes("--center_crop")
 
 
-def test_quirks_that_are_not_copied_are_notes_where_they_would_have_shown() -> None:
-    said = notes(
+def test_quirks_not_copied_are_noted_where_they_matter() -> None:
+    output = notes(
         "--use_ema", "--gradient_accumulation_steps=2", "--lr_scheduler=linear", "--proportion_empty_prompts=0.1",
         "--resume_from_checkpoint=latest",
     )  # fmt: skip
     for words in ("in 0.26.3 it never is", "500 optimizer steps, as given", "decided at each visit",
                   "has full weight", "resumes exactly"):  # fmt: skip
-        assert words in said
+        assert words in output
     bare = notes("--center_crop")
     assert bare == "--seed: not given; 0 is used, so that the run can be repeated. Other seeds give other results"
 
 
-def test_the_other_script_is_refused_and_names_its_dialect() -> None:
+def test_other_script_is_refused_with_the_name_of_its_dialect() -> None:
     with pytest.raises(RecipeError, match=r"write --as diffusers-sd$"):
         LINES.dialect.translate(["python", "train_text_to_image.py", *BAREST], ALONE)
     with pytest.raises(RecipeError, match=r"write --as diffusers-sdxl$"):

@@ -1,4 +1,4 @@
-"""A foreign line with a token."""
+"""A foreign command with an access token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from mezzotint.cli import main
 HUB = "hf_" + "Abcd1234" * 4 + "Ef"
 
 
-def test_a_foreign_line_with_a_token_is_answered_without_saying_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_access_token_in_a_command_is_never_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     line = ["--pretrained_model_name_or_path=m", f"--train_data_dir={tmp_path}", f"--hub_token={HUB}"]
     assert main(["translate", "--as", "diffusers-sd", "--", *line]) == 2
-    said = capfd.readouterr()
-    assert "hub_token" in said.err
-    assert HUB not in said.out + said.err
+    output = capfd.readouterr()
+    assert "hub_token" in output.err
+    assert HUB not in output.out + output.err

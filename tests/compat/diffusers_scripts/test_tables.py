@@ -9,18 +9,18 @@ from mezzotint.compat.diffusers_scripts._scripts import SCRIPTS
 from mezzotint.compat.diffusers_scripts.dialect import DIALECTS
 
 
-def test_every_script_is_registered() -> None:
+def test_each_script_is_registered() -> None:
     assert {name for name in registry.names("dialects") if name.startswith("diffusers-")} == DIALECTS.keys()
     assert len(DIALECTS) == len(SCRIPTS)
 
 
-def test_every_word_of_a_selector_means_a_script() -> None:
+def test_each_selector_names_a_script() -> None:
     selectors = {*(one[0] for one in FLAGS), *(one[0] for one in SETTINGS), *(one.scripts for one in REMARKS)}
     words = {word for selector in selectors for word in selector.split()}
     assert {word for word in words if not any(script.is_one_of(word) for script in SCRIPTS)} == set()
 
 
-def test_a_script_has_the_flags_that_its_defaults_settings_and_notes_are_of() -> None:
+def test_scripts_have_the_flags_of_their_defaults_and_notes() -> None:
     for script in SCRIPTS:
         flags = {row.flag for row in DIALECTS[f"diffusers-{script.name}"].rows} | {""}
         of_settings = {flag for selector, words, _ in SETTINGS if script.is_one_of(selector) for flag in words.split()}

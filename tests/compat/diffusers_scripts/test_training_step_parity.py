@@ -41,11 +41,11 @@ ROUNDINGS = {"noisy_latents": 16, "target": 16, "model_pred": 256, "loss": 256, 
 whose convolutions each machine adds up in its own order, several times the 30 of a machine unlike the recording one; 8
 of their sums for weights, which a step of 1e-4 hardly moves."""
 STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
-"""The record's random numbers, in the order of the addresses that stand for them below."""
+"""The record's random numbers, in the order of the addresses that represent them below."""
 
 
 def line(case: str) -> list[str]:
-    """The script's command line of a case."""
+    """The script's command of a case."""
     values = dict(RECORD[case]["case"])
     if "dream" in values:
         values |= {"dream_training": True, "dream_detail_preservation": values.pop("dream")}
@@ -61,7 +61,7 @@ def translated(case: str) -> Recipe:
 
 
 class AtGivenTimesteps(Objective):
-    """The objective, at the record's timesteps and with addresses that stand for the record's random numbers."""
+    """The objective, at the record's timesteps and with addresses that represent the record's random numbers."""
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         first, second, third = (torch.full((len(x_0),), place) for place in range(len(STREAMS)))
@@ -82,7 +82,7 @@ def _recorded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noise, "normal", normal)
 
 
-def test_the_record_has_these_cases() -> None:
+def test_record_has_these_cases() -> None:
     assert sorted(DREAMS) == ["dream_p1", "dream_p10"]
     assert sorted(CASES) == [
         "epsilon", "epsilon_snr_gamma_5", "input_perturbation_0.1", "noise_offset_0.1", "offset_and_perturbation",
@@ -94,7 +94,7 @@ def test_the_record_has_these_cases() -> None:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in IN_OTHERS else case for case in CASES]
 )
-def test_three_steps_are_the_recorded_ones(case: str) -> None:
+def test_three_training_steps_match_the_record(case: str) -> None:
     expected, recipe = RECORD[case], translated(case)
     family = Family.of(recipe.model, only=["denoiser"])
     text = TextEmbedding(TENSORS["input.encoder_hidden_states"])
@@ -119,7 +119,7 @@ def test_three_steps_are_the_recorded_ones(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", DREAMS)
-def test_dream_is_refused_by_name(case: str) -> None:
+def test_dream_training_is_refused(case: str) -> None:
     with pytest.raises(RecipeError) as caught:
         translated(case)
     assert [problem.where for problem in caught.value.problems] == ["--dream_training"]
@@ -127,7 +127,7 @@ def test_dream_is_refused_by_name(case: str) -> None:
 
 
 def _first_step(case: str, family: Family, objective: Objective, text: TextEmbedding) -> dict[str, float]:
-    """How far, at most, what goes in and what comes out is from the record."""
+    """The largest differences of inputs and outputs from the record."""
     noised = objective.noise(TENSORS["input.latents"], StepDraws.at(0, 0, torch.arange(4).numpy(), "cpu"))
     with torch.no_grad():
         predicted = family.predict(noised, family.condition(text, None))

@@ -1,6 +1,6 @@
-"""Pixels of diffusers' script, recorded, against ours: from files to a batch, with the settings that its line becomes.
+"""Pixels of diffusers' script, recorded, against ours: from files to a batch, with the settings of its command.
 
-Release 0.26.3 is always bilinear; head is lanczos unless its flag says otherwise. Six pictures: larger and smaller than
+Release 0.26.3 is always bilinear; head is lanczos unless its flag says otherwise. Six images: larger and smaller than
 the side, square, wide, tall, and one whose longer side does not come out whole.
 """
 
@@ -47,14 +47,14 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings_of(pictures: Path, *flags: str) -> DataSettings:
-    """Those of the script's line, one picture a batch."""
+    """Those of the script's command, one image per batch."""
     line = ["--pretrained_model_name_or_path=sd", f"--train_data_dir={pictures}", "--resolution=64", "--center_crop",
             "--train_batch_size=1", *flags]  # fmt: skip
     return foreign.reading("diffusers-sd", line, (), Launched()).recipe.data
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: Path, tmp_path: Path) -> None:
+def test_recorded_images_are_bit_exact(version: str, pictures: Path, tmp_path: Path) -> None:
     filter_name, flags = VERSIONS[version]
     settings = settings_of(pictures, *flags)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
@@ -72,7 +72,7 @@ def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: P
         assert batch.crop_top_left.tolist() == [facts["sdxl_center_crop_top_left"]]
 
 
-def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_path: Path) -> None:
+def test_longer_side_is_truncated_to_whole_pixels(pictures: Path, tmp_path: Path) -> None:
     settings = settings_of(pictures)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):
@@ -83,4 +83,4 @@ def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_pat
     exact = [
         64 * max(facts["original_height_width"]) / min(facts["original_height_width"]) for facts in RECORD.values()
     ]
-    assert any(side % 1 > 0.5 for side in exact), "no recorded picture would tell cutting from rounding"
+    assert any(side % 1 > 0.5 for side in exact), "no recorded image distinguishes truncation from rounding"

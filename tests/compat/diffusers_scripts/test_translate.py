@@ -1,4 +1,4 @@
-"""The verb `translate`, and `--as NAME -- …` of the other verbs: what is printed, what reads back, how words are
+"""The command `translate`, and `--as NAME -- …` of the other commands: what is printed, what reads back, how words are
 parted, and where a hub id is found."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
         ("--train_data_dir", r"C:\pictures\new", "--cache_dir=~/hub"),
     ],
 )
-def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
+def test_printed_recipe_reads_back_the_same(
     more: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
@@ -37,7 +37,7 @@ def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
     assert read(tmp_path / "recipe.yaml").digest == direct.digest
 
 
-def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_setting_names_its_flag_and_notes_come_last(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--as=diffusers-sd", "--", "python", "train_text_to_image.py", *LINE, "--foreach_ema", "^")
     assert "  path: sd15  # --pretrained_model_name_or_path\n" in text
     assert "  lr: 0.0001  # default of --learning_rate\n" in text
@@ -52,12 +52,12 @@ def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.Capture
     assert all(line.startswith("#") for line in notes.splitlines()[1:])
 
 
-def test_processes_are_looked_ahead_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_translation_accounts_for_the_number_of_processes(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--processes=4", "--", *LINE)
     assert read_text(text).recipe.data.batch_size == 64
 
 
-def test_a_refused_line_leaves_with_status_2_and_prints_no_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_command_exits_with_2_and_prints_no_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["translate", "--as", "diffusers-sd", "--", *LINE, "--bogus"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -74,7 +74,7 @@ def test_a_refused_line_leaves_with_status_2_and_prints_no_recipe(capsys: pytest
         (["--as", "diffusers-sd", "--processes=0", "--", *LINE], "E1012", "--processes is a whole number"),
     ],
 )
-def test_a_command_that_is_not_understood_is_answered_with_its_form(words: list[str], code: str, hint: str) -> None:
+def test_malformed_command_prints_its_usage(words: list[str], code: str, hint: str) -> None:
     with pytest.raises(RecipeError, match=r".") as caught:
         translate.run(words)
     assert caught.value.code == code

@@ -7,13 +7,13 @@ import torch
 from support.stepping import apply, parameters, update_of
 
 
-def test_its_state_is_bfloat16() -> None:
+def test_adacoor_state_is_bfloat16() -> None:
     update = update_of("adacoor", parameters())
     assert {t.dtype for name, t in update.tensors().items() if name.startswith("opt.sum/")} == {torch.bfloat16}
     assert update.state_bytes() == 2 * 36
 
 
-def test_the_first_step_is_about_the_root_of_epsilon_whatever_the_rate_and_the_scale() -> None:
+def test_first_step_is_sqrt_eps_whatever_the_rate_and_scale() -> None:
     trained = parameters()
     update = update_of("adacoor", trained)
     for p in trained.values():

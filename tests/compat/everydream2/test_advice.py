@@ -15,6 +15,6 @@ from mezzotint.settings.reading.read import read_text
         (["optim.optimizer={kind: adacoor, eps: 1e-7}"], "optim.optimizer.kind"),
     ],
 )
-def test_what_leaves_it_is_told(words: list[str], path: str) -> None:
+def test_deviations_from_the_advice_are_reported(words: list[str], path: str) -> None:
     recipe = read_text("schema: 1", overrides=["optim.lr=1e-6", *words]).recipe
     assert [note.partition(" ")[0] for note in advice.notes(recipe)] == [path]

@@ -1,4 +1,4 @@
-"""How pictures fill batches and buckets, as it is told."""
+"""The report of how samples fill batches and buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 
 def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:
-    """Nine squares without a name, five squares and two wide pictures of the name `horses`."""
+    """Nine squares without a name, five squares and two wide images of the name `horses`."""
     root = tmp_path / "data"
     for folder, count, size in ((root, 9, (530, 530)), (root / "h", 5, (530, 530)), (root / "h", 2, (300, 200))):
         folder.mkdir(exist_ok=True)
@@ -28,7 +28,7 @@ def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[A
     return result, np.arange(len(result), dtype=np.int32), settings
 
 
-def test_the_table_tells_what_is_over_what_to_add_and_what_is_filled_up(tmp_path: Path) -> None:
+def test_table_lists_left_over_missing_and_filled_up_samples(tmp_path: Path) -> None:
     assert batch_report.rows_of(*catalogue_of(tmp_path, remainder="repeat")) == [
         ("-", "512×512", "9 + 1", "1", "3", "2"),
         ("-", "640×384", "0 + 2", "-", "-", "2"),
@@ -37,7 +37,7 @@ def test_the_table_tells_what_is_over_what_to_add_and_what_is_filled_up(tmp_path
     ]
 
 
-def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
+def test_images_that_are_upscaled_are_listed(tmp_path: Path) -> None:
     result, rows, settings = catalogue_of(tmp_path)
     path = batch_report.write_undersized(result, rows, settings, tmp_path)
     assert path is not None
@@ -46,7 +46,7 @@ def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
     assert batch_report.write_undersized(result, rows[result.width == 530], settings, tmp_path / "gone") is None
 
 
-def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Path) -> None:
+def test_buckets_with_badly_filled_batches_are_reported_with_a_remedy(tmp_path: Path) -> None:
     [finding] = data_set.of_batches(*catalogue_of(tmp_path, remainder="repeat"))
     assert [example.text for example in finding.examples] == [
         "'horses', bucket 512×512: 5 images for batches of 4; add 3 of about 1:1, remove 1, or multiply these by 1.6",
@@ -54,7 +54,7 @@ def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Pat
     ]
 
 
-def test_batches_that_are_neither_filled_nor_named_have_no_finding(tmp_path: Path) -> None:
+def test_unnamed_batches_without_filling_have_no_finding(tmp_path: Path) -> None:
     catalogue, rows, settings = catalogue_of(tmp_path)
     nameless = rows[catalogue.overrides.group == 0][:1]
     assert list(data_set.of_batches(catalogue, nameless, settings)) == []

@@ -1,4 +1,4 @@
-"""The format `everydream`: which file holds for which picture, and what is malformed."""
+"""The format `everydream`: which file applies to which image, and what is malformed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from everydream_folders import lay, manifest, own, problem, read, samples, settings_of
+from everydream_folders import manifest, own, problem, read, samples, settings_of, write_files
 from PIL import Image
 
 from mezzotint.compat.everydream2 import data_format as everydream
@@ -19,9 +19,9 @@ from support.loading import open_loader
 from support.messages import refused
 
 
-def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> None:
+def test_caption_is_the_file_name_up_to_the_first_underscore(tmp_path: Path) -> None:
     names = ["a dog_1.png", "a dog, brown, asleep_x_2.png", "cat.png", "under/a_b_c.png"]
-    by_key = samples(lay(tmp_path, dict.fromkeys(names)))
+    by_key = samples(write_files(tmp_path, dict.fromkeys(names)))
     assert {key: sample.captions for key, sample in by_key.items()} == {
         "a dog_1.png": ("a dog",),
         "a dog, brown, asleep_x_2.png": ("a dog, brown, asleep",),
@@ -30,16 +30,16 @@ def test_a_name_says_what_stands_before_its_first_underscore(tmp_path: Path) -> 
     }
 
 
-def test_a_name_that_says_nothing_is_a_missing_caption(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"_1.png": None, "b.png": None})
+def test_empty_file_name_is_a_missing_caption(tmp_path: Path) -> None:
+    root = write_files(tmp_path, {"_1.png": None, "b.png": None})
     with refused("E1203", r"1 image has no caption: _1\.png.*data\.captions\.missing=empty"):
         read(root)
     assert samples(root, captions={"missing": "empty"})["_1.png"].captions == ("",)
     assert [item.path for item in read(root, captions={"missing": "skip"}) if isinstance(item, Skipped)] == ["_1.png"]
 
 
-def test_nearer_files_come_before_farther_ones(tmp_path: Path) -> None:
-    root = lay(tmp_path, {
+def test_nearer_files_have_precedence(tmp_path: Path) -> None:
+    root = write_files(tmp_path, {
         "global.yaml": "tags: [far]\nmultiply: 2\nflip_p: 0.1",
         "d/global.yaml": "tags: [near]\nmain_prompt: of the folder",
         "d/local.yaml": "tags: [here]\nmultiply: 3",
@@ -62,8 +62,8 @@ def test_nearer_files_come_before_farther_ones(tmp_path: Path) -> None:
     assert "several main prompts" in notes[0].reason
 
 
-def test_files_of_a_folder_hold_for_that_folder(tmp_path: Path) -> None:
-    root = lay(tmp_path, {
+def test_folder_files_apply_to_that_folder(tmp_path: Path) -> None:
+    root = write_files(tmp_path, {
         "d/multiply.txt": " 2.5\n", "d/cond_dropout.txt": "0.1", "d/flip_p.txt": "0.3", "d/loss_scale.txt": "0",
         "d/batch_id.txt": "my horses\n", "d/shuffle_tags.txt": "", "d/a.png": None, "d/sub/b.png": None,
     })  # fmt: skip
@@ -74,9 +74,9 @@ def test_files_of_a_folder_hold_for_that_folder(tmp_path: Path) -> None:
     assert (below.repeats, below.weight, below.group, below.overrides) == (1.0, 1.0, "", ())
 
 
-def test_numbers_give_way_to_local_yaml_and_names_of_batches_do_not(tmp_path: Path) -> None:
+def test_local_yaml_overrides_numbers_but_not_batch_names(tmp_path: Path) -> None:
     local = "multiply: 3\ncond_dropout: 0\nflip_p: 1\nbatch_id: other\nloss_scale: 0.5"
-    root = lay(tmp_path, {
+    root = write_files(tmp_path, {
         "local.yaml": local, "multiply.txt": "7", "cond_dropout.txt": "0.2", "flip_p.txt": "0.2",
         "batch_id.txt": "mine", "loss_scale.txt": "2", "a.png": None, "b.png": None, "b.yaml": "batch_id: third",
     })  # fmt: skip
@@ -86,22 +86,22 @@ def test_numbers_give_way_to_local_yaml_and_names_of_batches_do_not(tmp_path: Pa
     assert by_key["b.png"].group == "third"
 
 
-def test_a_caption_file_outside_the_data_is_not_read(tmp_path: Path) -> None:
+def test_caption_file_outside_the_data_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("not for training")
-    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": f"caption: {tmp_path}/secret.txt"})
+    root = write_files(tmp_path / "data", {"a.png": None, "a.yaml": f"caption: {tmp_path}/secret.txt"})
     assert "there is no file" in problem(root)
 
 
-def test_hidden_and_other_files_are_not_looked_at(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
+def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:
+    root = write_files(tmp_path, {"a.png": None, ".b.png": None, ".d/c.png": None, "d.gif": b"GIF89a", "notes.md": "x"})
     listing = everydream.FORMAT.files_at(root, settings_of(root))
     assert listing.names == ["a.png"]
     assert listing.unknown == {".gif": 1, ".md": 1}
 
 
-def test_an_empty_folder_says_so(tmp_path: Path) -> None:
+def test_empty_folder_is_reported(tmp_path: Path) -> None:
     with refused("E1202", "no images found"):
-        build(settings_of(lay(tmp_path / "data", {"global.yaml": "tags: [x]"})), tmp_path / "index", workers=1)
+        build(settings_of(write_files(tmp_path / "data", {"global.yaml": "tags: [x]"})), tmp_path / "index", workers=1)
 
 
 @pytest.mark.parametrize("name", ["source", "lines"])
@@ -111,8 +111,10 @@ def test_settings_without_effect_are_refused(name: str) -> None:
         read_text(f"data: {{path: x, format: everydream, captions: {{{name}: {value}}}}}")
 
 
-def test_a_manifest_names_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lay(tmp_path, {"data/a.png": None, "data/global.yaml": "tags: [not here]", "here/b_1.png": None, "far/c.png": None})
+def test_manifest_lists_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(
+        tmp_path, {"data/a.png": None, "data/global.yaml": "tags: [not here]", "here/b_1.png": None, "far/c.png": None}
+    )
     path = manifest(
         tmp_path / "data",
         {"image": "a.png", "caption": "a cat, black", "batch_id": 7},
@@ -132,8 +134,8 @@ def test_a_manifest_names_its_pictures(tmp_path: Path, monkeypatch: pytest.Monke
     assert data_set.width.tolist() == [64] * 4
 
 
-def test_a_changed_picture_of_a_manifest_is_seen(tmp_path: Path) -> None:
-    lay(tmp_path, {"a.png": None})
+def test_changed_image_of_a_manifest_is_noticed(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.png": None})
     path = manifest(tmp_path, {"image": "a.png"})
     first = build(settings_of(path), tmp_path / "index", workers=1)
     Image.new("RGB", (80, 64)).save(tmp_path / "a.png")
@@ -141,8 +143,8 @@ def test_a_changed_picture_of_a_manifest_is_seen(tmp_path: Path) -> None:
     assert first.width.tolist() == [64]
 
 
-def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
-    lay(tmp_path, {"a.png": None, "b.xcf": b"x"})
+def test_missing_images_are_skipped(tmp_path: Path) -> None:
+    write_files(tmp_path, {"a.png": None, "b.xcf": b"x"})
     items = read(manifest(tmp_path, {"image": "gone.png"}, {"image": "a.png"}, {"image": "b.xcf"}))
     assert [(s.path, s.reason) for s in items if isinstance(s, Skipped)] == [
         ("gone.png", "no such file, neither next to the manifest nor in the current folder"),
@@ -151,7 +153,7 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ('[{"image": "a.png"},\n {"image": }]', r"list\.json:2: not JSON"),
         ('{"image": "a.png"}', r"list\.json:1: a manifest is a list of objects"),
@@ -162,27 +164,27 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
         ("[" * 5000 + "]" * 5000, r"list\.json.*nested"),
     ],
 )
-def test_a_malformed_manifest_is_named_with_its_entry(tmp_path: Path, text: str, sentence: str) -> None:
-    lay(tmp_path, {"a.png": None, "list.json": text})
-    with refused("E1217", sentence):
+def test_malformed_manifest_is_reported_with_its_entry(tmp_path: Path, text: str, message: str) -> None:
+    write_files(tmp_path, {"a.png": None, "list.json": text})
+    with refused("E1217", message):
         read(tmp_path / "list.json")
 
 
-def test_a_manifest_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_manifest_is_reported(tmp_path: Path) -> None:
     with refused("E1201", "does not exist"):
         read(tmp_path / "list.json")
 
 
-def test_shuffled_tags_and_one_kept_order_are_refused(tmp_path: Path) -> None:
-    root = lay(tmp_path / "data", {"a.png": None, "shuffle_tags.txt": ""})
+def test_shuffled_tags_with_a_fixed_order_are_refused(tmp_path: Path) -> None:
+    root = write_files(tmp_path / "data", {"a.png": None, "shuffle_tags.txt": ""})
     with refused("E1218", r"tags of 1 images.*set data\.cache\.shuffles above 1"):
         build(settings_of(root, cache={"text": True}), tmp_path / "index", workers=1)
     assert len(build(settings_of(root, cache={"text": True, "shuffles": 2}), tmp_path / "index", workers=1)) == 1
 
 
-def test_held_out_pictures_are_told_as_written_and_weigh_the_same(tmp_path: Path) -> None:
+def test_held_out_captions_are_unshuffled_and_unweighted(tmp_path: Path) -> None:
     mapping = "main_prompt: x\ntags: [a, b, c, d]\nshuffle_tags: true\ncond_dropout: 1\nloss_scale: 0.1"
-    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
+    root = write_files(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
     settings = settings_of(root, resolution=64, workers=0)
     data_set = build(settings, tmp_path / "index", workers=1)
     [batch] = held_out(data_set, np.zeros(1, np.int32), settings, seed=0)

@@ -1,4 +1,4 @@
-"""A data folder of EveryDream2 with every kind of file, trained over two epochs, killed and gone on with."""
+"""A data folder of EveryDream2 with every kind of file, trained, interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from live_files import write_before_each_epoch
 from PIL import Image
 
 from mezzotint import outside
@@ -18,7 +19,6 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.settings.reading.read import located
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train import _live_settings
 
 FILES = {
     "global.yaml": "tags: [a drawing]\nflip_p: 0.25\n",
@@ -77,30 +77,13 @@ def settings(folder: Path, **more: Any) -> dict[str, Any]:
     } | more
 
 
-@pytest.mark.slow  # the next one goes on, too; kills are the business of tests/faults
-def test_a_folder_with_every_kind_of_file_goes_on_to_the_same_end(world: Any, folder: Path) -> None:
-    assert world.train("whole", **settings(folder)) == 0
-    child = world.fork("parts", fault="step.begin@5:kill", **settings(folder))
-    assert world.wait(child) == 137
-    assert world.train("parts", **settings(folder)) == 0
-    whole, parts = world.end("whole"), world.end("parts")
-    assert parts.tensors == whole.tensors
-    assert parts.metrics[-3:] == whole.metrics[-3:]
-
-
 @pytest.mark.slow
-def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
+def test_resume_after_ctrl_c_is_exact_with_live_settings(
     world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = world.root / "live.yaml"
     by_epoch = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
-    decide = _live_settings.LiveSettings._decide
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        file.write_text(by_epoch.get(epoch, by_epoch[1]) + "\n")
-        return decide(self, epoch)
-
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: file.write_text(by_epoch.get(epoch, by_epoch[1]) + "\n"))
     words = settings(folder, run__live__path=str(file), run__epochs=3, run__steps=None, run__save__every="1 epoch")
     assert world.wait(world.fork("whole", **words)) == 0
     stopped = words | {"run__export__when_stopped": True, "run__export__name": "'{last}{name}-gs{micro_step:05}{ema}'"}
@@ -113,13 +96,13 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     assert world.end("parts") == world.end("whole")
     report = outside.read_lines(world.root / "whole" / "data_report.jsonl")
     assert [line for line in report if line["class"] == "noted"] == []
-    said = world.out("parts")
-    assert "epoch 2: objective.noise_offset is 0.1 from here" in said
-    assert "is ignored in epoch 3" in said
+    output = world.out("parts")
+    assert "epoch 2: objective.noise_offset is 0.1 from here" in output
+    assert "is ignored in epoch 3" in output
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path, capsys: Any) -> None:
+def test_check_lists_batch_names_and_badly_filled_batches(world: Any, folder: Path, capsys: Any) -> None:
     (folder / "more.zip").write_bytes(b"PK")
     assert world.train("look", verb="check", **settings(folder, run__steps=None, run__epochs=2)) == 0
     page = capsys.readouterr().out
@@ -138,23 +121,21 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
-    world: Any, folder: Path, capsys: Any
-) -> None:
+def test_holdout_that_splits_a_batch_name_is_reported(world: Any, folder: Path, capsys: Any) -> None:
     words = settings(folder, data__holdout__fraction=0.6, run__steps=1)
     assert world.train("look", verb="check", **words) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert world.train("broken", **words) == 0
     start = capsys.readouterr().out
-    for said in (
+    for text in (
         "data.holdout.fraction splits images that are batched together by name: it holds out 2 of the 3 of 'horses'",
         "with data.holdout.path",
     ):
-        assert said in page
-        assert said in start
+        assert text in page
+        assert text in start
 
 
-def test_the_schedule_of_the_run_says_what_it_trains_on(world: Any, folder: Path) -> None:
+def test_schedule_file_lists_the_trained_samples(world: Any, folder: Path) -> None:
     recipe = located(parse(world.words("run", **settings(folder)), "train"))
     runtime = Runtime(assemble.torch.device("cpu"), Launch(), recipe.run)
     dataset = assemble.open_dataset(recipe, runtime)

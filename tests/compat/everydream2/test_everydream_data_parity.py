@@ -1,4 +1,4 @@
-"""Buckets, captions and batches against records of EveryDream2. Its own random stream decided which picture lies where;
+"""Buckets, captions and batches against records of EveryDream2. Its own random stream decided which image is where;
 compared are the rules: sizes, counts, groups, what is filled up and how much it counts."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files.tags import Tags
-from mezzotint.data.schedule import _grouping, balance, captions, plan, schedule_file
+from mezzotint.data.schedule import balance, captions, plan, schedule_file
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.settings.sections.data import TABLES, DataSettings
 from mezzotint.shapes import Size
@@ -38,14 +38,14 @@ def table_of(resolution: int, **values: Any) -> DataSettings:
 # --- buckets ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_the_sizes_of_every_resolution() -> None:
+def test_bucket_table_has_the_sizes_of_each_resolution() -> None:
     lists = record("buckets")["buckets"]
     assert tuple(map(int, lists)) == TABLES
     for resolution, sizes in lists.items():
         assert [[s.width, s.height] for s in buckets.table(table_of(int(resolution)))] == sizes
 
 
-def test_pictures_fall_into_the_bucket_of_the_record_and_are_undersized_as_there() -> None:
+def test_bucket_and_undersized_flag_match_the_record() -> None:
     recorded = record("buckets")
     width, height = np.array(recorded["sizes"], dtype=np.int32).T
     for resolution, expected in recorded["assign"].items():
@@ -60,7 +60,7 @@ def test_pictures_fall_into_the_bucket_of_the_record_and_are_undersized_as_there
     assert len(width) == 60
 
 
-def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> None:
+def test_underfilled_buckets_have_the_recorded_multiplier() -> None:
     recorded = record("bucket_warnings")
     sizes = buckets.table(table_of(512))
     number, group = [], []
@@ -93,17 +93,17 @@ def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> Non
     assert warnings == 7
 
 
-def test_ratios_in_small_numbers() -> None:
+def test_ratios_are_shown_as_small_integers() -> None:
     for (width, height), (above, below) in record("buckets")["rational_aspect"]:
         fill = balance.Fill(0, Size(width, height), 1, 0, 0, 0, 1)
         assert (fill.ratio.numerator, fill.ratio.denominator) == (above, below)
 
 
-# --- where a picture is cut -----------------------------------------------------------------------------------------
+# --- crops of an image ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", record("crop")["cases"])
-def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]) -> None:
+def test_recorded_crops_are_among_the_sampled_ones(case: dict[str, Any]) -> None:
     size, bucket = Size(*case["size"]), Size(*case["bucket"])
     settings = DataSettings(crop="triangular", jitter=case["jitter"])
     boxes = []
@@ -113,13 +113,13 @@ def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]
         across, down = placed.resized.width / size.width, placed.resized.height / size.height
         top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
         boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
-    drawn = np.array(boxes)
-    assert (drawn[:, :2] >= 0).all()
-    assert (drawn[:, 2:] <= np.array(case["size"]) + 0.5).all()
-    spread = np.maximum(np.ptp(drawn, axis=0) * 0.15, 2.0)  # corners of the draws are rare
-    assert (drawn.min(axis=0) - spread <= case["box"]).all()
-    assert (drawn.max(axis=0) + spread >= case["box"]).all()
-    sides = drawn[:, 2:] - drawn[:, :2]
+    sampled = np.array(boxes)
+    assert (sampled[:, :2] >= 0).all()
+    assert (sampled[:, 2:] <= np.array(case["size"]) + 0.5).all()
+    spread = np.maximum(np.ptp(sampled, axis=0) * 0.15, 2.0)  # corners are rarely sampled
+    assert (sampled.min(axis=0) - spread <= case["box"]).all()
+    assert (sampled.max(axis=0) + spread >= case["box"]).all()
+    sides = sampled[:, 2:] - sampled[:, :2]
     expected = np.array(case["box"][2:]) - case["box"][:2]
     assert (sides.min(axis=0) - 3 <= expected).all()
     assert (sides.max(axis=0) + 3 >= expected).all()
@@ -146,7 +146,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
-    """What the record keeps of a picture, as the catalogue has it."""
+    """What the record has of an image, as in the catalogue."""
     own = catalogue.overrides
     tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(catalogue.captions(row)[0])
     return {
@@ -166,9 +166,9 @@ def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
     }
 
 
-def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue) -> None:
+def test_recorded_folder_gives_its_captions_and_settings(tree: Catalogue) -> None:
     images = {image["path"]: image for image in record("captions")["images"]}
-    # told by the documents and lost in the reference: with a caption from the name, and below the folder of a global
+    # documented, and lost in the reference: with a caption from the name, and below the folder of a global
     documented = {"opts/pic a.jpg", "g/sub/pic i.jpg", "g/sub/sub2/pic j.jpg"}
     assert {tree.key(row) for row in range(len(tree))} == set(images)
     for row in range(len(tree)):
@@ -180,7 +180,7 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
             assert Tags.decoded(tree.overrides.tags_of(row)).limit == theirs["max_length"]
 
 
-def test_the_manifests_of_the_record(tmp_path: Path) -> None:
+def test_recorded_manifests_give_their_samples(tmp_path: Path) -> None:
     recorded = record("captions")
     expected = {
         "main_prompt_entries": recorded["json_2025"]["main_prompt_entries"]["result"],  # one sample an entry
@@ -201,7 +201,7 @@ def test_the_manifests_of_the_record(tmp_path: Path) -> None:
         assert len(catalogue) == len(images)
 
 
-def test_kept_tags_stay_as_in_the_record() -> None:
+def test_kept_tags_match_the_record() -> None:
     orders = set()
     for case in record("keep_tags"):
         tags = Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
@@ -214,14 +214,14 @@ def test_kept_tags_stay_as_in_the_record() -> None:
     assert len(orders) > 5
 
 
-def test_weighted_tags_are_drawn_by_weight_up_to_the_limit() -> None:
+def test_weighted_tags_are_sampled_up_to_the_limit() -> None:
     cases = record("captions")["shuffle_weighted"]
     first = Counter[str]()
     for number, case in enumerate(cases):
         tags = Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
         ours = captions.shuffled(tags, address=draws.key(0, "case", number)).split(", ")
         theirs = case["output"].split(", ")
-        # documented: no tag beyond the limit; the record goes one tag beyond it
+        # documented: no tag beyond the limit; the record has one more
         over = len(case["output"]) > case["max_length"]
         assert len(ours) == len(theirs) - over
         assert len(", ".join(ours)) <= case["max_length"]
@@ -258,7 +258,7 @@ def planned(case: dict[str, Any], epoch: int) -> tuple[Any, PlanColumns, tuple[S
 
 
 def composition(epoch: Any, columns: PlanColumns, sizes: tuple[Size, ...], names: list[str]) -> Counter[Any]:
-    """(bucket, names, own pictures of a batch that was filled up) of every batch."""
+    """(bucket, names, own images of a batch that was filled up) of every batch."""
     counts: Counter[Any] = Counter()
     for batch in range(epoch.num_batches):
         visits = slice(epoch.starts[batch], epoch.starts[batch + 1])
@@ -274,11 +274,11 @@ def theirs(epoch: dict[str, Any]) -> Counter[Any]:
 
 
 DRAWN = ("batch_id", "batch_id_grad_accum", "multiply_fraction", "multiply_small")
-"""Cases whose composition is itself a draw; they have tests of their own."""
+"""Cases whose composition is random; they have their own tests."""
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in DRAWN])
-def test_batches_have_the_composition_of_the_record(name: str) -> None:
+def test_batch_composition_matches_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
         ours, *rest = planned(case, number)
@@ -287,14 +287,14 @@ def test_batches_have_the_composition_of_the_record(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["batch_id", "batch_id_grad_accum"])
-def test_named_batches_are_those_of_the_record(name: str) -> None:
+def test_named_batches_match_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
         epoch_plan, columns, sizes, names = planned(case, number)
         ours = composition(epoch_plan, columns, sizes, names)
 
         def cells_of(counts: Counter[Any]) -> Counter[Any]:
-            """Which of the moved pictures lands in a mixed batch is a draw: mixed or nameless, it is the default."""
+            """Which of the moved images is in a mixed batch is random: mixed or unnamed, it is the default."""
             return Counter({key: n for key, n in counts.items() if len(key[1]) == 1 and key[1] != ("default_batch",)})
 
         assert cells_of(ours) == cells_of(theirs(epoch))
@@ -304,7 +304,7 @@ def test_named_batches_are_those_of_the_record(name: str) -> None:
         )  # fmt: skip
 
 
-def test_windows_of_accumulation_keep_to_a_name_as_in_the_record() -> None:
+def test_accumulation_windows_keep_to_a_name() -> None:
     case = CASES["batch_id_grad_accum"]
     for number, epoch in enumerate(case["epochs"]):
         epoch_plan, columns, _, names = planned(case, number)
@@ -324,7 +324,7 @@ def test_windows_of_accumulation_keep_to_a_name_as_in_the_record() -> None:
         assert max(len(set(window) - {"default_batch"}) for window in ours) == 1
 
 
-def test_fractions_of_visits_add_up_over_an_epoch() -> None:
+def test_fractional_repeats_add_up_over_an_epoch() -> None:
     for name in ("multiply_fraction", "multiply_small"):
         case = CASES[name]
         whole = round(sum(item[3] for item in case["items"]), 6)
@@ -342,22 +342,7 @@ def test_fractions_of_visits_add_up_over_an_epoch() -> None:
         assert np.abs(seen / 400 - columns.repeats).max() < 0.12
 
 
-@pytest.mark.parametrize("case", record("batches")["first_fit_decreasing"])
-def test_lists_are_joined_into_windows_as_in_the_record(case: dict[str, Any]) -> None:
-    of_list = {one: number for number, part in enumerate(case["input"]) for one in part}
-    lengths = [len(part) for part in case["input"]]
-
-    def windows(joined: list[int]) -> list[list[int]]:
-        """For each window, how many entries of which length of list; −1 for the filler."""
-        chunks = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
-        return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in chunks]
-
-    ours = _grouping.packed(case["input"], case["filler"], case["size"])
-    assert windows(ours) == windows(case["output"])
-    assert sorted(ours) == sorted(case["output"])
-
-
-def test_the_schedule_has_the_lines_of_the_record(tmp_path: Path) -> None:
+def test_schedule_file_has_the_recorded_lines(tmp_path: Path) -> None:
     form = re.compile(r"step:(\d{5}), wh:\[(\d+), (\d+)\], r:(\d), path:(.+)\n?")
     case = CASES["single_image"]
     assert case["schedule_file"] == "ep0_batch_schedule.txt"

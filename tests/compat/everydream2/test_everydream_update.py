@@ -33,7 +33,7 @@ ADACOOR: list[dict[str, Any]] = json.loads((DATA / "adacoor.json").read_text())
 
 
 @pytest.mark.parametrize("case", ADACOOR, ids=lambda case: case["key"])
-def test_adacoor_moves_weights_and_sums_to_the_bit(case: dict[str, Any]) -> None:
+def test_adacoor_weights_and_state_are_bit_exact(case: dict[str, Any]) -> None:
     tensors = load_file(DATA / "adacoor.safetensors")
     weights = {f"denoiser/{name}": tensors[f"{case['key']}.{name}.init"].clone() for name in "pq"}
     rule = AdaCoorStep(AdaCoor(eps=case["eps"]), weights)
@@ -63,7 +63,7 @@ def schedule(case: dict[str, Any], kind: str, peak: float) -> ScheduleSettings:
 
 @pytest.mark.parametrize("case", RECORD["lr_curves"], ids=lambda case: case["name"])
 @pytest.mark.parametrize("network", ["unet", "te"])
-def test_rates_are_everydreams(case: dict[str, Any], network: str) -> None:
+def test_learning_rates_match_everydream(case: dict[str, Any], network: str) -> None:
     base = case["base_in"].get("lr_scheduler", "constant")
     kind = base if network == "unet" or "lr_scheduler" in case["te_in"] else "cosine"
     theirs = case[f"{network}_lr_before_step"]
@@ -77,7 +77,7 @@ def test_rates_are_everydreams(case: dict[str, Any], network: str) -> None:
 
 
 @pytest.mark.parametrize("case", RECORD["automatic"], ids=str)
-def test_automatic_decay_and_warm_up_are_everydreams(case: dict[str, Any]) -> None:
+def test_automatic_decay_and_warmup_match_everydream(case: dict[str, Any]) -> None:
     values: dict[str, Any] = {}
     if "lr_decay_steps" in case["args"]:
         values["decay_steps"] = case["args"]["lr_decay_steps"]
@@ -91,14 +91,14 @@ def test_automatic_decay_and_warm_up_are_everydreams(case: dict[str, Any]) -> No
     assert ours == (case["args_lr_warmup_steps"], case["args_lr_decay_steps"])
 
 
-def test_a_warm_up_of_two_percent_is_rounded_down_and_no_further() -> None:
+def test_warmup_of_two_percent_is_rounded_down() -> None:
     for decay in range(1, 20_000):
         settings = ScheduleSettings(decay_steps=decay, warmup_ratio=0.02)
         assert lr.span(settings, 1)[0] == decay // 50
 
 
 @pytest.mark.parametrize("case", RECORD["scale_lr"], ids=str)
-def test_scaled_rates_are_everydreams(case: dict[str, Any]) -> None:
+def test_scaled_learning_rates_match_everydream(case: dict[str, Any]) -> None:
     recipe = Recipe.model_validate(
         {
             "data": {"batch_size": case["batch_size"]},
@@ -110,13 +110,13 @@ def test_scaled_rates_are_everydreams(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", AVERAGES["strength_cases"], ids=str)
-def test_decays_of_a_strength_are_everydreams(case: dict[str, Any]) -> None:
+def test_ema_decay_from_strength_matches_everydream(case: dict[str, Any]) -> None:
     batches = case["epoch_len_batches"] * case["max_epochs"]
     decay = decay_for(case["ema_strength_target"], interval=case["effective_interval"], steps=batches)
     assert decay == pytest.approx(case["ema_decay_rate"], rel=1e-12)
 
 
-def test_five_updates_of_an_average_are_everydreams() -> None:
+def test_five_ema_updates_match_everydream() -> None:
     tensors, record = load_file(DATA / "ema.safetensors"), AVERAGES["update_ema"]
     settings = OptimSettings(ema={"rule": "constant", "decay": record["decay"]})
     begun = {f"denoiser/{name}": tensors[f"ema.init.{name}"] for name in ("weight", "bias")}
@@ -158,14 +158,14 @@ def freezing(config: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "case", [case for case in RECORD["text_encoder_freezing"] if isinstance(case["trained"], list)], ids=str
 )
-def test_what_is_trained_of_a_text_encoder_is_everydreams(case: dict[str, Any]) -> None:
+def test_trained_text_encoder_layers_match_everydream(case: dict[str, Any]) -> None:
     settings = ModelSettings(train=("text_encoder",), **freezing(case["config"] or {}))
     trained = trained_parameters({"text_encoder": Clip()}, settings, ("denoiser", "text_encoder"))
     assert [f"text_model.{name.removeprefix('text_encoder/')}" for name in trained] == case["trained"]
     assert any(fnmatchcase(name, "*encoder.layers.3.*") for name in trained)
 
 
-def test_the_loss_scale_changes_its_pace_as_everydreams() -> None:
+def test_loss_scale_growth_matches_everydream() -> None:
     first, *later = RECORD["grad_scaler_schedule"]
     stages = tuple((one["global_step"], one["growth_factor"], one["growth_interval"]) for one in later)
     settings = ScalerSettings(

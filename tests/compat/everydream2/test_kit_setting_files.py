@@ -1,4 +1,4 @@
-"""JSON files of settings below a line, at the example of EveryDream2's train.json: values, and mistakes in them."""
+"""JSON settings files of a command, with EveryDream2's train.json as the example: values, and mistakes in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.tasks.reading import foreign
 
 
-def test_a_file_says_what_the_line_could_and_the_line_counts_before_it() -> None:
+def test_file_sets_options_and_the_command_line_overrides_it() -> None:
     line = ("--batch_size=6", "--lr=2e-6", "--shuffle_tags", "--data_root=pictures")
     file = {"batch_size": 6, "lr": 2e-6, "shuffle_tags": True, "data_root": "pictures"}
     assert by(file) == flat(translate(*line).settings)
@@ -25,7 +25,7 @@ def test_a_file_says_what_the_line_could_and_the_line_counts_before_it() -> None
     assert translation.origin["data.flip"] == "default of --flip_p"
 
 
-def test_null_and_an_empty_text_stand_for_the_default() -> None:
+def test_null_and_empty_text_mean_the_default() -> None:
     nulls = {row.flag: None for row in DIALECT.rows if row.flag not in ("resume_ckpt", "config")}
     assert by(nulls) == flat(translate().settings)
     emptied = {"ema_decay_rate": 0.99, "ema_update_interval": None, "ema_device": None, "run_name": ""}
@@ -35,7 +35,7 @@ def test_null_and_an_empty_text_stand_for_the_default() -> None:
     assert back == "min_snr_gamma in train.json", "an epoch's file may take it back"
 
 
-def test_values_of_json_are_of_their_kind() -> None:
+def test_json_values_must_have_the_type_of_the_option() -> None:
     settings = by({"batch_size": 4.0, "lr": 1, "shuffle_tags": 1, "min_snr_gamma": 4.5, "seed": "-1", "flip_p": "0.25"})
     assert (settings["data.batch_size"], settings["optim.lr"], settings["data.captions.shuffle_tags"]) == (4, 1.0, True)
     assert (settings["objective.min_snr_gamma"], settings["run.seed"], settings["data.flip"]) == (4.5, -1, 0.25)
@@ -51,15 +51,15 @@ def test_values_of_json_are_of_their_kind() -> None:
         ({"resolver": "multi", "resolvers": ["a", {"resolver": "directory", "path": "b"}, ["c"]]}, ["a", "b", "c"]),
     ],
 )
-def test_data_root_may_be_several_places(root: Any, paths: list[str]) -> None:
+def test_data_root_may_be_a_list(root: Any, paths: list[str]) -> None:
     assert by({"data_root": root})["data.path"] == paths
 
 
-def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
+def test_key_without_effect_is_noted_with_the_file() -> None:
     translation = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
-    said = [str(note) for note in translation.notes]
-    assert any(note.startswith("lowvram in train.json: it has no effect in EveryDream2 either") for note in said)
-    assert any(note.startswith("amp in train.json: only disable_amp has an effect") for note in said)
+    output = [str(note) for note in translation.notes]
+    assert any(note.startswith("lowvram in train.json: it has no effect in EveryDream2 either") for note in output)
+    assert any(note.startswith("amp in train.json: only disable_amp has an effect") for note in output)
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
         ("[1]", "--config", "E1017", "is not a JSON object"),
     ],
 )
-def test_a_mistake_is_told_by_key_and_file(content: Any, where: str, code: str, words: str) -> None:
-    [(named, said, what, remedy)] = problems(f"--config={written('train.json', content)}")
-    assert (named, said) == (where, code)
+def test_error_names_the_key_and_the_file(content: Any, where: str, code: str, words: str) -> None:
+    [(named, output, what, remedy)] = problems(f"--config={written('train.json', content)}")
+    assert (named, output) == (where, code)
     assert words in f"{what}; {remedy}"
 
 
-def test_a_file_that_is_not_there_or_no_text_is_told_by_its_flag() -> None:
+def test_missing_or_binary_file_is_reported_by_its_flag() -> None:
     Path("train.json").write_bytes(b"\xff\xfe{")
     for name, words in (("none.json", "No such file"), ("train.json", "not UTF-8")):
         [(where, _, what, _)] = problems(f"--config={name}")
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told_by_its_flag() -> None:
         assert words in what
 
 
-def test_what_the_recipe_refuses_is_told_in_the_words_of_the_file() -> None:
+def test_recipe_errors_name_the_key_of_the_file() -> None:
     written("train.json", {"flip_p": 3})
     with pytest.raises(RecipeError) as caught:
         foreign.reading("everydream2", ["--config=train.json"], (), ALONE)

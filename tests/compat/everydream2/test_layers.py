@@ -1,4 +1,4 @@
-"""What one file says, and what is malformed in it."""
+"""The settings in one file, and what is malformed in it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from pathlib import Path
 
 import pytest
-from everydream_folders import lay, own, problem, read, samples
+from everydream_folders import own, problem, read, samples, write_files
 
 from mezzotint.data.files.tags import Tags
 from mezzotint.data.formats.base import Noted
 
 
-def test_zero_stands_for_not_set_where_it_makes_no_sense(tmp_path: Path) -> None:
+def test_zero_means_unset_where_it_is_meaningless(tmp_path: Path) -> None:
     mapping = "main_prompt: x\nmultiply: 0\nrating: 0\nmax_caption_length: 0\nbatch_id: default_batch"
-    by_key = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping, "global.yaml": "multiply: 2"}))["a.png"]
+    by_key = samples(write_files(tmp_path, {"a.png": None, "a.yaml": mapping, "global.yaml": "multiply: 2"}))["a.png"]
     assert (by_key.repeats, by_key.overrides, by_key.group) == (2.0, (), "")
 
 
-def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
+def test_tags_keep_weights_limits_and_commas(tmp_path: Path) -> None:
     mapping = (
         "main_prompt: one, two\nmax_caption_length: 40\n"
         "tags:\n  - {tag: low, weight: 0.5}\n  - plain\n  - tag: 12.5\n  - 1girl\n  - 2023\n  - {tag: top, weight: 2}"
     )
-    by_key = samples(lay(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
+    by_key = samples(write_files(tmp_path, {"a.png": None, "a.yaml": mapping}))["a.png"]
     assert by_key.captions == ("one, two, top, plain, 12.5, 1girl, 2023, low",)
     tags = Tags.decoded(own(by_key)["tags"])
     assert tags == Tags(
@@ -31,8 +31,8 @@ def test_tags_keep_weights_limit_and_commas(tmp_path: Path) -> None:
     )
 
 
-def test_a_caption_key_is_a_text_a_file_or_a_mapping(tmp_path: Path) -> None:
-    root = lay(tmp_path, {
+def test_caption_key_is_a_text_a_file_or_a_mapping(tmp_path: Path) -> None:
+    root = write_files(tmp_path, {
         "a.png": None, "a.yaml": "caption: a cat, black",
         "b.png": None, "b.yaml": "tags: [outer]\ncaption: {main_prompt: inner, tags: [in], rating: 2}",
         "d/c.png": None, "d/c.yaml": "caption: words/c1.caption", "d/words/c1.caption": "from a file, x",
@@ -46,8 +46,10 @@ def test_a_caption_key_is_a_text_a_file_or_a_mapping(tmp_path: Path) -> None:
     assert "d/c.yaml:1: caption: there is no file 'words/c1.caption'" in problem(root)
 
 
-def test_text_that_is_not_utf8_is_latin1_and_noted(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"a.png": None, "a.txt": "café, naïve".encode("latin-1"), "b.png": None, "b.txt": "\ufeffbom"})
+def test_text_that_is_not_utf8_is_read_as_latin1_with_a_note(tmp_path: Path) -> None:
+    root = write_files(
+        tmp_path, {"a.png": None, "a.txt": "café, naïve".encode("latin-1"), "b.png": None, "b.txt": "\ufeffbom"}
+    )
     by_key = samples(root)
     assert (by_key["a.png"].captions, by_key["b.png"].captions) == (("café, naïve",), ("bom",))
     assert [(n.path, n.reason) for n in read(root) if isinstance(n, Noted)] == [
@@ -55,13 +57,15 @@ def test_text_that_is_not_utf8_is_latin1_and_noted(tmp_path: Path) -> None:
     ]
 
 
-def test_words_of_older_yaml_are_switches(tmp_path: Path) -> None:
-    root = lay(tmp_path, {"a.png": None, "a.yaml": "shuffle_tags: Yes", "b.png": None, "b.yaml": "shuffle_tags: off"})
+def test_yaml_1_1_booleans_are_accepted(tmp_path: Path) -> None:
+    root = write_files(
+        tmp_path, {"a.png": None, "a.yaml": "shuffle_tags: Yes", "b.png": None, "b.yaml": "shuffle_tags: off"}
+    )
     assert [own(sample) for sample in samples(root).values()] == [{"shuffle_tags": "true"}, {}]
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "expected"),
     [
         ("main_prompt: x\ntags: [a\n", ":2: column 7: a list that is not closed"),
         ("main_prompt: x\nmultipl: 2\n", ":2: multipl: unknown key; did you mean multiply?"),
@@ -82,23 +86,23 @@ def test_words_of_older_yaml_are_switches(tmp_path: Path) -> None:
         ("main_prompt: a\nmain_prompt: b\n", ":2: column 1: this key is given twice"),
     ],
 )
-def test_a_malformed_mapping_is_named_with_its_line(tmp_path: Path, content: str, sentence: str) -> None:
-    message = problem(lay(tmp_path, {"d/a.png": None, "d/a.yaml": content}))
-    assert f"d/a.yaml{sentence}" in message
+def test_malformed_mapping_is_reported_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
+    message = problem(write_files(tmp_path, {"d/a.png": None, "d/a.yaml": content}))
+    assert f"d/a.yaml{expected}" in message
     assert "recipe" not in message
 
 
 @pytest.mark.parametrize("name", ["multiply", "cond_dropout", "flip_p", "loss_scale"])
-def test_a_file_that_holds_no_number_is_named(tmp_path: Path, name: str) -> None:
-    root = lay(tmp_path, {"a.png": None, f"{name}.txt": "two\n"})
+def test_file_without_a_number_is_reported(tmp_path: Path, name: str) -> None:
+    root = write_files(tmp_path, {"a.png": None, f"{name}.txt": "two\n"})
     assert f"{name}.txt:1: must contain one number, got 'two'" in problem(root)
-    lay(root, {f"{name}.txt": "inf"})
+    write_files(root, {f"{name}.txt": "inf"})
     assert f"{name}.txt:1: must be a number" in problem(root)
 
 
-def test_everything_malformed_is_told_at_once(tmp_path: Path) -> None:
+def test_all_malformed_values_are_reported_together(tmp_path: Path) -> None:
     files: dict[str, str | bytes | None] = {f"{i:02}.png": None for i in range(13)}
     files |= {f"{i:02}.yaml": "x: 1" for i in range(12)} | {"12.txt": b"a\0b"}
-    message = problem(lay(tmp_path, files))
+    message = problem(write_files(tmp_path, files))
     assert len(re.findall(r"\d\d\.yaml:1", message)) == 10
     assert message.endswith("and 3 more; correct them, or remove the files")

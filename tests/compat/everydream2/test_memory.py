@@ -11,7 +11,7 @@ from mezzotint.tasks.check.memory import MetaModel, memory_of
 from support.model_export import export_model, tiny_model
 
 
-def test_the_update_is_counted_where_it_takes_more_than_the_passes(tmp_path: Path) -> None:
+def test_optimizer_memory_is_counted_where_it_is_the_peak(tmp_path: Path) -> None:
     """Its copies and intermediate results, once the passes have let everything go."""
     tiny = export_model(tiny_model(Family), tmp_path / "tiny")
     run = {"precision": "bf16", "weight_dtype": "same"}

@@ -10,7 +10,6 @@ import pytest
 from everydream_files import optimized, problems, translate, written
 from foreign_lines import ALONE, flat
 
-from mezzotint.compat.everydream2 import _rows as table
 from mezzotint.errors import RecipeError
 from mezzotint.settings.sections.optim import ScheduleSettings
 from mezzotint.tasks.reading import foreign
@@ -31,7 +30,7 @@ SHIPPED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_where_there_is_no_file_the_one_that_ships_counts_but_for_the_text_encoders_schedule() -> None:
+def test_without_a_file_the_shipped_one_applies() -> None:
     overrides = SHIPPED["text_encoder_overrides"] | {"lr_scheduler": None}
     assert flat(optimized(SHIPPED | {"text_encoder_overrides": overrides}).settings) == flat(translate().settings)
     assert optimized(SHIPPED).settings["optim"]["part_schedule"]["text_encoder"]["kind"] == "cosine", "the file's own"
@@ -40,25 +39,25 @@ def test_where_there_is_no_file_the_one_that_ships_counts_but_for_the_text_encod
     assert none.origin["optim.lr"] == "default of --lr"
     assert none.origin["optim.optimizer.kind"] == "default of base.optimizer in the optimizer.json that ships"
     written("optimizer.json", SHIPPED | {"base": SHIPPED["base"] | {"optimizer": "adamw"}})
-    assert flat(translate().settings)["optim.optimizer.kind"] == "adamw", "the default is read where it lies"
+    assert flat(translate().settings)["optim.optimizer.kind"] == "adamw", "the default file is read in place"
 
 
-def test_what_stands_in_the_file_counts_before_the_line_s_schedule_and_after_its_rate() -> None:
+def test_file_overrides_schedule_but_not_rate_of_the_command() -> None:
     translation = optimized(SHIPPED, "--lr=3e-6", "--lr_scheduler=linear")
     settings = flat(translation.settings)
     assert (settings["optim.lr"], settings["optim.schedule.kind"]) == (3e-6, "constant")
     assert "optim.part_lr.text_encoder" not in settings
-    said = [str(note) for note in translation.notes]
-    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in said
-    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in said
+    output = [str(note) for note in translation.notes]
+    assert "--lr: counts before base.lr in opt.json and text_encoder_overrides.lr in opt.json" in output
+    assert "--lr_scheduler: base.lr_scheduler in opt.json is constant and counts before it" in output
     free = optimized({"base": {"lr_scheduler": None}}, "--lr_scheduler=linear")
     assert flat(free.settings)["optim.schedule.kind"] == "linear"
     assert free.origin["optim.schedule.kind"] == "--lr_scheduler", "not the key that leaves it open"
 
 
 @pytest.mark.parametrize("case", RECORD, ids=lambda case: str(case["args"] or case["base_in"]))
-def test_rates_and_schedules_are_everydreams(case: dict[str, Any]) -> None:
-    """Its merged settings, one batch a step; a rate of the line counts before both, as its documents have it."""
+def test_learning_rates_and_schedules_match_everydream(case: dict[str, Any]) -> None:
+    """Its merged settings, one batch per step; a learning rate in the command overrides both, as documented."""
     steps, line = case["epoch_len"] * case["max_epochs"], case["args"]
     content = {"base": SHIPPED["base"] | case["base_in"]}
     content["text_encoder_overrides"] = SHIPPED["text_encoder_overrides"] | case["te_in"]
@@ -96,7 +95,7 @@ BETAS = [0.9, 0.999]
             "d0": 1e-5, "growth_rate": 1.02, "momentum": 0.8}}),
     ],
 )  # fmt: skip
-def test_each_optimizer_is_made_as_there(name: str, expected: dict[str, Any]) -> None:
+def test_each_optimizer_is_built_as_in_everydream(name: str, expected: dict[str, Any]) -> None:
     whole = expected if "kind" in expected else {"kind": "library", **expected, "weight_decay": 0.01}
     translation = optimized({"base": {"optimizer": name, **OWN}})
     assert translation.settings["optim"]["optimizer"] == whole
@@ -105,13 +104,14 @@ def test_each_optimizer_is_made_as_there(name: str, expected: dict[str, Any]) ->
     assert idle == OWN.keys() - {taken.get(key, key) for key in whole.get("options", ())}
 
 
-def test_every_optimizer_has_been_shown() -> None:
-    shown = {mark.args[1][index][0].lower() for mark in test_each_optimizer_is_made_as_there.pytestmark  # type: ignore[attr-defined]
+def test_each_optimizer_is_tested() -> None:
+    shown = {mark.args[1][index][0].lower() for mark in test_each_optimizer_is_built_as_in_everydream.pytestmark  # type: ignore[attr-defined]
              if mark.name == "parametrize" for index in range(len(mark.args[1]))}  # fmt: skip
-    assert shown == set(table.OPTIMIZERS)
+    [(*_, remedy)] = problems(f"--optimizer_config={written('opt.json', {'base': {'optimizer': 'scalar_dowg'}})}")
+    assert shown == set(remedy.removeprefix("write one of ").split(", "))
 
 
-def test_the_text_encoder_takes_from_base_what_it_does_not_say_but_not_the_numbers_of_an_optimizer() -> None:
+def test_text_encoder_inherits_from_base_except_optimizer_numbers() -> None:
     base = {"optimizer": "prodigy", "lr": 1.0, "betas": [0.8, 0.9], "d0": 1e-4, "lr_scheduler": "cosine"}
     optim = optimized({"base": base, "text_encoder_overrides": {"lr": 0, "epsilon": 1e-7}}).settings["optim"]
     assert (optim["lr"], "part_lr" in optim, "part_schedule" in optim) == (1.0, False, False)
@@ -120,19 +120,19 @@ def test_the_text_encoder_takes_from_base_what_it_does_not_say_but_not_the_numbe
     assert optim["optimizer"]["options"]["d0"] == 1e-4
 
 
-def test_the_text_encoder_s_rate_may_be_scaled() -> None:
+def test_text_encoder_learning_rate_may_be_scaled() -> None:
     for level in ("base", "text_encoder_overrides"):
         translation = optimized({"base": {"lr": 2e-6}} | {level: {"lr": 2e-6, "text_encoder_lr_scale": 0.5}})
         assert flat(translation.settings)["optim.part_lr.text_encoder"] == 1e-6
 
 
-def test_infinite_growth_is_the_libraries_default() -> None:
+def test_infinite_growth_is_the_default_of_the_library() -> None:
     translation = optimized('{"base": {"optimizer": "prodigy", "growth_rate": Infinity}}')
     assert "growth_rate" not in translation.settings["optim"]["optimizer"]["options"]
 
 
 @pytest.mark.parametrize("name", ["coordinate_dowg", "scalar_dowg", "dadapt_adan", "adamcm", "adamwww"])
-def test_an_optimizer_that_is_not_there_is_refused_by_name(name: str) -> None:
+def test_unknown_optimizer_is_refused(name: str) -> None:
     [(where, code, what, remedy)] = problems(f"--optimizer_config={written('opt.json', {'base': {'optimizer': name}})}")
     assert (where, code) == ("base.optimizer in opt.json", "E1018")
     assert "adamw" in f"{what}; {remedy}"
@@ -153,19 +153,19 @@ def test_an_optimizer_that_is_not_there_is_refused_by_name(name: str) -> None:
         ({"freeze_front_n_layers": -2}, {"last_layers": 2}),
     ],
 )  # fmt: skip
-def test_what_stays_of_the_text_encoder_is_named(freezing: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_frozen_text_encoder_layers_are_named(freezing: dict[str, Any], expected: dict[str, Any]) -> None:
     model = optimized({"text_encoder_freezing": freezing}).settings["model"]
     assert {key: model[key] for key in ("last_layers", "freeze") if key in model} == expected
 
 
-def test_no_layer_at_all_is_refused() -> None:
+def test_freezing_all_layers_is_refused() -> None:
     name = written("opt.json", {"text_encoder_freezing": {"unfreeze_last_n_layers": 0}})
     [(where, _, what, _)] = problems(f"--optimizer_config={name}")
     assert where == "text_encoder_freezing.unfreeze_last_n_layers in opt.json"
     assert "must be 1 or more" in what
 
 
-def test_all_that_is_wrong_is_told_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     written("opt.json", {"base": {"optimizer": "scalar_dowg"}, "text_encoder_overides": {}})
     refused = problems("--optimizer_config=opt.json", "--gpuid=1", "--clip_skip=5", "--lr_shceduler=cosine")
     remedies = {where: remedy for where, _, _, remedy in refused}
@@ -175,13 +175,13 @@ def test_all_that_is_wrong_is_told_together() -> None:
     assert remedies["text_encoder_overides in opt.json"] == "did you mean text_encoder_overrides?"
 
 
-def test_freezing_a_text_encoder_that_is_not_trained_is_a_note() -> None:
+def test_freezing_an_untrained_text_encoder_is_noted() -> None:
     translation = optimized({"text_encoder_freezing": {"unfreeze_last_n_layers": 2}}, "--disable_textenc_training")
     assert "last_layers" not in translation.settings["model"]
     assert any("options that freeze it have no effect" in str(note) for note in translation.notes)
 
 
-def test_the_loss_scale_s_paces_can_be_left_off() -> None:
+def test_loss_scale_growth_settings_can_be_omitted() -> None:
     assert flat(optimized({"apply_grad_scaler_step_tweaks": False}).settings)["run.scaler.stages"] == []
 
 
@@ -195,13 +195,13 @@ def test_the_loss_scale_s_paces_can_be_left_off() -> None:
         ({"base": {"betas": [0.9, "x"]}}, "base.betas in opt.json", "must be a number"),
     ],
 )
-def test_a_mistake_in_optimizer_json_is_told_by_key_and_file(content: Any, where: str, words: str) -> None:
+def test_error_in_optimizer_json_names_key_and_file(content: Any, where: str, words: str) -> None:
     [(named, _, what, remedy)] = problems(f"--optimizer_config={written('opt.json', content)}")
     assert named == where
     assert words in f"{what}; {remedy}"
 
 
-def test_what_the_recipe_refuses_of_it_is_told_in_its_words() -> None:
+def test_recipe_errors_name_the_key_of_optimizer_json() -> None:
     written("opt.json", {"base": {"betas": [0.9, 1.5]}})
     with pytest.raises(RecipeError) as caught:
         foreign.reading("everydream2", ["--optimizer_config=opt.json"], (), ALONE)

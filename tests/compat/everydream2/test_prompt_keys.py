@@ -1,4 +1,4 @@
-"""Files of prompts with this trainer's keys: they say the same as those with ours."""
+"""Prompt files with EveryDream2's keys mean the same as those with ours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Any:
     return to
 
 
-def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
+def test_json_has_common_and_individual_keys(write: Any) -> None:
     file = prompt_file.read(
         write(
             {
@@ -50,14 +50,14 @@ def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
     )
 
 
-def test_our_own_words_say_the_same_and_count_more(write: Any) -> None:
+def test_our_own_keys_have_precedence(write: Any) -> None:
     theirs = {"cfgs": [2], "scheduler": "kdpm2", "num_inference_steps": 9, "resolution": 64}
     ours = {"guidance": [2], "solver": "dpm2", "steps": 9, "size": [64, 64]}
     assert prompt_file.read(write({"resolution": 512} | ours)).settings == prompt_file.read(write(ours)).settings
     assert prompt_file.read(write(theirs)).settings == prompt_file.read(write(ours)).settings
 
 
-def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) -> None:
+def test_missing_solver_is_replaced_by_the_nearest_with_a_note(write: Any) -> None:
     file = prompt_file.read(write({"scheduler": "dpm++_sde_k", "samples": [{"prompt": "a", "scheduler": "dpm++_2s"}]}))
     assert (file.settings["solver"], file.lines[0].solver) == ("dpm++-sde", "dpm++-single")
     assert [note.partition(": ")[2] for note in file.notes] == [
@@ -67,7 +67,7 @@ def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) 
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "said"),
+    ("change", "line", "expected"),
     [
         ({"cfg": 7}, 2, "cfg unknown key; did you mean cfgs?"),
         ({"cfgs": []}, 2, "cfgs is empty"),
@@ -78,7 +78,7 @@ def test_a_solver_that_we_have_not_is_drawn_by_the_nearest_and_said(write: Any) 
         ({"samples": [{"prompt": "a", "show_progress_bars": True}]}, 5, "samples[0].show_progress_bars unknown key"),
     ],
 )
-def test_a_mistake_is_named_by_the_key_that_is_written(write: Any, change: Any, line: int, said: str) -> None:
+def test_error_names_the_key_as_written(write: Any, change: Any, line: int, expected: str) -> None:
     with pytest.raises(RecipeError) as caught:
         prompt_file.read(write(change))
-    assert f"prompts.json line {line}: {said}" in caught.value.message
+    assert f"prompts.json line {line}: {expected}" in caught.value.message

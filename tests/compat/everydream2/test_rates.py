@@ -9,6 +9,6 @@ from support import check_command
 check_of = check_command.check_of
 
 
-def test_a_rate_of_nought_is_no_problem_of_a_rule_without_a_rate(check_of: Any) -> None:
+def test_zero_learning_rate_is_accepted_by_optimizers_without_one(check_of: Any) -> None:
     assert [error.code for error in check_of(optim__lr=0).problems] == ["E1602"]
     assert check_of(optim__lr=0, optim__optimizer__kind="adacoor").problems == []

@@ -1,4 +1,4 @@
-"""How a run of `everydream2` goes: saves, going on, the file that is read at each epoch, what is held out."""
+"""Runs of `everydream2`: saves, resuming, the file that is read at each epoch, the holdout."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ changed = LINES.changed
         (["--save_every_n_epochs=0", "--ckpt_every_n_minutes=9"], ["9 minutes"]),
     ],
 )
-def test_saves_go_by_epoch_and_by_minutes(words: list[str], every: list[str]) -> None:
+def test_saves_are_by_epoch_and_by_minutes(words: list[str], every: list[str]) -> None:
     settings = flat(translate(*words).settings)
     assert settings["run.save.every"] == settings["run.export.every"] == every
 
 
-def test_findlast_of_both_models_goes_on_with_one_run() -> None:
+def test_findlast_of_both_models_resumes_one_run() -> None:
     moved = changed(ON, "--resume_ckpt=findlast", "--ema_resume_model=findlast")
     assert (moved["model.path"], moved["run.resume"], "optim.ema.start" in moved) == (PATH, "latest", False)
 
 
-def test_a_model_that_was_converted_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_converted_model_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
     translated = translate("--resume_ckpt=sd_v1-5_vae")
@@ -46,7 +46,7 @@ def test_a_model_that_was_converted_is_found_by_its_name(tmp_path: Path, monkeyp
     assert flat(translate("--resume_ckpt=sd_v1-5_vae").settings)["model.path"] == "sd_v1-5_vae"
 
 
-def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:
+def test_overriding_settings_are_not_changed_by_the_live_file() -> None:
     Path("train.json").write_text('{"load_settings_every_epoch": true}')
     reading = foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
     assert reading.recipe.run.live.fixed == ("objective.noise_offset",)
@@ -80,11 +80,11 @@ EACH = {"run.validation.every": "1 epochs"}
         ({"validate_training": False}, {"run.validation.every": None}),
     ],
 )  # fmt: skip
-def test_what_is_held_out_is_said_by_a_file(content: Any, expected: dict[str, Any]) -> None:
+def test_validation_file_sets_the_holdout(content: Any, expected: dict[str, Any]) -> None:
     assert measured(content) == expected
 
 
-def test_half_an_epoch_becomes_a_whole_one_with_a_note() -> None:
+def test_half_an_epoch_becomes_one_epoch_with_a_note() -> None:
     assert measured({"every_n_epochs": 0.5})["run.validation.every"] == "1 epochs"
     translation = translate("--validation_config=val.json")
     assert any("run.validation.every takes steps, too" in str(note) for note in translation.notes)
@@ -100,5 +100,5 @@ def test_half_an_epoch_becomes_a_whole_one_with_a_note() -> None:
         ({"split": 1}, "split in val.json"),
     ],
 )
-def test_a_mistake_in_it_is_told_by_key_and_file(content: Any, where: str) -> None:
+def test_error_in_the_validation_file_names_key_and_file(content: Any, where: str) -> None:
     assert [p[0] for p in problems(f"--validation_config={written('val.json', content)}")] == [where]

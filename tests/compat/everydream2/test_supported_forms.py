@@ -1,4 +1,4 @@
-"""EveryDream2's data through the verbs."""
+"""EveryDream2's data with `check`, `cache` and `train`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def everydream(folder: Path, *, by_list: bool = False) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_list", [False, True], ids=["folder", "manifest"])
-def test_its_data_are_checked_cached_and_trained(
+def test_everydream_data_are_checked_cached_and_trained(
     by_list: bool, here: Path, shallow_sd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = [everydream(here / "data", by_list=by_list), "data.format=everydream", "data.flip=0"]

@@ -1,4 +1,4 @@
-"""What becomes of a launcher that was pasted with a line."""
+"""Launchers pasted with a command."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def pasted(line: str) -> launchers.ParsedCommand:
         ("python -m torch.distributed.run --nproc-per-node=3 train_text_to_image.py --a=1", "torchrun", 3),
     ],
 )
-def test_launchers_are_known_with_what_they_start(line: str, tool: str, processes: int | str) -> None:
+def test_launchers_are_recognized_with_their_script(line: str, tool: str, processes: int | str) -> None:
     command = pasted(line)
     assert (command.tool, command.processes, command.words) == (tool, processes, ["--a=1"])
 
 
-def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
+def test_launcher_of_several_processes_prints_the_torchrun_command() -> None:
     line = "accelerate launch --multi_gpu --num_processes=4 --mixed_precision=bf16 train_text_to_image.py --a b"
     with pytest.raises(RecipeError) as caught:
         pasted(line).check_processes("some-dialect", 1)
@@ -57,7 +57,7 @@ def test_a_launcher_of_several_is_answered_with_the_line_to_type() -> None:
         pasted(line).check_processes("some-dialect", 2)
 
 
-def test_the_line_to_type_says_where_machines_meet_and_keeps_the_own_precision() -> None:
+def test_printed_command_has_rendezvous_address_and_precision() -> None:
     line = (
         "accelerate launch --num_processes=16 --num_machines=2 --machine_rank=1 --main_process_ip=10.0.0.1 "
         "--main_process_port=29501 --mixed_precision=fp16 train_text_to_image.py --mixed_precision=bf16"
@@ -89,14 +89,14 @@ def config(
     return launchers.strip_launcher(line.split(), SCRIPTS)
 
 
-def test_a_launcher_s_configuration_says_precision_and_processes(tmp_path: Path) -> None:
+def test_launcher_configuration_sets_precision_and_processes(tmp_path: Path) -> None:
     command = config(tmp_path)
     assert (command.processes, command.machines, command.mixed_precision, command.cpu) == (8, 1, "fp16", False)
     alone = config(tmp_path, kind="NO", precision="no", cpu="true")
     assert (alone.processes, alone.mixed_precision, alone.cpu) == (1, "no", True)
 
 
-def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> None:
+def test_launcher_flags_override_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG.format(kind="MULTI_GPU", precision="fp16", cpu="false"))
     line = f"accelerate launch --mixed_precision bf16 --num_processes 2 --config_file={tmp_path}/c.yaml x.py"
     command = launchers.strip_launcher(line.split(), SCRIPTS)
@@ -106,15 +106,13 @@ def test_a_flag_of_the_launcher_wins_over_its_configuration(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "precision", "words"), [("FSDP", "fp16", "asks for FSDP"), ("NO", "fp8", "takes no, fp16 or bf16")]
 )
-def test_what_a_configuration_asks_for_and_cannot_have_is_named(
-    kind: str, precision: str, words: str, tmp_path: Path
-) -> None:
+def test_unsupported_launcher_configuration_is_reported(kind: str, precision: str, words: str, tmp_path: Path) -> None:
     [problem] = config(tmp_path, kind=kind, precision=precision).problems
     assert words in problem.what
     assert problem.code == "E1019"
 
 
-def test_a_configuration_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
+def test_missing_or_binary_launcher_configuration_is_reported(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "c").write_text("- a\n- b\n")
     for name, word in (("a", "No such file"), ("b", "not text"), ("c", "is not YAML")):

@@ -1,4 +1,4 @@
-"""How the words of a foreign line are read."""
+"""Reading the words of a foreign command."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def problems(*words: str) -> list[tuple[str, str, str]]:
         ([], {}),
     ],
 )
-def test_values_are_read_in_every_spelling(words: list[str], expected: dict[str, Value]) -> None:
+def test_values_are_accepted_in_each_spelling(words: list[str], expected: dict[str, Value]) -> None:
     assert read(*words) == expected
 
 
-def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
+def test_unambiguous_abbreviation_is_accepted_with_a_note() -> None:
     parsed = reading.parse(["--fold", "x", "--flip"], SPECS)
     assert parsed.values == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
     assert parsed.notes == [("folder", "written --fold")]
     assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
 
 
-def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
+def test_detached_equals_sign_is_noted_and_needs_a_value() -> None:
     assert reading.parse(["--kind", "=", "cosine"], SPECS).notes == [
         ("kind", "written --kind = cosine, is read as --kind=cosine")
     ]
@@ -77,13 +77,13 @@ def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
     assert [where for where, _, _ in problems("--kind", "=")] == ["--kind"]
 
 
-def test_the_last_of_two_counts_and_is_noted() -> None:
+def test_last_of_two_values_wins_with_a_note() -> None:
     parsed = reading.parse(["--steps=1", "--steps=2"], SPECS)
     assert parsed.values == {"steps": 2}
     assert [flag for flag, _ in parsed.notes] == ["steps"]
 
 
-def test_everything_wrong_is_told_together_with_the_nearest_name() -> None:
+def test_all_unknown_flags_are_reported_with_the_nearest_name() -> None:
     refused = problems(
         "--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1"
     )
@@ -91,26 +91,26 @@ def test_everything_wrong_is_told_together_with_the_nearest_name() -> None:
         ("--stepz", "E1016"), ("--rate", "E1017"), ("stray", "E1016"), ("--kind", "E1017"), ("--folder", "E1017"),
         ("--prompts", "E1017"), ("-x", "E1016"),
     ]  # fmt: skip
-    said = {where: text for where, _, text in refused}
-    assert "did you mean --steps?" in said["--stepz"]
-    assert "did you mean cosine?" in said["--kind"]
-    assert "variable" in said["--folder"]
+    output = {where: text for where, _, text in refused}
+    assert "did you mean --steps?" in output["--stepz"]
+    assert "did you mean cosine?" in output["--kind"]
+    assert "variable" in output["--folder"]
 
 
 @pytest.mark.parametrize(
     "words", [["--steps=1.5"], ["--steps=1e3"], ["--rate=nan"], ["--rate=inf"], ["--flip=2"], ["--folder=$MODEL_NAME"]]
 )
-def test_values_that_a_flag_cannot_take_are_refused(words: list[str]) -> None:
+def test_invalid_values_are_refused(words: list[str]) -> None:
     assert [code for _, code, _ in problems(*words)] == ["E1017"]
 
 
-def test_a_flag_that_is_needed_is_missed_once() -> None:
+def test_missing_required_flag_is_reported_once() -> None:
     specs = {"model": Spec("model", "text", required=True)}
     assert [p.where for p in reading.parse([], specs).problems] == ["--model"]
     assert [p.what for p in reading.parse(["--model"], specs).problems] == ["has no value"]
 
 
-def test_signs_of_continuation_are_dropped_with_a_note() -> None:
+def test_line_continuation_characters_are_dropped_with_a_note() -> None:
     words, notes = reading.drop_continuation_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
     assert words == ["--a", "1", "--b", r"C:\x", "--c="]
     assert len(notes) == 1
@@ -118,7 +118,7 @@ def test_signs_of_continuation_are_dropped_with_a_note() -> None:
 
 
 @given(st.lists(st.text(max_size=12), max_size=8))
-def test_no_words_break_the_reader(words: list[str]) -> None:
+def test_arbitrary_words_do_not_crash_the_reader(words: list[str]) -> None:
     cleaned, _ = reading.drop_continuation_signs(words)
     parsed = reading.parse(launchers.strip_launcher(cleaned, SCRIPTS).words, SPECS)
     assert set(parsed.values) <= set(SPECS)

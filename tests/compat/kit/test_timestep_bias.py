@@ -1,4 +1,4 @@
-"""Timestep bias of the trainers that have it: the line of their documents, and what is not looked at."""
+"""Timestep bias of the trainers that have it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ THEIRS: list[Lines] = [
 
 
 @pytest.mark.parametrize("lines", THEIRS, ids=lambda lines: lines.name)
-def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Lines) -> None:
+def test_documented_timestep_bias_range_is_read(lines: Lines) -> None:
     bias = lines.recipe(*WORDS).objective.timestep_bias
     assert bias.model_dump() == {"strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25}
-    assert "--timestep_bias_portion: not used with range" in lines.said(*WORDS)
-    assert "timestep 500 itself is not preferred" in lines.said(*WORDS)
-    assert "all timesteps are equally likely" in lines.said("--timestep_bias_multiplier=2")
-    earlier = lines.said("--timestep_bias_strategy=earlier", "--timestep_bias_begin=3")
+    assert "--timestep_bias_portion: not used with range" in lines.notes_text(*WORDS)
+    assert "timestep 500 itself is not preferred" in lines.notes_text(*WORDS)
+    assert "all timesteps are equally likely" in lines.notes_text("--timestep_bias_multiplier=2")
+    earlier = lines.notes_text("--timestep_bias_strategy=earlier", "--timestep_bias_begin=3")
     assert "--timestep_bias_begin: not used with earlier" in earlier
-    assert "timestep_bias" not in lines.said("--timestep_bias_strategy=later", "--timestep_bias_portion=0.5")
+    assert "timestep_bias" not in lines.notes_text("--timestep_bias_strategy=later", "--timestep_bias_portion=0.5")

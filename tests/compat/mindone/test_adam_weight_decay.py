@@ -7,7 +7,7 @@ import torch
 from support.stepping import apply, give_gradients, parameters, update_of
 
 
-def test_its_first_step_divides_uncorrected_moments_and_decays_by_the_rate() -> None:
+def test_first_step_has_uncorrected_moments_and_scaled_decay() -> None:
     trained, before = parameters(), parameters()
     settings = {"kind": "adam-weight-decay", "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.5}
     update = update_of(settings, trained)

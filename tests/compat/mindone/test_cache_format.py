@@ -47,7 +47,7 @@ def keys(catalogue: Catalogue) -> list[str]:
     return [catalogue.key(row) for row in range(len(catalogue))]
 
 
-def test_rows_of_all_tables_are_samples_by_the_name_up_to_the_first_dot(tmp_path: Path) -> None:
+def test_rows_are_samples_keyed_by_name_up_to_the_first_dot(tmp_path: Path) -> None:
     folder = tmp_path / "cache_data"
     for name in ("a", "b", "c"):
         write(folder, name)
@@ -63,13 +63,13 @@ def test_rows_of_all_tables_are_samples_by_the_name_up_to_the_first_dot(tmp_path
     assert data_set.captions(0)[0].startswith("b ")
 
 
-def test_without_a_table_every_file_of_latents_is_a_sample(tmp_path: Path) -> None:
+def test_without_a_table_each_latent_file_is_a_sample(tmp_path: Path) -> None:
     for name in ("b", "a"):
         write(tmp_path / "cache_data", name)
     assert keys(opened(tmp_path / "cache_data", tmp_path / "index")) == ["a", "b"]
 
 
-def test_names_that_collide_are_told(tmp_path: Path) -> None:
+def test_colliding_names_are_reported(tmp_path: Path) -> None:
     write(tmp_path / "cache_data", "a")
     table(tmp_path / "cache_data", 'one/a.jpg," "', 'two/a.jpg," "')
     data_set = opened(tmp_path / "cache_data", tmp_path / "index")
@@ -77,7 +77,7 @@ def test_names_that_collide_are_told(tmp_path: Path) -> None:
     assert "1 names are in several rows" in data_set.report.notes[0][1]
 
 
-def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
+def test_change_of_any_of_the_three_files_changes_the_sample(tmp_path: Path) -> None:
     folder = tmp_path / "cache_data"
     write(folder, "a")
     seen = {opened(folder, tmp_path / "index").fingerprint}
@@ -90,7 +90,7 @@ def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"latents": np.ones((4, 6, 8), np.float32)}, "has float32 (4, 6, 8); floats (1, C, h, w) are needed"),
         ({"latents": np.full((1, 4, 6, 8), np.nan, np.float32)}, "has non-finite numbers"),
@@ -100,7 +100,7 @@ def test_any_of_the_three_files_makes_another_sample(tmp_path: Path) -> None:
         ({"vector": np.ones((2816,), np.float32)}, "has float32 (2816,); floats (1, V) are needed"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_left_out_and_told(tmp_path: Path, other: dict[str, Any], said: str) -> None:
+def test_unusable_file_is_skipped_and_reported(tmp_path: Path, other: dict[str, Any], message: str) -> None:
     folder = tmp_path / "cache_data"
     write(folder, "a")
     write(folder, "bad", **other)
@@ -108,10 +108,10 @@ def test_a_file_that_cannot_be_used_is_left_out_and_told(tmp_path: Path, other: 
     assert keys(data_set) == ["a"]
     [(path, reason)] = data_set.report.skipped
     assert "bad" in path
-    assert said in reason
+    assert message in reason
 
 
-def test_a_torn_file_is_left_out(tmp_path: Path) -> None:
+def test_truncated_file_is_skipped(tmp_path: Path) -> None:
     folder = tmp_path / "cache_data"
     for name in ("a", "bad"):
         write(folder, name)
@@ -120,7 +120,7 @@ def test_a_torn_file_is_left_out(tmp_path: Path) -> None:
     assert keys(opened(folder, tmp_path / "index")) == ["a"]
 
 
-def test_a_folder_of_one_cache_alone_is_refused(tmp_path: Path) -> None:
+def test_folder_with_only_one_cache_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a")
     (tmp_path / "vector_cache" / "a.npy").unlink()
     (tmp_path / "vector_cache").rmdir()
@@ -128,13 +128,13 @@ def test_a_folder_of_one_cache_alone_is_refused(tmp_path: Path) -> None:
         opened(tmp_path, tmp_path / "index")
 
 
-def test_the_cache_is_on_without_being_asked_for() -> None:
+def test_cache_is_enabled_by_default() -> None:
     cache = read_text("schema: 1", overrides=["data.format=mindone-cache", "data.cache.dtype=fp16"]).recipe.data.cache
     assert (cache.latents, cache.text, cache.content, cache.dtype) == (True, True, "sample", "fp16")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["data.cache.latents=false"], "leave out data.cache.latents"),
         (["data.cache.text=false"], "leave out data.cache.latents"),
@@ -144,7 +144,7 @@ def test_the_cache_is_on_without_being_asked_for() -> None:
         (["data.captions.dropout=0.1"], "leave out data.crop, data.flip"),
     ],
 )
-def test_settings_that_would_need_the_pictures_are_refused(words: list[str], said: str) -> None:
+def test_settings_that_need_images_are_refused(words: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=r"data\.format=mindone-cache has") as error:
         read_text("schema: 1", overrides=["data.format=mindone-cache", *words])
-    assert said in str(error.value)
+    assert message in str(error.value)

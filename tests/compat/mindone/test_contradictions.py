@@ -10,17 +10,17 @@ from support.contradictions import contradiction
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache has none"),
         (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "need whole tensors"),
     ],
 )
-def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
-    assert sentence in contradiction(*settings)
+def test_conflicting_settings_are_reported_with_a_remedy(settings: list[str], message: str) -> None:
+    assert message in contradiction(*settings)
 
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
-def test_captions_of_a_cache_are_chosen_already(setting: str) -> None:
+def test_caption_settings_conflict_with_a_cache(setting: str) -> None:
     with pytest.raises(RecipeError, match="has cropped images and fixed captions"):
         read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")

@@ -17,12 +17,12 @@ CROP = "        - target: gm.data.mappers.AddOriginalImageSizeAsTupleAndCropToSq
         (4, ("area", True)), (5, ("bicubic", True)),
     ],
 )  # fmt: skip
-def test_codes_of_filters(code: int, expected: tuple[str, bool]) -> None:
+def test_filter_codes_are_translated(code: int, expected: tuple[str, bool]) -> None:
     data = recipe(replaced("interpolation: 3", f"interpolation: {code}")).data
     assert (data.resize, data.antialias) == expected
 
 
-def test_other_crops_and_mirrors() -> None:
+def test_other_crops_and_flips_are_translated() -> None:
     centre = "        - target: gm.data.mappers.CenterCrop\n          params: {size: 1024}\n"
     mirror = "        - target: gm.data.mappers.RandomHorizontalFlip\n          params: {p: 0.3}\n"
     data = recipe(replaced(CROP, mirror + centre)).data
@@ -42,7 +42,7 @@ MULTI = """
 """
 
 
-def test_several_sizes_are_buckets_by_list() -> None:
+def test_several_sizes_become_a_bucket_list() -> None:
     text = re.sub(r"\n      target_size: 1024\n(?:      .*\n)+", MULTI, PLAIN)
     data = recipe(text).data
     assert (data.buckets.shape, data.buckets.sizes) == ("list", ((704, 1408), (1024, 1024), (1472, 704)))
@@ -50,20 +50,20 @@ def test_several_sizes_are_buckets_by_list() -> None:
     assert "at the size nearest to its own aspect ratio" in notes(text)
 
 
-def test_data_sets_in_tar_files_are_a_format() -> None:
+def test_datasets_in_tar_files_become_webdataset() -> None:
     text = replaced("dataset.Text2ImageDataset\n    params:\n", "dataset_wds.T2I_Webdataset\n    params:\n"
                     "      caption_key: text_english\n")  # fmt: skip
     data = settings(text)[0]["data"]
     assert (data["format"], data["columns"]["caption"]) == ("webdataset", "text_english")
 
 
-def test_small_pictures_may_be_left_out() -> None:
+def test_small_images_may_be_skipped() -> None:
     written = "target_size: 1024\n      image_filter_size: 1024\n      filter_small_size: True"
     assert recipe(replaced("target_size: 1024", written)).data.small_images == "skip"
     assert recipe(PLAIN).data.small_images == "upscale"
 
 
-def test_lengths_in_epochs_and_workers() -> None:
+def test_epochs_and_workers_are_translated() -> None:
     text = replaced("total_step: 100000", "num_epochs: 3\n  drop_remainder: False",
                     replaced("num_parallel_workers: 2", "num_parallel_workers: 6"))  # fmt: skip
     run, data = recipe(text).run, recipe(text).data
@@ -72,7 +72,7 @@ def test_lengths_in_epochs_and_workers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (PLAIN.replace(CROP, ""), "got Resize, Rescaler, Transpose"),
         (PLAIN.replace(CROP, CROP + CROP), "is listed more than once"),
@@ -82,7 +82,7 @@ def test_lengths_in_epochs_and_workers() -> None:
          "is 512, but images are resized to 1024"),
     ],
 )  # fmt: skip
-def test_an_order_of_transforms_that_placement_cannot_express_is_refused(text: str, said: str) -> None:
-    codes, sentences = refused(text)
+def test_unsupported_order_of_transforms_is_refused(text: str, message: str) -> None:
+    codes, messages = refused(text)
     assert codes == {"E1082"}
-    assert said in sentences
+    assert message in messages

@@ -15,27 +15,27 @@ from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")
 
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
-def test_the_barest_line_is_a_recipe() -> None:
+def test_minimal_command_is_a_recipe() -> None:
     recipe = foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
     assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, None)
     assert recipe.run.start.step == 0
     assert recipe.objective.timesteps == (0, 1000)
 
 
-def test_without_bias_is_said_by_a_word_that_its_own_parser_does_not_take() -> None:
+def test_use_bias_false_is_accepted() -> None:
     assert changed("--timestep_bias_strategy=none") == {}
 
 
-def test_clipping_is_of_tensors_alone_and_of_all_with_accumulation() -> None:
+def test_clipping_is_per_tensor_unless_gradients_accumulate() -> None:
     both = translate("--clip_grad=True", "--gradient_accumulation_steps=2").settings["optim"]["clip"]
     assert both == {"norm": 1.0, "scope": "all"}
     assert "without --clip_grad True nothing is clipped" in notes("--max_grad_norm=2")
 
 
-def test_documented_advice_travels_as_notes() -> None:
+def test_documented_advice_becomes_notes() -> None:
     assert "sdxl-vae-fp16-fix" in notes("--param_fp16=True")
     assert "a non-finite step never changes weights" in notes()
     assert "never changes weights" not in notes("--ms_amp_level=O0")
@@ -45,7 +45,7 @@ def test_documented_advice_travels_as_notes() -> None:
     assert "the run ends at this step; MindONE's at the end of an epoch" in notes()
 
 
-def test_what_is_cached_may_be_cached_alone_and_a_cache_asks_for_something() -> None:
+def test_latents_and_text_can_be_cached_separately() -> None:
     assert "only this is cached" in notes("--cache_latent=True")
     both = ["--cache_latent=True", "--cache_text_embedding=True"]
     assert "only this is cached" not in notes(*both)
@@ -55,7 +55,7 @@ def test_what_is_cached_may_be_cached_alone_and_a_cache_asks_for_something() -> 
     assert refusal("--task=cache") == [("--task", "E1017")]
 
 
-def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp_path: Any) -> None:
+def test_folder_cached_by_mindone_is_trained_directly(tmp_path: Any) -> None:
     (tmp_path / "latent_cache").mkdir()
     words = ["--cache_latent=True", "--cache_text_embedding=True", f"--cache_path={tmp_path}"]
     data = translate(*words).settings["data"]
@@ -67,7 +67,7 @@ def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
 
 
-def test_a_line_without_a_yaml_names_those_that_ship() -> None:
+def test_command_without_a_yaml_lists_those_that_ship() -> None:
     with pytest.raises(RecipeError, match=r"is for LoRA; these ship: sd_xl_base_finetune_910b, "):
         DIALECT.translate(["--data_path=x"], ALONE)
     for path in SHIPPED.glob("sd_xl_base_finetune*.yaml"):
@@ -83,6 +83,6 @@ def test_a_line_without_a_yaml_names_those_that_ship() -> None:
         ("train_controlnet.py", "ControlNet"),
     ],
 )
-def test_other_scripts_are_refused_by_name(script: str, word: str) -> None:
+def test_other_scripts_are_refused(script: str, word: str) -> None:
     with pytest.raises(RecipeError, match=f"{script} trains {word}, which is not supported yet"):
         DIALECT.translate(["python", script, *BAREST], ALONE)

@@ -16,19 +16,19 @@ RECORD = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl" / "size_
 
 
 @given(st.integers(0, 20_000), st.sampled_from([256, 64]), st.sampled_from([np.float32, np.float16]))
-def test_a_number_comes_back_out_of_its_sinusoid(number: int, width: int, kind: type[np.floating[Any]]) -> None:
+def test_numbers_are_recovered_from_their_sinusoid(number: int, width: int, kind: type[np.floating[Any]]) -> None:
     embedded = mindone_arrays.sinusoid(number, width).astype(kind).astype(np.float32)
     assert mindone_arrays.number_of(embedded) == number
 
 
-def test_what_is_no_sinusoid_of_a_whole_number_has_none() -> None:
+def test_other_vectors_have_no_number() -> None:
     rng = np.random.default_rng(0)
     assert mindone_arrays.number_of(rng.standard_normal(256).astype(np.float32)) is None
     assert mindone_arrays.number_of(mindone_arrays.sinusoid(100.5, 256)) is None
     assert mindone_arrays.number_of(np.zeros(256, np.float32)) is None
 
 
-def test_numbers_come_out_of_what_mindone_has_written() -> None:
+def test_numbers_are_recovered_from_mindone_files() -> None:
     record = load_file(RECORD)
     numbers = record["numbers"].ravel()
     rows = record["embedded"].reshape(len(numbers), -1)

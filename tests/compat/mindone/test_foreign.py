@@ -1,4 +1,4 @@
-"""A line of MindONE's in the place of a recipe."""
+"""A command of MindONE in place of a recipe."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from mezzotint.settings.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
 
-def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
+def test_tool_command_errors_name_its_own_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the name stands behind our verb without a switch, as the model does that is drawn from."""
+    """Also where the name follows our command without an option, as the model of `sample` does."""
     monkeypatch.chdir(tmp_path)
     drawing = ["python", "demo/sampling_without_streamlit.py", "--weight", "nope.ckpt", "--prompt", "fox"]
     assert main(["sample", "--as", "mindone-sdxl", "model.config=tiny-sdxl", "--", *drawing]) == 2
-    said = capsys.readouterr().err
-    assert "error[E1074]: nope.ckpt is neither a model" in said
-    assert "in this command line: nope.ckpt is --weight" in said
+    output = capsys.readouterr().err
+    assert "error[E1074]: nope.ckpt is neither a model" in output
+    assert "in this command line: nope.ckpt is --weight" in output
 
 
-def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replace_stands(
+def test_repeated_merge_names_the_flag_and_replace_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -33,13 +33,13 @@ def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replac
                "--additional_weights", "unet_1.ckpt"]  # fmt: skip
     for more in ((), ("--save_path", "./merged_weight.ckpt")):
         assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
-        said = capsys.readouterr().err
-        assert "error[E1410]: merged_weight.ckpt: already exists" in said
-        assert "merged_weight.ckpt is --save_path; write --replace before the `--`" in said
+        output = capsys.readouterr().err
+        assert "error[E1410]: merged_weight.ckpt: already exists" in output
+        assert "merged_weight.ckpt is --save_path; write --replace before the `--`" in output
 
 
 @pytest.mark.parametrize("more", [(), ("--save_path", "mine")])
-def test_the_folder_of_a_run_is_the_flag_that_names_it(more: tuple[str, ...]) -> None:
+def test_run_folder_errors_name_the_flag(more: tuple[str, ...]) -> None:
     """Not the one that leaves the time of the start out of it."""
     line = ("--config=sd_xl_base_finetune_910b.yaml", "--weight=x.ckpt", "--data_path=p", *more)
     stamped = foreign.translation("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())

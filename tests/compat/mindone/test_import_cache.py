@@ -66,13 +66,13 @@ def settings(sdxl_folder: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def test_what_is_trained_is_what_the_files_say(
+def test_imported_cache_gives_the_stored_latents_and_text(
     world: Any, settings: dict[str, Any], folder: Path, family: Family, capsys: Any
 ) -> None:
     assert world.train("run", verb="cache", **settings) == 0
-    said = capsys.readouterr().out
-    assert "importing latents of 3 pictures from files, which cannot be checked" in said
-    assert "6 entries, 0 present, 6 added" in said
+    output = capsys.readouterr().out
+    assert "importing latents of 3 pictures from files, which cannot be checked" in output
+    assert "6 entries, 0 present, 6 added" in output
     recipe = located(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
@@ -100,16 +100,17 @@ def test_what_is_trained_is_what_the_files_say(
 
 
 @pytest.mark.slow
-def test_check_tells_what_lies_there(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+@pytest.mark.usefixtures("unmeasured")
+def test_check_lists_the_imported_cache(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     assert world.train("run", verb="check", **settings) == 0
-    said = capsys.readouterr().out
-    assert "3 pictures" in said
-    assert "48×64" in said
+    output = capsys.readouterr().out
+    assert "3 pictures" in output
+    assert "48×64" in output
     assert not (world.root / "run").exists()
 
 
 @pytest.mark.slow
-def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
+def test_training_imports_the_cache_without_loading_encoders(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     loaded: list[frozenset[str] | None] = []
@@ -120,16 +121,12 @@ def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
         return plain(cls, files, only, *forms)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
-    assert world.train("run", **settings) == 0
+    assert world.train("run", **settings | {"run__steps": 1}) == 0
     assert set(loaded) == {frozenset({"denoiser"})}
     assert "6 entries, 0 present, 6 added" in capsys.readouterr().out
-    whole = world.end("run")
-    assert world.train("parts", **settings | {"run__steps": 1}) == 0
-    assert world.train("parts", **settings) == 0
-    assert world.end("parts") == whole
 
 
-def test_one_changed_file_is_taken_over_again(world: Any, settings: dict[str, Any], folder: Path, capsys: Any) -> None:
+def test_one_changed_file_is_imported_again(world: Any, settings: dict[str, Any], folder: Path, capsys: Any) -> None:
     assert world.train("run", verb="cache", **settings) == 0
     np.save(folder / "latent_cache" / "1.npy", np.ones((1, 4, 8, 6), np.float32))
     capsys.readouterr()
@@ -137,7 +134,7 @@ def test_one_changed_file_is_taken_over_again(world: Any, settings: dict[str, An
     assert "5 present, 1 added: 1 picture changed" in capsys.readouterr().out
 
 
-def test_latents_of_no_bucket_are_told_with_the_sizes_that_there_are(
+def test_latents_without_a_bucket_are_reported_with_the_sizes(
     world: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
     assert world.train("run", verb="cache", **settings | {"data__buckets__sizes": [[48, 64], [64, 64]]}) == 2
@@ -146,14 +143,14 @@ def test_latents_of_no_bucket_are_told_with_the_sizes_that_there_are(
     assert "data.buckets.sizes='[[48, 48], [48, 64], [64, 48]]'" in error
 
 
-def test_a_family_that_takes_nothing_over_says_so(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_family_that_cannot_import_caches_is_refused(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     other = {"model__family": "sd", "model__path": world.model, "model__weights": "random"}
     assert world.train("run", verb="cache", **settings | other) == 2
     assert "set model.family=sdxl" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("place", "shape"), [("latent_cache", (1, 16, 6, 8)), ("crossattn_cache", (1, 77, 64))])
-def test_the_cache_of_another_model_is_refused(
+def test_cache_of_another_model_is_refused(
     place: str, shape: tuple[int, ...], world: Any, settings: dict[str, Any], folder: Path, capsys: Any
 ) -> None:
     np.save(folder / place / "0.npy", np.ones(shape, np.float32))

@@ -1,5 +1,5 @@
-"""Every command of MindONE's document on vanilla fine-tuning, as it stands there: one card, `mpirun`, launch scripts
-with rank tables of 8 and 16 cards, the cache. What starts several processes becomes the torchrun lines that do it."""
+"""Every command of MindONE's document on vanilla fine-tuning: one device, `mpirun`, launch scripts with rank tables of
+8 and 16 devices, the cache. What starts several processes becomes torchrun commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def words(line: str) -> list[str]:
     return shlex.split(line.replace("\\\n", " "), comments=True)
 
 
-def ahead(line: str) -> Translation:
+def translated(line: str) -> Translation:
     """As `translate` reads it, and proved to be a recipe."""
     return foreign.translation("mindone-sdxl", words(line), ALONE)
 
@@ -63,15 +63,15 @@ def table(path: Path, *servers: tuple[str, int]) -> Path:
     return path
 
 
-def test_one_card_trains_what_the_document_says() -> None:
-    translation = ahead(SINGLE)
+def test_one_device_trains_as_documented() -> None:
+    translation = translated(SINGLE)
     assert (translation.command, translation.lines) == ("train", ())
     assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
     assert translation.settings["data"]["path"] == ["/data/pictures/"]
 
 
-def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
-    translation = ahead(MPI)
+def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
+    translation = translated(MPI)
     [(server, line)] = translation.lines
     assert server == ""
     start, _, flags = line.partition(" -- ")
@@ -86,9 +86,9 @@ def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
         DIALECT.translate(words(MPI), ALONE)
 
 
-def test_a_script_on_one_server_is_one_line(tmp_path: Path) -> None:
+def test_script_on_one_server_becomes_one_command(tmp_path: Path) -> None:
     ranks = table(tmp_path / "hccl_8p.json", ("10.0.0.1", 8))
-    translation = ahead(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
+    translation = translated(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
     [(server, line)] = translation.lines
     assert server == ""
     assert line == (
@@ -99,11 +99,11 @@ def test_a_script_on_one_server_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("server", [1, 2])
-def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int) -> None:
+def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int) -> None:
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     place = {1: "0 8 16", 2: "8 16 16"}[server]
     line = f"bash {PLAIN} {ranks} {place} /data/pictures/ # run on server {server}"
-    translation = ahead(line)
+    translation = translated(line)
     for number, (address, typed) in enumerate(translation.lines):
         assert address == f"10.0.0.{number + 1}"
         assert typed.startswith(
@@ -116,34 +116,34 @@ def test_a_script_on_two_servers_is_a_line_for_each(tmp_path: Path, server: int)
         DIALECT.translate(words(line), ALONE)
 
 
-def test_a_rank_table_that_is_not_there_leaves_places_for_addresses() -> None:
-    translation = ahead(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
+def test_missing_rank_table_leaves_placeholders_for_addresses() -> None:
+    translation = translated(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
     assert any("there is no rank table /path_to/hccl_16p.json here; replace ADDRESS_1" in str(note)
                for note in translation.notes)  # fmt: skip
 
 
-def test_the_cache_is_filled_alone_or_by_many() -> None:
-    translation = ahead(CACHE)
+def test_cache_is_filled_by_one_or_several_processes() -> None:
+    translation = translated(CACHE)
     assert translation.command == "cache"
     cache = translation.settings["data"]["cache"]
     assert (cache["latents"], cache["text"], cache["path"]) == (True, True, "./cache_data")
-    five = ahead("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
+    five = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
     assert five.command == "cache"
     [(_, line)] = five.lines
     assert line.startswith("torchrun --nproc-per-node 8 -m mezzotint cache --as mindone-sdxl -- ")
     assert five.settings["data"]["cache"]["path"] == "./cache_data"
-    six = ahead("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/ /disk/cached")
+    six = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/ /disk/cached")
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
-def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path) -> None:
-    assert ahead(HERE).settings["data"]["cache"]["latents"] is False
+def test_documented_command_trains_on_the_existing_cache(tmp_path: Path) -> None:
+    assert translated(HERE).settings["data"]["cache"]["latents"] is False
     (tmp_path / "cache_data/latents/abc").mkdir(parents=True)
-    assert ahead(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
+    assert translated(HERE).settings["data"]["cache"]["latents"] is False, "an empty folder is none"
     (tmp_path / "cache_data/latents/abc/layout.json").write_text("{}")
-    translation = ahead(HERE)
+    translation = translated(HERE)
     data = translation.settings["data"]
     assert (data["cache"]["latents"], data["cache"]["text"], data["path"]) == (True, True, ["data"])
     assert "./cache_data is a cache of Mezzotint and is used" in "\n".join(map(str, translation.notes))
@@ -151,37 +151,39 @@ def test_the_document_s_line_trains_on_the_cache_that_lies_there(tmp_path: Path)
     assert "--cache_latent True --cache_text_embedding True" in typed
 
 
-def test_a_cache_of_mindone_s_is_trained_on_where_it_is_of_the_data() -> None:
+def test_mindone_cache_of_the_same_data_is_trained_on() -> None:
     Path("data").mkdir()
     Path("data/img_txt.csv").write_text("dir,text\nfolder/a.b.jpg,one\n")
     Path("cache_data/latent_cache").mkdir(parents=True)
     Path("cache_data/latent_cache/other.npy").touch()
-    translation = ahead(HERE)
+    translation = translated(HERE)
     data = translation.settings["data"]
     assert (data["format"], data["path"]) == ("mindone", ["data"])
     assert "is a cache of MindONE, but not of data" in "\n".join(map(str, translation.notes))
     Path("cache_data/latent_cache/a.npy").touch()
-    data = ahead(HERE).settings["data"]
+    data = translated(HERE).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", ["./cache_data"])
 
 
 @pytest.mark.parametrize("whose", ["Mezzotint", "MindONE"])
-def test_a_line_of_train_py_says_how_it_would_train_on_the_cache(tmp_path: Path, whose: str) -> None:
+def test_train_command_prints_how_to_train_on_the_cache(tmp_path: Path, whose: str) -> None:
     inside = "latents/abc/layout.json" if whose == "Mezzotint" else "latent_cache/a.npy"
     (tmp_path / "there" / inside).parent.mkdir(parents=True)
     (tmp_path / "there" / inside).touch()
     line = "python train.py --config sd_xl_base_finetune_910b.yaml --data_path data --cache_path there"
-    translation = ahead(line)
+    translation = translated(line)
     assert translation.settings["data"]["cache"]["latents"] is False
-    said = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
-    assert said in "\n".join(map(str, translation.notes))
-    added = ahead(f"{line} --cache_latent True --cache_text_embedding True")
+    output = f"there is a cache of {whose}, which this command does not use; add --cache_latent True"
+    assert output in "\n".join(map(str, translation.notes))
+    added = translated(f"{line} --cache_latent True --cache_text_embedding True")
     assert "which this command does not use" not in "\n".join(map(str, added.notes))
     assert added.settings["run"]["export"]["trained_file"] == "mindspore"
 
 
-def test_variants_of_the_script_carry_their_settings() -> None:
-    by_script = {name: ahead(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name}
+def test_script_variants_have_their_settings() -> None:
+    by_script = {
+        name: translated(f"bash scripts/{name} t.json 0 8 8 /data").settings for name in SCRIPTS if "run_" in name
+    }
     plain, cached, six, both = (
         by_script[f"run_distribute_vanilla_ft_910b{end}.sh"] for end in ("", "_cache", "_bs6", "_bs6_cache")
     )
@@ -195,24 +197,24 @@ def test_variants_of_the_script_carry_their_settings() -> None:
     assert "vaefix" in six["model"]["path"]
 
 
-def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_translate_prints_the_commands_before_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from mezzotint.cli import main
 
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     line = words(f"bash {PLAIN} {ranks} 0 8 16 /data/pictures/")
     assert main(["translate", "--as", "mindone-sdxl", "--", *line]) == 0
-    said = capsys.readouterr().out
-    assert "# start it on 10.0.0.1 with\n#   torchrun --nnodes 2 " in said
-    assert "# start it on 10.0.0.2 with\n#   torchrun --nnodes 2 " in said
-    assert "batch_size: 16" in said
+    output = capsys.readouterr().out
+    assert "# start it on 10.0.0.1 with\n#   torchrun --nnodes 2 " in output
+    assert "# start it on 10.0.0.2 with\n#   torchrun --nnodes 2 " in output
+    assert "batch_size: 16" in output
     path = tmp_path / "recipe.yaml"
-    path.write_text(said)
+    path.write_text(output)
     assert main(["train", "--as", "mindone-sdxl", "--", *line]) == 2
     assert "type on server 1 of 2, 10.0.0.1: torchrun --nnodes 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ("t.json 0 8 8", "takes TABLE START END WORLD DATA, got 4 arguments"),
         ("t.json 0 8 8 /data more", "got 6 arguments"),
@@ -225,7 +227,7 @@ def test_translate_prints_the_lines_before_the_recipe(tmp_path: Path, capsys: py
         ("{gap} 0 8 8 /data", "its ranks are not consecutive from 0"),
     ],
 )
-def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str, said: str) -> None:
+def test_invalid_arguments_are_reported(tmp_path: Path, arguments: str, message: str) -> None:
     gap = table(tmp_path / "gap.json", ("a", 4), ("b", 4))
     tree = json.loads(gap.read_text())
     tree["server_list"] = tree["server_list"][1:]
@@ -240,10 +242,10 @@ def test_arguments_that_do_not_fit_are_sentences(tmp_path: Path, arguments: str,
     with pytest.raises(RecipeError) as caught:
         DIALECT.translate(words(f"bash {PLAIN} {arguments.format(**named)}"), ALONE)
     assert {problem.code for problem in caught.value.problems} == {"E1084"}
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_other_scripts_and_hosts_are_refused_by_name() -> None:
+def test_other_scripts_and_hosts_are_refused() -> None:
     with pytest.raises(
         RecipeError, match=r"run_infer\.sh +E1084 is not a script of the documents; known scripts: run_"
     ):
@@ -252,9 +254,9 @@ def test_other_scripts_and_hosts_are_refused_by_name() -> None:
         DIALECT.translate(words(MPI.replace("-n 8", "-n 16 --hostfile hosts")), ALONE)
 
 
-def test_msrun_is_read_as_well() -> None:
+def test_msrun_is_translated() -> None:
     line = "msrun --worker_num=16 --local_worker_num=8 --node_rank=1 --master_addr=10.0.0.1 --master_port=8118 "
-    translation = ahead(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
+    translation = translated(f"{line}{SINGLE.removeprefix('python ')} --is_parallel True")
     assert [server for server, _ in translation.lines] == ["server 1", "server 2"]
     where = "--nnodes 2 --master-addr 10.0.0.1 --master-port 8118 --node-rank 1 --nproc-per-node 8"
     assert where in translation.lines[1][1]

@@ -30,7 +30,7 @@ WEIGHTINGS = {"unit": "unit", "epsilon": "eps", "v": "v", "edm": "edm0.5"}
 
 @pytest.mark.parametrize(("kind", "weighting", "loss"), list(product(SCALINGS, WEIGHTINGS, ("mse", "l1"))))
 @pytest.mark.parametrize("gamma", [None, 5.0])
-def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss: str, gamma: float | None) -> None:
+def test_loss_matches_mindone_for_all_classes(kind: str, weighting: str, loss: str, gamma: float | None) -> None:
     """StandardDiffusionLoss: the mean of w |D − x_0|^p with D = c_skip x_σ + c_out F(c_in x_σ, …) and w ← min(w, γ),
     from the recorded factors and weights, at the recorded σ that are entries of the table."""
     settings = ObjectiveSettings.model_validate(
@@ -40,7 +40,7 @@ def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss
     index = RECORD["probe_sigma_to_idx"]
     sigma = RECORD["probe_quantized_sigma"]
     count = len(sigma)
-    x_0, said = (noise.normal(torch.arange(count) + 100 * n, (4, 3, 3)) for n in (1, 2))
+    x_0, output = (noise.normal(torch.arange(count) + 100 * n, (4, 3, 3)) for n in (1, 2))
     noised = objective.noise_at(x_0, StepDraws.at(0, 0, np.arange(count), "cpu"), index)
     at = sigma.view(-1, 1, 1, 1)
     x_sigma = x_0 + at * noised.noise
@@ -54,13 +54,13 @@ def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss
     w = {"unit": torch.ones_like(sigma), "epsilon": sigma**-2, "v": (sigma**2 + 1) / sigma**2,
          "edm": (sigma**2 + 0.25) / (0.5 * sigma) ** 2}[weighting]  # fmt: skip
     w = w if gamma is None else w.clamp_max(gamma)
-    error = (c_skip * x_sigma + c_out * said - x_0).abs() ** (2 if loss == "mse" else 1)
+    error = (c_skip * x_sigma + c_out * output - x_0).abs() ** (2 if loss == "mse" else 1)
     expected = (w.view(-1, 1, 1, 1) * error).flatten(1).mean(1)
-    losses = objective.loss(said, noised, torch.ones(count))
+    losses = objective.loss(output, noised, torch.ones(count))
     torch.testing.assert_close(losses.per_sample * losses.weight, expected, rtol=3e-4, atol=1e-6)
 
 
-def test_the_factors_used_above_are_the_recorded_ones() -> None:
+def test_preconditioning_factors_match_the_record() -> None:
     at = SIGMAS
     for kind, name in SCALINGS.items():
         c_skip = RECORD[f"scaling.{name}.c_skip"]
@@ -72,7 +72,7 @@ def test_the_factors_used_above_are_the_recorded_ones() -> None:
 
 
 @pytest.mark.slow
-def test_decay_groups_of_the_full_size_base_are_the_recorded_ones() -> None:
+def test_decay_groups_of_the_full_size_base_match_the_record() -> None:
     record = json.loads((DATA / "decay_groups.json").read_text())
     optim = OptimSettings(optimizer=AdamWeightDecay(no_decay=("@mindone",)))
     words = ["optim.optimizer.kind=adam-weight-decay", "optim.optimizer.no_decay=['@mindone']"]

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import torch
-from mindspore_files import RECORD, entry, everything, file_of
+from mindspore_files import RECORD, entry, entry_head, everything, file_of
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.compat.mindone import _mindspore_wire as wire
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import formats, tensor_files
@@ -32,20 +31,20 @@ def recorded() -> dict[str, Any]:
     return found
 
 
-def test_what_mindspore_wrote_is_read_to_the_bit() -> None:
+def test_mindspore_file_is_read_bit_exactly() -> None:
     found = everything(RECORD)
-    told = recorded()
-    for name, (kind, shape, values) in told["tensors"].items():
+    record = recorded()
+    for name, (kind, shape, values) in record["tensors"].items():
         assert str(found[name].dtype).removeprefix("torch.") == kind.lower()
         assert list(found[name].shape) == shape
         assert found[name].flatten().tolist() == values
-    appended = {name: value for name, value in told["appended"].items() if not isinstance(value, str)}
+    appended = {name: value for name, value in record["appended"].items() if not isinstance(value, str)}
     assert {name: found[name].item() for name in appended} == appended
     assert mindspore_format.read_metadata(RECORD) == {"note": "hello"}
-    assert len(found) == len(told["tensors"]) + 3
+    assert len(found) == len(record["tensors"]) + 3
 
 
-def test_the_same_values_are_written_to_the_same_bytes(tmp_path: Path) -> None:
+def test_written_bytes_equal_those_of_mindspore(tmp_path: Path) -> None:
     found = everything(RECORD)
     mindspore_format.write(tmp_path / "again.ckpt", {name: found[name] for name in recorded()["tensors"]})
     written = (tmp_path / "again.ckpt").read_bytes()
@@ -55,7 +54,7 @@ def test_the_same_values_are_written_to_the_same_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 0, 3), (2, 1, 3, 2)], ids=str)
-def test_tensors_of_every_type_and_shape_return(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_tensors_of_each_dtype_and_shape_round_trip(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     count = torch.Size(shape).numel()
     raw = torch.randint(0, 256, (count * dtype.itemsize,), generator=torch.Generator().manual_seed(1)).to(torch.uint8)
     tensor = (raw & 1 if dtype == torch.bool else raw).view(dtype).reshape(shape)
@@ -67,20 +66,14 @@ def test_tensors_of_every_type_and_shape_return(tmp_path: Path, dtype: torch.dty
     assert found["after"].tolist() == [1, 1]
 
 
-def test_no_type_is_forgotten() -> None:
-    assert set(DTYPES) == set(mindspore_format._KINDS)
-    names = "Float32 Float16 BFloat16 Float64 Int8 Int16 Int32 Int64 UInt8 UInt16 UInt32 UInt64 Bool Int4"
-    assert set(names.split()) == set(mindspore_format._TYPES)
-
-
-def test_types_that_the_format_does_not_have_are_refused(tmp_path: Path) -> None:
+def test_unsupported_dtypes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"x is torch.complex64, which MindSpore's format does not have") as caught:
         mindspore_format.write(tmp_path / "x.ckpt", {"x": torch.zeros(2, dtype=torch.complex64)})
     assert caught.value.code == "E1420"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_single_zero_for_dimensions_is_a_scalar_as_older_versions_write_it(tmp_path: Path) -> None:
+def test_single_zero_dimension_of_older_versions_is_a_scalar(tmp_path: Path) -> None:
     path = file_of(
         tmp_path / "x.ckpt",
         entry("old", (0,), "Float32", b"\0\0\x80\x3f"),
@@ -93,7 +86,7 @@ def test_a_single_zero_for_dimensions_is_a_scalar_as_older_versions_write_it(tmp
     assert found["packed"].item() == 7
 
 
-def test_four_bit_numbers_stay_packed(tmp_path: Path) -> None:
+def test_int4_tensors_stay_packed(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", entry("x", (2, 2), "Int4", b"\x12\x34\x56\xf8"))
     assert everything(path)["x"].tolist() == [[0x12, 0x34], [0x56, -8]]
 
@@ -102,30 +95,10 @@ def test_slices_begin_above_512_mebibytes() -> None:
     assert mindspore_format.SLICE == 512 * 1024 * 1024
 
 
-@pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
-def test_a_large_tensor_lies_in_slices_of_nearly_one_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
-) -> None:
-    monkeypatch.setattr(mindspore_format, "SLICE", limit)
-    path = tmp_path / "x.ckpt"
-    tensor = torch.arange(10.0).reshape(5, 2)
-    mindspore_format.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
-    with path.open("rb") as file:
-        values = list(wire.values(file.fileno(), path.stat().st_size))
-    assert [value.size for value in values if value.name == "x"] == sizes
-    assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
-    assert everything(path)["x"].equal(tensor)
-    assert tensor_files.read_header(path) == {
-        "before": tensor_files.TensorInfo("F32", (1,)),
-        "x": tensor_files.TensorInfo("F32", (5, 2)),
-        "after": tensor_files.TensorInfo("F32", (1,)),
-    }
-
-
-def test_a_file_of_gigabytes_costs_its_heads_and_what_is_asked_for(tmp_path: Path) -> None:
+def test_large_file_reads_only_headers_and_requested_tensors(tmp_path: Path) -> None:
     """Six gibibytes of nothing in twelve slices, which take no room on the disk, and a small tensor behind them."""
     path, part = tmp_path / "large.ckpt", mindspore_format.SLICE
-    head = wire.head_of("large", (12, part // 4), "Float32", part)
+    head = entry_head("large", (12, part // 4), "Float32", part)
     with path.open("wb") as file:
         for _ in range(12):
             file.write(head)
@@ -138,16 +111,16 @@ def test_a_file_of_gigabytes_costs_its_heads_and_what_is_asked_for(tmp_path: Pat
 
 
 def counted_reads(path: Path) -> int:
-    """Bytes that this process has asked for by reading."""
-    told = Path("/proc/self/io").read_text()
-    return int(told.partition("rchar: ")[2].split()[0])
+    """Bytes that this process has read."""
+    record = Path("/proc/self/io").read_text()
+    return int(record.partition("rchar: ")[2].split()[0])
 
 
 def everything_named(path: Path, *names: str) -> dict[str, Tensor]:
     return dict(mindspore_format.read(path, names))
 
 
-def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
+def test_tensors_are_written_one_at_a_time(tmp_path: Path) -> None:
     made_when: list[int] = []
     path = tmp_path / "x.ckpt"
     aside = durable.aside_of(path)
@@ -163,7 +136,7 @@ def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
     assert everything(path)["x2"][0] == 2
 
 
-def test_a_checksum_at_the_end_is_held_against_the_content(tmp_path: Path) -> None:
+def test_trailing_checksum_is_verified(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     mindspore_format.write(path, {"x": torch.arange(100.0)})
     content = path.read_bytes()
@@ -177,13 +150,13 @@ def test_a_checksum_at_the_end_is_held_against_the_content(tmp_path: Path) -> No
     assert caught.value.code == "E1420"
 
 
-def test_content_that_looks_like_a_checksum_is_content(tmp_path: Path) -> None:
+def test_content_that_resembles_a_checksum_is_kept(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", entry("x", (20,), "UInt8", b"abc" + b"crc_num" + bytes(10)))
     assert bytes(everything(path)["x"].tolist()).startswith(b"abccrc_num")
     assert len(everything(path)["x"]) == 20
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_previous_file(tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     mindspore_format.write(path, {"x": torch.ones(1)})
     before = path.read_bytes()
@@ -200,14 +173,14 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.ckpt"]
 
 
-def test_texts_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_strings_are_refused(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", entry("note", (0,), "str", b"\xff\xff\xff\xff"))
     assert mindspore_format.read_header(path) == {}
     with pytest.raises(WeightsError, match="'note' is marked as text but is not text"):
         mindspore_format.read_metadata(path)
 
 
-def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Path) -> None:
+def test_corrupted_bytes_give_tensors_or_a_weights_error(tmp_path: Path) -> None:
     whole, dice, refused = RECORD.read_bytes(), random.Random(7), 0
     path = tmp_path / "x.ckpt"
     for _ in range(1000):
@@ -234,7 +207,7 @@ def test_changed_bytes_give_tensors_or_a_sentence_and_nothing_else(tmp_path: Pat
     assert 400 < refused < 1000
 
 
-def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -> None:
+def test_model_files_are_recognized_by_content(tmp_path: Path) -> None:
     tensors = {"a.weight": torch.arange(6.0).reshape(2, 3).bfloat16(), "b": torch.tensor(2)}
     mindspore_format.write(tmp_path / "x.safetensors", tensors)
     with (tmp_path / "x.safetensors").open("ab") as file:
@@ -251,26 +224,26 @@ def test_model_files_are_told_by_content_whatever_their_ending(tmp_path: Path) -
         tensor_files.read(tmp_path / "x.safetensors", ["c"])
 
 
-def test_an_encrypted_checkpoint_is_named(tmp_path: Path) -> None:
+def test_encrypted_checkpoint_is_refused(tmp_path: Path) -> None:
     path = file_of(tmp_path / "x.ckpt", (0x7F3A5ED8).to_bytes(4, "little") + bytes(100))
     with pytest.raises(WeightsError, match="encrypted MindSpore checkpoint"):
         tensor_files.read_header(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     assert formats.name_at(tmp_path / "x.ckpt") is None
     with pytest.raises(WeightsError) as caught:
         mindspore_format.read_header(tmp_path / "x.ckpt")
     assert caught.value.code == "E1401"
 
 
-def test_spoilt_values_are_refused_as_in_any_file(tmp_path: Path) -> None:
+def test_non_finite_values_are_refused(tmp_path: Path) -> None:
     mindspore_format.write(tmp_path / "x.ckpt", {"x": torch.tensor([1.0, float("nan")])})
     with pytest.raises(WeightsError, match="1 of 2 values that are not finite"):
         tensor_files.read(tmp_path / "x.ckpt")
 
 
-def test_the_name_of_weights_follows_names_types_shapes_and_bytes(
+def test_weights_digest_depends_on_names_dtypes_shapes_and_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mindspore_format, "SLICE", 8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from mindspore_files import RECORD, entry, everything, file_of
 
 from mezzotint.compat.mindone import _mindspore_wire as wire
@@ -13,13 +14,33 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights.files import formats, tensor_files
 
 
-def test_packed_dimensions_are_read_as_well(tmp_path: Path) -> None:
-    told = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
-    path = file_of(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, told)))
+def test_packed_dimensions_are_read(tmp_path: Path) -> None:
+    tensor = wire.field(1, wire.varint(2) + wire.varint(300)) + wire.field(2, b"UInt8") + wire.field(3, bytes(600))
+    path = file_of(tmp_path / "x.ckpt", wire.field(1, wire.field(1, b"x") + wire.field(2, tensor)))
     assert everything(path)["x"].shape == (2, 300)
 
 
-def test_endless_empty_slices_are_refused_in_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "sizes"), [(40, [40]), (39, [20, 20]), (16, [16, 12, 12]), (4, [4] * 10)])
+def test_large_tensor_is_stored_in_equal_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(mindspore_format, "SLICE", limit)
+    path = tmp_path / "x.ckpt"
+    tensor = torch.arange(10.0).reshape(5, 2)
+    mindspore_format.write(path, {"before": torch.ones(1), "x": tensor, "after": torch.ones(1)})
+    with path.open("rb") as file:
+        values = list(wire.values(file.fileno(), path.stat().st_size))
+    assert [value.size for value in values if value.name == "x"] == sizes
+    assert {value.dims for value in values if value.name == "x"} == {(5, 2)}
+    assert everything(path)["x"].equal(tensor)
+    assert tensor_files.read_header(path) == {
+        "before": tensor_files.TensorInfo("F32", (1,)),
+        "x": tensor_files.TensorInfo("F32", (5, 2)),
+        "after": tensor_files.TensorInfo("F32", (1,)),
+    }
+
+
+def test_endless_empty_slices_are_refused_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mindspore_format, "_ENTRY_LIMIT", 1000)
     path = file_of(tmp_path / "x.ckpt", entry("x", (1 << 40,), "UInt8", b"") * 1001)
     with pytest.raises(WeightsError, match="too many entries"):
@@ -55,7 +76,7 @@ DAMAGES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_files_are_refused_in_a_sentence_with_the_place(tmp_path: Path, damage: str) -> None:
+def test_damaged_files_are_refused_with_the_position(tmp_path: Path, damage: str) -> None:
     content, words = DAMAGES[damage]
     path = file_of(tmp_path / "x.ckpt", content)
     for act in (mindspore_format.read_header, everything, mindspore_format.read_metadata):
@@ -66,7 +87,7 @@ def test_damaged_files_are_refused_in_a_sentence_with_the_place(tmp_path: Path, 
         assert "at byte" in str(caught.value)
 
 
-def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -> None:
+def test_truncated_file_is_reported_wherever_it_ends(tmp_path: Path) -> None:
     whole = RECORD.read_bytes()
     ends = [0]
     with RECORD.open("rb") as file:
@@ -88,7 +109,7 @@ def test_a_file_that_was_cut_short_says_so_wherever_it_was_cut(tmp_path: Path) -
     ],
     ids=range(10),
 )  # fmt: skip
-def test_other_files_are_not_taken_for_one(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_not_recognized(tmp_path: Path, content: bytes) -> None:
     path = file_of(tmp_path / "x.ckpt", content)
     assert formats.name_at(path) is None
     with pytest.raises(WeightsError) as caught:

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from mindone_yaml import DOCUMENT, PLAIN, notes, problems, recipe, refused, replaced
 
-from mezzotint.compat.mindone._targets import BASE, REFINER
 from mezzotint.compat.mindone.adam_weight_decay_settings import AdamWeightDecay
 from mezzotint.compat.mindone.dialect import SHIPPED
 
 
-def test_the_document_s_yaml_is_what_it_says() -> None:
+def test_documented_yaml_is_translated() -> None:
     translated = recipe(DOCUMENT)
     assert (translated.model.family, translated.model.attention, translated.model.depth) == ("sdxl", "auto", None)
     assert (translated.run.vae_dtype, translated.run.gradient_checkpointing.enabled) == ("fp32", True)
@@ -32,13 +31,13 @@ def test_the_document_s_yaml_is_what_it_says() -> None:
 
 @pytest.mark.parametrize("name", ["sd_xl_base_finetune_910b", "sd_xl_base_finetune_910b_fa",
                                   "sd_xl_base_finetune_multi_graph_910b"])  # fmt: skip
-def test_those_that_ship_are_the_document_s_recipe(name: str) -> None:
+def test_shipped_yaml_files_give_the_documented_recipe(name: str) -> None:
     translated = recipe((SHIPPED / f"{name}.yaml").read_text("utf-8"))
     assert translated == recipe(DOCUMENT)
     assert translated.optim.lr == 1e-6
 
 
-def test_stability_s_paths_and_places_are_read_as_well() -> None:
+def test_class_paths_of_stability_are_accepted() -> None:
     """There, sampler and weighting of sigmas are part of the loss."""
     moved = re.sub(r"    sigma_sampler_config:\n(?:      .*\n)+\n", "", PLAIN)
     moved = replaced("        weighting_config:\n          target: gm.modules.diffusionmodules.denoiser_weighting."
@@ -76,7 +75,7 @@ def with_edm(edm: str = _EDM) -> str:
     return replaced("\n    loss_fn_config:", f"{edm}\n    loss_fn_config:", text)
 
 
-def test_edm_has_levels_of_its_own() -> None:
+def test_edm_has_its_own_noise_levels() -> None:
     translated = recipe(with_edm())
     objective = translated.objective
     assert (translated.model.prediction, objective.weighting, objective.noise_levels) == (
@@ -98,15 +97,13 @@ def test_edm_has_levels_of_its_own() -> None:
         ("EpsScaling", "VWeighting", ("epsilon", "v")),
     ],
 )
-def test_scalings_and_weightings_are_predictions_and_weightings(
-    scaling: str, weighting: str, expected: tuple[str, str]
-) -> None:
+def test_scalings_and_weightings_are_translated(scaling: str, weighting: str, expected: tuple[str, str]) -> None:
     text = replaced("EpsScaling", scaling, replaced("EpsWeighting", weighting))
     translated = recipe(text)
     assert (translated.model.prediction, translated.objective.weighting) == expected
 
 
-def test_losses_and_their_offsets() -> None:
+def test_losses_and_noise_offsets_are_translated() -> None:
     offset = "        offset_noise_level: "
     objective = recipe(replaced(f"type: l2\n{offset}0.05\n", f"type: l1\n{offset}0.1\n")).objective
     assert (objective.loss, objective.noise_offset, objective.noise_offset_per) == ("l1", 0.1, "sample")
@@ -114,7 +111,7 @@ def test_losses_and_their_offsets() -> None:
     assert second.objective.noise_offset_per == "channel"
 
 
-def test_a_smaller_depth_is_a_smaller_network_and_other_sizes_are_those_of_the_weights() -> None:
+def test_smaller_depth_is_a_smaller_network() -> None:
     assert recipe(replaced("[1, 2, 10]", "[1, 1, 1]")).model.depth == (1, 1, 1)
     tiny = replaced("model_channels: 320", "model_channels: 32", replaced("[1, 2, 10]", "[1, 2]"))
     assert recipe(tiny).model.depth == (1, 2)
@@ -122,10 +119,15 @@ def test_a_smaller_depth_is_a_smaller_network_and_other_sizes_are_those_of_the_w
     assert "as large as" not in notes(PLAIN)
 
 
-def test_the_refiner_is_told_a_score() -> None:
+def test_refiner_is_conditioned_on_a_score() -> None:
     text = PLAIN
-    for key in ("adm_in_channels", "model_channels", "channel_mult", "transformer_depth", "context_dim"):
-        text = replaced(f"{key}: {BASE[key]}", f"{key}: {REFINER[key]}", text)
+    for base, refiner in (
+        ("adm_in_channels: 2816", "adm_in_channels: 2560"), ("model_channels: 320", "model_channels: 384"),
+        ("channel_mult: [1, 2, 4]", "channel_mult: [1, 2, 4, 4]"),
+        ("transformer_depth: [1, 2, 10]", "transformer_depth: 4"),
+        ("context_dim: 2048", "context_dim: [1280, 1280, 1280, 1280]"),
+    ):  # fmt: skip
+        text = replaced(base, refiner, text)
     first = text.index("          - is_trainable: False\n            input_key: txt\n            target: gm.modules."
                        "embedders.modules.FrozenCLIPEmbedder\n")  # fmt: skip
     second = text.index("          - is_trainable", first + 5)
@@ -136,7 +138,7 @@ def test_the_refiner_is_told_a_score() -> None:
     assert "as large as" not in notes(text)
 
 
-def test_text_encoders_are_trained_when_both_words_say_so() -> None:
+def test_text_encoders_are_trained_when_both_options_agree() -> None:
     frozen = "is_trainable: False\n            input_key: txt"
     text = replaced(frozen, frozen.replace("False", "True"))
     assert "FrozenOpenCLIPEmbedder2 is not trained, because its `freeze` is True" in notes(text)
@@ -146,7 +148,7 @@ def test_text_encoders_are_trained_when_both_words_say_so() -> None:
     assert "no is read as False" in notes(free)
 
 
-def test_captions_are_dropped_by_embedders_or_by_the_data() -> None:
+def test_captions_are_dropped_by_embedders_or_data() -> None:
     rate = "input_key: txt\n            ucg_rate: 0.1"
     captions = recipe(replaced("input_key: txt", rate)).data.captions
     assert (captions.dropout, captions.dropped) == (0.1, "zeros")
@@ -159,7 +161,7 @@ def test_captions_are_dropped_by_embedders_or_by_the_data() -> None:
     assert [p.code for p in problems(both)] == ["E1081"]
 
 
-def test_attention_and_precision_of_the_autoencoder() -> None:
+def test_attention_and_autoencoder_precision_are_translated() -> None:
     translated = recipe(replaced("disable_first_stage_amp: True", "disable_first_stage_amp: off"))
     assert translated.run.vae_dtype == "same"
     assert "True is recommended" in notes(replaced("disable_first_stage_amp: True", "disable_first_stage_amp: False"))
@@ -168,7 +170,7 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("Denoiser\n", "DiscreteDenoiser\n", "passes timesteps, but EDMScaling needs a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
@@ -179,7 +181,7 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
         ),
     ],
 )
-def test_mathematics_that_does_not_go_together_is_refused(old: str, new: str, said: str) -> None:
-    codes, sentences = refused(with_edm(replaced(old, new, _EDM)))
+def test_conflicting_loss_settings_are_refused(old: str, new: str, message: str) -> None:
+    codes, messages = refused(with_edm(replaced(old, new, _EDM)))
     assert codes == {"E1081"}
-    assert said in sentences
+    assert message in messages

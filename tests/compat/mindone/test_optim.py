@@ -31,7 +31,7 @@ from mezzotint.settings.reading.translation import Launched
         ),
     ],
 )
-def test_schedulers_are_schedules(scheduler: str, expected: dict[str, Any]) -> None:
+def test_schedulers_are_translated(scheduler: str, expected: dict[str, Any]) -> None:
     text = replaced("optim:\n", f"optim:\n  scheduler_config:\n    target: gm.lr_scheduler.{scheduler}\n")
     optim = recipe(text).optim
     schedule = optim.schedule.model_dump()
@@ -39,7 +39,7 @@ def test_schedulers_are_schedules(scheduler: str, expected: dict[str, Any]) -> N
     assert optim.lr == pytest.approx(2e-6 if "lr_max: 2.0" in scheduler else 1e-6)
 
 
-def test_schedulers_in_cycles_are_rounds() -> None:
+def test_cyclic_schedulers_are_translated() -> None:
     lists = "{warm_up_steps: [2, 3], f_min: [0.1, 0.0], f_max: [1.0, 0.5], f_start: [0.01, 0.1], cycle_lengths: [8, 9]}"
     for name, curve in (("LambdaWarmUpCosineScheduler2", "cosine"), ("LambdaLinearScheduler", "linear")):
         text = replaced(
@@ -53,7 +53,7 @@ def test_schedulers_in_cycles_are_rounds() -> None:
         assert [(r.steps, r.warmup_steps) for r in halved] == [(4, 1), (5, 2)]
 
 
-def test_warm_up_is_counted_in_steps() -> None:
+def test_warmup_is_counted_in_steps() -> None:
     text = replaced(
         "optim:\n",
         "optim:\n  scheduler_config:\n    target: a.LambdaWarmUpScheduler\n    params: {warm_up_steps: 500}\n",
@@ -62,7 +62,7 @@ def test_warm_up_is_counted_in_steps() -> None:
     assert "500 batches are 167 steps" in notes(text, "--gradient_accumulation_steps=3")
 
 
-def test_without_an_optimizer_it_is_plain_descent() -> None:
+def test_default_optimizer_is_sgd() -> None:
     text = re.sub(r"optim:\n(?:  .*\n)+", "optim: {}\n", PLAIN)
     translated = recipe(text)
     optimizer: Any = translated.optim.optimizer
@@ -82,7 +82,7 @@ def test_without_an_optimizer_it_is_plain_descent() -> None:
         (replaced("DiscreteSampling", "DiscreteSamplingForZero3"), {"parameters": True, "group": None}),
     ],
 )  # fmt: skip
-def test_sharded_optimizers_and_weights_are_shared_among_processes(text: str, expected: dict[str, Any]) -> None:
+def test_sharded_optimizers_and_weights_are_translated(text: str, expected: dict[str, Any]) -> None:
     run = settings(text, "--is_parallel=True", launched=Launched(4, None, "torchrun"))[0]["run"]
     assert (run["runtime"], run["shard"]) == ("fsdp", expected)
     alone, notes_alone = settings(text)

@@ -14,7 +14,7 @@ from mezzotint.settings.reading.translation import Launched
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pipe", "a pipe"), ("endless", "a device")])
-def test_what_lies_under_the_name_of_a_yaml_file_is_not_said_to_be_missing(kind: str, word: str) -> None:
+def test_folder_in_place_of_a_yaml_file_is_not_called_missing(kind: str, word: str) -> None:
     place = Path("ff.yaml")
     os.mkfifo(place) if kind == "pipe" else place.symlink_to("/dev/zero")
     drawing, training = ["--config=ff.yaml"], ["--config=ff.yaml", "--weight=x.ckpt", "--data_path=p"]

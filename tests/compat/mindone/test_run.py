@@ -1,4 +1,4 @@
-"""How a run of MindONE's goes: precision, counts, batches, processes, weights."""
+"""Runs of MindONE: precision, counts, batches, processes, weights."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")
 
-translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes_text, LINES.refusal
 
 
-def test_levels_of_precision_are_those_of_the_framework() -> None:
+def test_precision_levels_match_the_framework() -> None:
     runs = {level: translate(f"--ms_amp_level={level}").settings["run"] for level in ("O0", "O1", "O2", "O3")}
     assert {level: run["precision"] for level, run in runs.items()} == {
         "O0": "fp32", "O1": "fp16", "O2": "fp16", "O3": "fp16"
@@ -25,7 +25,7 @@ def test_levels_of_precision_are_those_of_the_framework() -> None:
     assert refusal("--ms_amp_level=O4") == [("--ms_amp_level", "E1017")]
 
 
-def test_counts_of_batches_become_steps_rounded_up() -> None:
+def test_batch_counts_become_steps_rounding_up() -> None:
     words = ["--gradient_accumulation_steps=3", "--save_ckpt_interval=10", "--log_interval=4", "--resume_step=7",
              "--infer_during_train=True", "--infer_interval=5"]  # fmt: skip
     recipe = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
@@ -35,7 +35,7 @@ def test_counts_of_batches_become_steps_rounded_up() -> None:
     assert "100000 batches are 33334 steps" in notes(*words)
 
 
-def test_a_batch_is_that_of_all_cards_and_scales_the_rate() -> None:
+def test_batch_size_counts_all_devices_and_scales_the_rate() -> None:
     words = ["--is_parallel=True", "--per_batch_size=2", "--gradient_accumulation_steps=4", "--scale_lr=True"]
     settings = flat(translate(*words, launched=EIGHT).settings)
     assert (settings["data.batch_size"], settings["optim.lr"]) == (16, pytest.approx(1e-6 * 64))
@@ -47,7 +47,7 @@ def test_several_processes_need_is_parallel() -> None:
     assert changed("--is_parallel=True") == {}
 
 
-def test_empty_weights_are_random_ones_and_of_several_files_later_ones_are_laid_over_the_first() -> None:
+def test_empty_weights_are_random_and_later_files_override_earlier() -> None:
     assert changed("--weight", "") == {"model.path": "sdxl", "model.weights": "random"}
     assert "random weights" in notes("--weight", "")
     words = "--weight=a.ckpt,b.ckpt, c.ckpt"

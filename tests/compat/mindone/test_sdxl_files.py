@@ -1,5 +1,5 @@
-"""SDXL in MindONE's checkpoints: every tensor of the full-size models has its place, and small models go there and back
-to the bit."""
+"""SDXL in MindONE's checkpoints: names of all tensors of the full-size models, and small models that are converted
+back and forth bit-exactly."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ configs, folders, singles = sdxl_files.configs, sdxl_files.folders, sdxl_files.s
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
-def test_every_tensor_of_a_full_size_model_has_its_place_both_ways(model: str, component: str) -> None:
+def test_full_size_tensor_names_round_trip(model: str, component: str) -> None:
     sdxl_files.require_every_tensor(model, component, THEIRS[model])
 
 
 @pytest.mark.parametrize(("model", "count", "renamed"), [("sdxl", 2514, 799), ("sdxl-refiner", 1858, 611)])
-def test_files_have_as_many_names_as_the_published_lists(model: str, count: int, renamed: int) -> None:
+def test_files_have_as_many_names_as_published(model: str, count: int, renamed: int) -> None:
     stability, mindone = (names_of(model, layout) for layout in (LAYOUTS[model], THEIRS[model]))
     assert len(mindone) == len(set(mindone)) == count
     assert list(THEIRS[model].filled) == [sdxl_files.SCALES[model]]
@@ -53,7 +53,7 @@ def recorded_names() -> dict[str, tuple[str, Shape]]:
     return {name: (mindone, tuple(shape)) for name, (mindone, shape) in record.items()}
 
 
-def test_the_names_and_shapes_are_those_that_both_programs_write(configs: dict[str, Path]) -> None:
+def test_names_and_shapes_match_both_programs(configs: dict[str, Path]) -> None:
     record = recorded_names()
     names: dict[str, tuple[str, Shape]] = {}
     folder = open_folder(configs["sdxl"])
@@ -72,7 +72,7 @@ def test_the_names_and_shapes_are_those_that_both_programs_write(configs: dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
+def test_conversion_to_mindspore_and_back_changes_no_tensor(
     model: str, folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path
 ) -> None:
     config = f"--config={folders[model]}"
@@ -88,14 +88,14 @@ def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
     assert (tmp_path / "z.ckpt").read_bytes() == (tmp_path / "x.ckpt").read_bytes()
 
 
-def test_a_folder_without_openclips_scale_gets_one_for_mindspore(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Its readers refuse a list that is not complete; no picture depends on the value."""
+def test_logit_scale_is_added_for_mindspore(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its readers refuse an incomplete list; no image depends on the value."""
     assert convert(folders["sdxl"], tmp_path / "x.ckpt") == 0
     scale = dict(mindspore_format.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
     assert scale.popitem()[1].item() == pytest.approx(math.log(100), abs=1e-4)
 
 
-def test_a_denoiser_alone_in_mindspores_format_is_converted_under_its_names(
+def test_standalone_denoiser_is_converted_under_mindspore_names(
     singles: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a run with cached latents and texts leaves: it has to be merged before it is a model."""
@@ -109,18 +109,20 @@ def test_a_denoiser_alone_in_mindspores_format_is_converted_under_its_names(
     assert "without autoencoder (VAE) and text encoder" in capsys.readouterr().err
 
 
-def test_other_models_are_not_written_as_mindspores_checkpoints(
+def test_other_families_are_not_written_as_mindspore_checkpoints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = str(RECORDS.parent / "diffusers" / "tiny_sd")
     for words in (["convert", model], ["merge", model, model]):
         assert main([*words, str(tmp_path / "x.ckpt")]) == 2
-        said = capsys.readouterr().err
-        assert "only models of family sdxl can be written as .ckpt files; use a name that ends in .safetensors" in said
+        output = capsys.readouterr().err
+        assert (
+            "only models of family sdxl can be written as .ckpt files; use a name that ends in .safetensors" in output
+        )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_truncated_checkpoint_is_named_with_the_place(
+def test_truncated_checkpoint_is_reported_with_the_position(
     singles: dict[str, Path], folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert convert(singles["sdxl"], tmp_path / "x.ckpt", f"--config={folders['sdxl']}") == 0
@@ -133,7 +135,7 @@ def test_a_truncated_checkpoint_is_named_with_the_place(
     assert not (tmp_path / "folder").exists()
 
 
-def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, tmp_path: Path) -> None:
+def test_mindspore_checkpoint_gives_the_same_predictions(sdxl_folder: Path, tmp_path: Path) -> None:
     family = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     folder = open_folder(sdxl_folder)
     places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
@@ -147,15 +149,13 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_shipped_configurations_are_chosen_for_full_size_files(
+def test_shipped_configurations_are_used_for_full_size_files(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sdxl_files.require_shipped_configurations(model, THEIRS[model], tmp_path, monkeypatch)
 
 
-def test_averaged_weights_are_used_when_asked_for(
-    folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path
-) -> None:
+def test_ema_weights_are_used_on_request(folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path) -> None:
     tensors = {mindspore_name(name): tensor for name, tensor in load_file(singles["sdxl"]).items()}
     layout = mindone_sdxl.LAYOUT
     copies = {layout.average(n): t + 1 for n, t in tensors.items() if n.startswith("model.diffusion_model.")}
@@ -165,7 +165,7 @@ def test_averaged_weights_are_used_when_asked_for(
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
+def test_full_size_file_is_recognized_by_its_names(model: str) -> None:
     header = header_of(model, THEIRS[model])
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
     assert kinds.of_tensors(header) == words
@@ -173,7 +173,7 @@ def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
     assert known_layouts.for_components(LAYOUTS[model].parts, ".ckpt") is THEIRS[model]
 
 
-def test_the_names_of_an_optimizers_file_are_all_tensors_of_the_base() -> None:
+def test_optimizer_file_names_all_tensors_of_the_base() -> None:
     family = Family.tiny()
     for part in ("denoiser", "text_encoder", "text_encoder_2"):
         names = [name for name, _ in family.parts()[part].named_parameters()]

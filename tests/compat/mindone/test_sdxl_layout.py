@@ -13,7 +13,7 @@ from mezzotint.weights.layouts import sdxl
 from support.layout_names import RECORDS, shapes_of, table_of
 
 
-def test_weight_decay_takes_the_tensors_that_mindones_optimizers_take() -> None:
+def test_weight_decay_matches_the_optimizers_of_mindone() -> None:
     record = json.loads((RECORDS / "decay_groups.json").read_text())
     shapes = shapes_of("sdxl", "unet", sdxl.LAYOUT)
     entries = table_of("sdxl", "unet", sdxl.LAYOUT).entries
@@ -40,11 +40,11 @@ def test_weight_decay_takes_the_tensors_that_mindones_optimizers_take() -> None:
         ("conditioner.embedders.1.model.transformer.resblocks.0.attn.in_proj_weight", True),
     ],
 )
-def test_text_encoders_decay_by_the_same_rule(name: str, taken: bool) -> None:
+def test_text_encoders_follow_the_same_decay_rule(name: str, taken: bool) -> None:
     assert decays(name) is taken
 
 
-def test_names_that_mindones_program_leaves_behind_are_read() -> None:
+def test_leftover_mindone_names_are_read() -> None:
     table = table_of("sdxl", "unet", mindone_sdxl.LAYOUT)
     name = "model.diffusion_model.input_blocks.1.0.in_layers.0.gamma"
     for met in (
@@ -70,5 +70,5 @@ def test_names_that_mindones_program_leaves_behind_are_read() -> None:
         "normal.weights",
     ],
 )
-def test_what_is_no_norm_keeps_its_name(name: str) -> None:
+def test_names_without_norms_are_unchanged(name: str) -> None:
     assert mindspore_name(name) == stability_name(name) == name

@@ -32,7 +32,7 @@ def table(root: Path, text: str, name: str = "img_txt.csv") -> None:
 read = partial(data_sets.read, format="mindone")
 
 
-def test_tables_of_the_folder_are_read_in_order_and_captions_stay_as_they_are(root: Path) -> None:
+def test_tables_are_read_in_order_with_unchanged_captions(root: Path) -> None:
     table(root, 'dir,text\ndeep/c.webp,"a cat, asleep"\nb.jpg,NA\n', "2.csv")
     table(root, "\ufeffid,text,dir\n1,nan,a.png\n2,,deep/d.png\n", "1.csv")
     assert list(captions_of(read(root)).items()) == [
@@ -40,7 +40,7 @@ def test_tables_of_the_folder_are_read_in_order_and_captions_stay_as_they_are(ro
     ]  # fmt: skip
 
 
-def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
+def test_repeated_row_is_two_samples(root: Path) -> None:
     table(root, "dir,text\na.png,one\na.png,one\na.png,two\n")
     items = read(root)
     assert captions_of(items) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
@@ -49,7 +49,7 @@ def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
     assert notes_of(items) == [("img_txt.csv", reason)]
 
 
-def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root: Path) -> None:
+def test_rows_without_images_and_images_without_rows_are_skipped(root: Path) -> None:
     table(root, "dir,text\na.png,one\nlost.png,two\nb.jpg\n")
     table(root, "dir,text\nx.png,of another folder\n", "deep/img_txt.csv")
     items = read(root)
@@ -61,7 +61,7 @@ def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "expected"),
     [
         ("dir,caption\na.png,x\n", "E1212", "no column 'text' for the caption; its columns are 'dir', 'caption'; "
          "the first line of the table reads dir,text"),
@@ -71,15 +71,15 @@ def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root
         ("dir,text\n/etc/passwd,x\n", "E1213", "img_txt.csv:2"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_table_is_a_sentence(root: Path, text: str, code: str, said: str) -> None:
+def test_malformed_table_is_reported(root: Path, text: str, code: str, expected: str) -> None:
     table(root, text)
     with pytest.raises(DatasetError) as error:
         read(root)
     assert error.value.code == code
-    assert said in error.value.message
+    assert expected in error.value.message
 
 
-def test_a_folder_without_a_table_says_where_one_lies(root: Path) -> None:
+def test_folder_without_a_table_names_one_nearby(root: Path) -> None:
     with refused("E1210", "put one there"):
         read(root)
     table(root, "dir,text\nc.webp,x\n", "deep/img_txt.csv")
@@ -87,7 +87,7 @@ def test_a_folder_without_a_table_says_where_one_lies(root: Path) -> None:
         read(root)
 
 
-def test_an_edit_of_a_table_makes_another_data_set(root: Path, tmp_path: Path) -> None:
+def test_edited_table_changes_the_dataset_identity(root: Path, tmp_path: Path) -> None:
     table(root, "dir,text\na.png,one\nb.jpg,two\n")
     settings = settings_of(root, format="mindone")
     before = build(settings, tmp_path / "index", workers=1)

@@ -1,4 +1,4 @@
-"""The classes that a YAML of MindONE's may name, and what is refused of them by name and line."""
+"""The classes that a YAML of MindONE may name, and what is refused with name and line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mezzotint.compat.mindone._targets import TARGETS
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "code", "said"),
+    ("old", "new", "code", "message"),
     [
         ("openaimodel.UNetModel", "openaimodel.UNetModle", "E1080", "the nearest denoising network is UNetModel"),
         ("loss.StandardDiffusionLoss", "loss.StandardLoss", "E1080", "the nearest loss is StandardDiffusionLoss"),
@@ -35,16 +35,16 @@ from mezzotint.compat.mindone._targets import TARGETS
         ("crop_coords_top_left", "aesthetic_score", "E1081", "in this order"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name_and_line(old: str, new: str, code: str, said: str) -> None:
+def test_unsupported_classes_are_refused_with_their_line(old: str, new: str, code: str, message: str) -> None:
     text = replaced(old, new)
     first, *rest = problems(text)
     assert {problem.code for problem in (first, *rest)} == {code}
-    assert said in f"{first.what}; {first.remedy}"
+    assert message in f"{first.what}; {first.remedy}"
     assert first.where.endswith(" in mine.yaml")
     assert first.line is not None
 
 
-def test_every_class_has_a_role_and_params_or_a_reason() -> None:
+def test_each_class_has_a_role_or_a_reason() -> None:
     for name, target in TARGETS.items():
         assert target.role, name
         assert not (target.refused and target.params), name

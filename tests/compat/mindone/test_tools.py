@@ -1,5 +1,5 @@
-"""MindONE's conversion, merging and sampling tools as words of our verbs: the documents' lines, every flag, and what is
-refused."""
+"""MindONE's conversion, merging and sampling tools as commands of ours: the documented commands, every flag, and what
+is refused."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def words(verb: str, line: str) -> list[str]:
-    return DIALECT.words(verb, shlex.split(line.replace("\\\n", " ")))[0]
+def words(command: str, line: str) -> list[str]:
+    return DIALECT.words(command, shlex.split(line.replace("\\\n", " ")))[0]
 
 
 def changed(line: str) -> list[str]:
-    """The words of a line of `sample` that the barest one has not."""
+    """The words of a `sample` command that the shortest one does not have."""
     plain = words("sample", "--prompt 'a fox'")
     return [word for word in words("sample", f"--prompt 'a fox' {line}") if word not in plain]
 
 
-def notes(verb: str, line: str) -> str:
-    return "\n".join(str(note) for note in DIALECT.words(verb, shlex.split(line))[1])
+def notes(command: str, line: str) -> str:
+    return "\n".join(str(note) for note in DIALECT.words(command, shlex.split(line))[1])
 
 
-def test_the_document_s_merge() -> None:
+def test_documented_merge_is_translated() -> None:
     line = """python tools/weight_merge/merge_weight.py \\
   --base_weight checkpoints/sd_xl_base_1.0_ms.ckpt \\
   --additional_weights unet.ckpt"""
@@ -54,7 +54,7 @@ def test_the_document_s_merge() -> None:
     assert more == ["a", "b.ckpt", "c.ckpt", "d.ckpt"]
 
 
-def test_the_document_s_picture() -> None:
+def test_documented_sampling_is_translated() -> None:
     line = """python demo/sampling_without_streamlit.py \\
   --weight /path_to/merged_weight.ckpt \\
   --prompt "your prompt\""""
@@ -74,20 +74,20 @@ def test_the_document_s_picture() -> None:
         ("ms_to_pt", ["b.ckpt", "a.safetensors"]), ("ms_to_st", ["b.ckpt", "a.safetensors"]),
     ],
 )  # fmt: skip
-def test_conversions_go_both_ways(task: str, expected: list[str]) -> None:
+def test_conversions_are_translated_in_both_directions(task: str, expected: list[str]) -> None:
     line = f"--task {task} --weight_safetensors a.safetensors --weight_ms b.ckpt --key_torch keys.yaml --key_ms k.yaml"
     assert words("convert", f"python tools/model_conversion/convert_weight.py {line}") == expected
     assert "the names of tensors are known" in notes("convert", line)
 
 
-def test_flags_of_the_sampler_have_the_documented_defaults() -> None:
+def test_sampler_flags_have_the_documented_defaults() -> None:
     rows = {row.flag: row.default for row in TOOLS["sample"].rows}
     assert {flag: rows[flag] for flag in DEFAULTS} == DEFAULTS
     assert all(row.about for tool in TOOLS.values() for row in tool.rows)
 
 
 @pytest.mark.parametrize(("name", "ours"), SAMPLERS.items())
-def test_samplers_by_their_names(name: str, ours: str) -> None:
+def test_samplers_are_translated_by_name(name: str, ours: str) -> None:
     assert f"--solver={ours}" in words("sample", f"--sampler {name}")
 
 
@@ -120,11 +120,11 @@ def test_samplers_by_their_names(name: str, ours: str) -> None:
         ("--weight mine.safetensors", ["mine.safetensors"]),
     ],
 )  # fmt: skip
-def test_a_flag_of_the_sampler_is_a_word_of_ours(line: str, expected: list[str]) -> None:
+def test_sampler_flags_are_translated(line: str, expected: list[str]) -> None:
     assert changed(line) == expected
 
 
-def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> None:
+def test_precision_and_prompt_file_are_translated(tmp_path: Path) -> None:
     assert not any(word.startswith("run.") for word in words("sample", "--ms_amp_level O0"))
     path = tmp_path / "prompts.txt"
     path.write_text("a fox\na cat\n")
@@ -134,12 +134,12 @@ def test_float32_is_float32_and_prompts_may_lie_in_a_file(tmp_path: Path) -> Non
     assert "is for --discretization EDMDiscretization" in notes("sample", "--rho 5")
     assert "is for --task img2img" in notes("sample", "--strength 0.5")
     begun = "--task img2img --img cat.png"
-    assert not [word for word in words("sample", begun) if word.startswith("--size")], "the picture's own"
+    assert not [word for word in words("sample", begun) if word.startswith("--size")]
     assert "img2img keeps the size of the image" in notes("sample", f"{begun} --sd_xl_base_ratios 1.46")
 
 
 @pytest.mark.parametrize(("name", "is_refiner"), [("sd_xl_base", False), ("sd_xl_refiner", True)])
-def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(tmp_path: Path, name: str, is_refiner: bool) -> None:
+def test_sampling_yaml_files_ship_without_a_loss(tmp_path: Path, name: str, is_refiner: bool) -> None:
     text = (INFERENCE / f"{name}.yaml").read_text("utf-8")
     assert not any(word in text for word in ("loss_fn_config", "sigma_sampler_config", "optim:", "use_recompute"))
     absent = words("sample", f"--prompt 'a fox' --config configs/inference/{name}.yaml")
@@ -154,7 +154,7 @@ def test_yaml_files_for_drawing_ship_and_say_nothing_of_the_loss(tmp_path: Path,
     assert "model.prediction=v" in words("sample", f"--config configs/inference/{name}.yaml")
 
 
-def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> None:
+def test_sampler_yaml_is_used_where_it_exists(tmp_path: Path) -> None:
     text = (SHIPPED / "sd_xl_base_finetune_910b.yaml").read_text("utf-8")
     path = tmp_path / "mine.yaml"
     path.write_text(text.replace("EpsScaling", "VScaling").replace("EpsWeighting", "VWeighting"))
@@ -167,7 +167,7 @@ def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("verb", "line", "where"),
+    ("command", "line", "where"),
     [
         ("merge", "--base_weight a", "--additional_weights"),
         ("convert", "--task pt_to_pt --weight_safetensors a --weight_ms b", "--task"),
@@ -182,13 +182,13 @@ def test_the_yaml_of_the_sampler_counts_where_it_is_there(tmp_path: Path) -> Non
         ("sample", "--smaple_step 3", "--smaple_step"),
     ],
 )
-def test_what_cannot_be_is_named_by_its_flag(verb: str, line: str, where: str) -> None:
+def test_unsupported_values_are_reported_by_flag(command: str, line: str, where: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        words(verb, line)
+        words(command, line)
     assert [problem.where for problem in caught.value.problems] == [where]
 
 
-def test_a_verb_or_a_script_that_does_not_belong_is_named() -> None:
+def test_wrong_command_or_script_is_reported() -> None:
     with pytest.raises(
         RecipeError, match="is for the commands train, cache, check, bench, convert, merge, sample, not for"
     ):

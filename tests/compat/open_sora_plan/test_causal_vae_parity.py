@@ -35,7 +35,7 @@ def network(record: dict[str, Tensor]) -> CausalVAE:
 
 
 @pytest.mark.parametrize("case", ["f1", "f5", "f9", "even4", "even8"])
-def test_moments_are_the_records(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
+def test_moments_match_the_record(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
     with torch.no_grad():
         moments = network.encode(record[f"{case}.in.video"])
         exact = copy.deepcopy(network).double().encode(record[f"{case}.in.video"].double())
@@ -44,7 +44,7 @@ def test_moments_are_the_records(case: str, network: CausalVAE, record: dict[str
 
 
 @pytest.mark.parametrize("case", ["f1", "f5", "f9"])
-def test_posterior_and_decoded_clip_are_the_records(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
+def test_posterior_and_decoded_clip_match_the_record(case: str, network: CausalVAE, record: dict[str, Tensor]) -> None:
     mean, log_variance = posterior(record[f"{case}.out.moments"])
     assert torch.equal(mean, record[f"{case}.out.mean"])
     assert torch.equal(log_variance, record[f"{case}.out.logvar"])

@@ -1,4 +1,4 @@
-"""What `check` says of what is wrong with a list of clips."""
+"""What `check` reports about a malformed list of clips."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.tasks.reading.arguments import parse
 
 @pytest.fixture
 def checked(shared_world: Any) -> Callable[..., Checked]:
-    """`checked(data__path=…)`: the check of a recipe of a list, for a model of pictures: there is no smaller."""
+    """`checked(data__path=…)`: the check of a recipe of a list, for an image model, the smallest there is."""
 
     def run(**settings: Any) -> Checked:
         plain = {"format": "clip-list", "batch_size": 2, "resolution": 32, "workers": 0}
@@ -26,7 +26,7 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
 
 
 @pytest.mark.parametrize(
-    ("listed", "annotation", "code", "sentence"),
+    ("listed", "annotation", "code", "expected"),
     [
         ("\n", "[]", "E1231", "is empty; write a line for each data set"),
         ("media\n", "[]", "E1231", "line 1: 1 path where 2 are needed: media folder,annotation.json"),
@@ -35,12 +35,12 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
         ("media,a.json\n", "[]", "E1202", "set another data.path"),
     ],
 )
-def test_what_is_wrong_with_a_list_is_a_sentence(
-    listed: str, annotation: str, code: str, sentence: str, checked: Callable[..., Checked],
+def test_malformed_list_is_reported_by_check(
+    listed: str, annotation: str, code: str, expected: str, checked: Callable[..., Checked],
     write_clip: Callable[..., Path], tmp_path: Path
 ) -> None:  # fmt: skip
     write_clip(tmp_path / "media" / "0.mp4", 8)
     (tmp_path / "a.json").write_text(annotation)
     (tmp_path / "list.txt").write_text(listed)
     messages = {problem.code: problem.message for problem in checked(data__path=tmp_path / "list.txt").problems}
-    assert sentence in messages[code]
+    assert expected in messages[code]

@@ -1,4 +1,4 @@
-"""Open-Sora-Plan's lists and annotations become samples with lasting keys, or sentences that name file and line."""
+"""Open-Sora-Plan's lists and annotations become samples with stable keys, or errors that name file and line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def complaint(code: str, path: Path, **values: Any) -> str:
     return caught.value.message.removeprefix(f"{path}: ").removeprefix(f"{path.parent / 'clips.json'}: ")
 
 
-def test_two_paths_a_line_make_samples(tmp_path: Path) -> None:
+def test_two_paths_per_line_give_samples(tmp_path: Path) -> None:
     path = a_list(
         tmp_path, CLIP, {"path": "Fish/b.mp4", "cap": "a fish", "frame_idx": "12:77"}, text="\n media , clips.json \n\n"
     )
@@ -56,7 +56,7 @@ def test_two_paths_a_line_make_samples(tmp_path: Path) -> None:
     assert [s.media for s in used] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
 
 
-def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) -> None:
+def test_third_path_names_the_embedding_folder(tmp_path: Path) -> None:
     entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
     path = a_list(tmp_path, entry, texts=True)
     put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
@@ -71,7 +71,7 @@ def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) 
     }  # fmt: skip
 
 
-def test_lines_and_repeated_clips_are_kept_apart(tmp_path: Path) -> None:
+def test_repeated_clips_have_distinct_keys(tmp_path: Path) -> None:
     entries = [CLIP, {**CLIP, "cap": "another"}, CLIP, {**CLIP, "frame_idx": "5:9"}, {**CLIP, "frame_idx": "7:9"}]
     path = a_list(tmp_path, *entries, text="media,clips.json\nmedia,clips.json\n")
     put(tmp_path / "media", "a.mp4")
@@ -83,7 +83,7 @@ def test_lines_and_repeated_clips_are_kept_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> None:
+def test_missing_files_are_skipped_or_counted(tmp_path: Path) -> None:
     entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
     path = a_list(tmp_path, *entries, texts=True)
     put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
@@ -93,13 +93,13 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} does not exist", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} does not exist", True),
     ]
-    # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
+    # kept: reading the file reports why it is unusable; nothing else reads an embedding
     used, skipped = listed(path, text_embeddings=True, missing="count")
     assert [s.key for s in used] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
 
 
-def test_a_larger_clip_beside_it_takes_its_place(tmp_path: Path) -> None:
+def test_larger_version_of_a_clip_replaces_it(tmp_path: Path) -> None:
     path = a_list(tmp_path, CLIP)
     put(tmp_path / "media", "a.mp4", "a_resize_1080p.mp4")
     (used,), _ = listed(path)
@@ -107,7 +107,7 @@ def test_a_larger_clip_beside_it_takes_its_place(tmp_path: Path) -> None:
     assert used.media.name == "a_resize_1080p.mp4"
 
 
-def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: Path) -> None:
+def test_listed_sizes_are_filtered_before_files_are_opened(tmp_path: Path) -> None:
     sizes = [(1280, 720), (320, 240), (2000, 500), (4096, 2160)]
     entries = [{"path": f"{w}.mp4", "cap": "x", "resolution": {"height": h, "width": w}} for w, h in sizes] + [
         {"path": "untold.mp4", "cap": "x", "resolution": "720p"}
@@ -125,7 +125,7 @@ def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: 
     assert out_of_limits(Size(1280, 720), ClipsSettings(min_size=480, max_size=1280, max_aspect=16 / 9)) is None
 
 
-def test_every_malformed_line_is_named(tmp_path: Path) -> None:
+def test_malformed_lines_are_reported(tmp_path: Path) -> None:
     text = "media,clips.json\nmedia\n\nmedia,texts,clips.json\nnowhere,clips.json\nmedia,\n"
     assert complaint("E1231", a_list(tmp_path, CLIP, text=text)) == (
         "line 2: 1 path where 2 are needed: media folder,annotation.json; "
@@ -139,7 +139,7 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_lists_are_refused(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, text="\n \n")).startswith("is empty; write a line for each data set")
     assert "No such file" in complaint("E1231", tmp_path / "none.txt")
     assert "is a folder, not a regular file, where a list of clips is needed" in complaint("E1231", tmp_path)
@@ -162,17 +162,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("entry", "reason"), FAULTS)
-def test_a_malformed_entry_is_named(entry: Any, reason: str, tmp_path: Path) -> None:
+def test_malformed_entry_is_reported(entry: Any, reason: str, tmp_path: Path) -> None:
     assert complaint("E1232", a_list(tmp_path, CLIP, entry)) == f"entry 2: {reason}"
 
 
-def test_all_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> None:
-    sentence = complaint("E1232", a_list(tmp_path, *[{}] * 13))
-    assert sentence.count("entry ") == 10
-    assert sentence.endswith("entry 10: no 'path'; it has no keys and 3 more")
+def test_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> None:
+    message = complaint("E1232", a_list(tmp_path, *[{}] * 13))
+    assert message.count("entry ") == 10
+    assert message.endswith("entry 10: no 'path'; it has no keys and 3 more")
 
 
-def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_annotations_are_refused(tmp_path: Path) -> None:
     path = a_list(tmp_path)
     for text, reason in {
         "{}": "contains an object instead",
@@ -183,7 +183,7 @@ def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
         assert complaint("E1232", path).startswith(reason)
 
 
-def test_entries_keep_their_other_keys_in_order(tmp_path: Path) -> None:
+def test_other_keys_of_entries_keep_their_order(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(
         '[{"z": 1.5, "path": ".\\\\b\\\\a.mp4", "frame_idx": " 3 : ", "cap": "x", "a": null}]'
     )
@@ -192,7 +192,7 @@ def test_entries_keep_their_other_keys_in_order(tmp_path: Path) -> None:
     )
 
 
-def test_paths_of_a_list_are_found_in_the_current_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_paths_are_also_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_list(tmp_path / "here", CLIP)
     other = a_list(tmp_path / "there", CLIP, text="media,clips.json")
     (tmp_path / "there/clips.json").unlink()

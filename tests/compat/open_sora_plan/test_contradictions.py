@@ -8,7 +8,7 @@ from support.contradictions import contradiction
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "message"),
     [
         (["data.format=clip-list", "data.clip_list.text_embeddings=true"], "set data.cache.text=true"),
         (["model.family=latte", "model.clip_skip=1"], "only its last layer is used"),
@@ -18,5 +18,5 @@ from support.contradictions import contradiction
         (["model.family=latte", "model.latte.rope=true", "model.latte.compress_kv=2"], "exclude each other"),
     ],
 )
-def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
-    assert sentence in contradiction(*settings)
+def test_conflicting_settings_are_reported_with_a_remedy(settings: list[str], message: str) -> None:
+    assert message in contradiction(*settings)

@@ -12,12 +12,12 @@ FOUR = Launched(processes=4, launcher="torchrun")
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal
 
 
-def test_the_document_s_options_are_all_there() -> None:
+def test_all_documented_options_exist() -> None:
     assert len(DEFAULTS) == 73
 
 
 @pytest.mark.parametrize("flag", MANY)
-def test_a_flag_of_many_processes_moves_its_settings_and_no_others(flag: str) -> None:
+def test_multi_process_flags_change_only_their_settings(flag: str) -> None:
     beside, words, expected = MANY[flag]
     if flag == "use_parallel":
         assert refusal(launched=FOUR) == [("--use_parallel", "E1018")]
@@ -26,7 +26,7 @@ def test_a_flag_of_many_processes_moves_its_settings_and_no_others(flag: str) ->
         assert changed(*words, launched=FOUR, beside=beside) == expected
 
 
-def test_a_shard_size_has_to_divide_the_cards() -> None:
+def test_shard_size_must_divide_the_number_of_devices() -> None:
     words = ("--use_parallel=True", "--parallel_mode=optim", "--optimizer_weight_shard_size=3")
     assert refusal(*words, launched=FOUR) == [("--optimizer_weight_shard_size", "E1017")]
     semi = changed("--parallel_mode=semi", launched=FOUR, beside=("--use_parallel=True",))
@@ -34,7 +34,7 @@ def test_a_shard_size_has_to_divide_the_cards() -> None:
     assert any("semi is read as optim" in n for n in notes("--use_parallel=1", "--parallel_mode=semi", launched=FOUR))
 
 
-def test_counts_of_micro_batches_are_divided_by_the_accumulation_and_rounded_up() -> None:
+def test_micro_batch_counts_are_divided_by_accumulation() -> None:
     beside = ("--gradient_accumulation_steps=4",)
     words = [f"--{flag}=10" for flag in ("max_train_steps", "checkpointing_steps", "log_interval", "lr_warmup_steps")]
     moved = changed(*words, "--lr_decay_steps=9", beside=beside)
@@ -45,7 +45,7 @@ def test_counts_of_micro_batches_are_divided_by_the_accumulation_and_rounded_up(
     assert any("is updated once per step" in note for note in notes(*beside))
 
 
-def test_pictures_alone_are_trained_with_one_frame() -> None:
+def test_image_only_data_is_trained_with_one_frame() -> None:
     moved = changed("--num_frames=1", "--image_data=pictures.txt")
     assert moved == {
         "data.path": ["pictures.txt"], "data.clips.frames": 1, "data.clips.images": "gone",
@@ -54,11 +54,11 @@ def test_pictures_alone_are_trained_with_one_frame() -> None:
     assert any("only the list of images" in n for n in notes("--num_frames=1", "--image_data=pictures.txt"))
 
 
-def test_an_odd_number_that_is_not_4k_plus_1_trains_with_a_note() -> None:
+def test_odd_frame_count_other_than_4k_plus_1_is_noted() -> None:
     assert any("the autoencoder returns 17 frames" in note for note in notes("--num_frames=19"))
 
 
-def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:
+def test_weights_file_uses_the_shipped_configuration() -> None:
     moved = changed("--pretrained=LatteT2V-XL-122-e1.ckpt")
     assert moved == {
         "model.path": "LatteT2V-XL-122-e1.ckpt", "model.config": "latte-17f", "model.weights": "gone",
@@ -68,8 +68,8 @@ def test_a_file_of_weights_takes_the_configuration_that_ships() -> None:
     assert changed("--resume_from_checkpoint=output/checkpoints/step-00000005")["run.resume"].endswith("step-00000005")
 
 
-def test_notes_tell_what_acts_with_another_flag_alone() -> None:
-    for words, said in (
+def test_flags_that_need_another_flag_are_noted() -> None:
+    for words, output in (
         (["--max_grad_norm=2"], "without --clip_grad"),
         (["--num_no_recompute=2"], "only with --use_recompute"),
         (["--sink_size=5"], "only with --dataset_sink_mode"), (["--scale_window=5"], "has an effect only in fp16"),
@@ -77,4 +77,4 @@ def test_notes_tell_what_acts_with_another_flag_alone() -> None:
         (["--use_parallel=True"], "one process is running"), (["--step_mode=True"], "counted in steps with"),
         (["--image_data=p.txt"], "no images are joined to clips"),
     ):  # fmt: skip
-        assert any(said in note for note in notes(*words)), words
+        assert any(output in note for note in notes(*words)), words

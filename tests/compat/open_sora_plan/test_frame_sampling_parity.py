@@ -1,4 +1,4 @@
-"""Frames that Open-Sora-Plan has drawn, recorded, against ours."""
+"""Frames that Open-Sora-Plan has sampled, recorded, against ours."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ RECORD: dict[str, list[dict[str, Any]]] = json.loads(
 
 
 @pytest.mark.parametrize("entry", RECORD["temporal_random_crop"], ids=lambda e: f"{e['total_frames']}-{e['window']}")
-def test_recorded_windows_have_the_same_places_and_frames(entry: dict[str, Any]) -> None:
+def test_clip_windows_match_the_record(entry: dict[str, Any]) -> None:
     frames = entry["num_frames"]
     clips = ClipsSettings(interval=entry["window"] // frames, start="not-last", short="repeat")
     assert window(frames, clips) == entry["window"]
-    # the reference draws with Python's random; its number comes out when the count of places is the same
+    # the reference uses Python's random; its number is reproduced if the number of positions is the same
     places = num_starts(entry["total_frames"], frames, clips)
     begin = random.Random(entry["python_random_seed"]).randint(0, places - 1)
     assert begin == entry["begin"]
@@ -37,11 +37,11 @@ def test_recorded_windows_have_the_same_places_and_frames(entry: dict[str, Any])
 
 
 @pytest.mark.parametrize("entry", RECORD["image_from_video"], ids=lambda e: f"{e['num_frames']}-{e['use_image_num']}")
-def test_recorded_pictures_of_a_clip_are_the_same_frames(entry: dict[str, Any]) -> None:
+def test_image_frames_of_a_clip_match_the_record(entry: dict[str, Any]) -> None:
     assert stills_of_clip(entry["num_frames"], entry["use_image_num"]).tolist() == entry["indices"]
 
 
 @pytest.mark.parametrize("entry", RECORD["frame_idx_annotation"], ids=lambda e: e["frame_idx"])
-def test_recorded_annotations_name_the_same_frames(entry: dict[str, Any]) -> None:
+def test_annotated_frames_match_the_record(entry: dict[str, Any]) -> None:
     start = int(entry["frame_idx"].partition(":")[0])
     assert annotated(start, entry["num_frames"]).tolist() == entry["indices"]

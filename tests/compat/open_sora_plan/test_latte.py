@@ -1,4 +1,4 @@
-"""LatteT2V as a family: its files in every layout, captions by T5, clips and stills joined, exports that open."""
+"""LatteT2V as a family: its files in every layout, captions by T5, clips and joined stills, exports that open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.families.base import posterior_sample
 from mezzotint.stages import Condition
 
 
-def test_clips_and_stills_become_moments_and_pixels_again(released: Path) -> None:
+def test_clips_and_stills_are_encoded_and_decoded(released: Path) -> None:
     family = Family.of(settings(released, text_encoder=None), only=["vae"])
     rng = torch.Generator().manual_seed(0)
     clips = torch.rand(2, 3, 9, 32, 48, generator=rng) * 2 - 1
@@ -32,7 +32,7 @@ def test_clips_and_stills_become_moments_and_pixels_again(released: Path) -> Non
     assert family.decode_media(joined_images[:, :4]).shape == (2, 3, 32, 48)
 
 
-def test_stills_that_are_joined_are_told_their_own_captions(released: Path) -> None:
+def test_joined_stills_have_their_own_captions(released: Path) -> None:
     family = Family.of(settings(released))
     network: Any = family.parts()["denoiser"]
     text = family.encode_text(["a dog", "a red cat"])
@@ -57,7 +57,7 @@ def test_stills_that_are_joined_are_told_their_own_captions(released: Path) -> N
     assert not torch.equal(other[:, :, 2:], predicted[:, :, 2:])
 
 
-def test_a_picture_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
+def test_image_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
     clip = Family.of(settings(released))
     still = Family.of(settings(released, latte={"pictures": "still"}))
     network: Any = clip.parts()["denoiser"]
@@ -70,7 +70,7 @@ def test_a_picture_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
             assert torch.equal(family.predict(noised(x, 9), Condition(text)), direct[:, :, 0])
 
 
-def test_moments_of_a_clip_are_drawn_by_address(released: Path) -> None:
+def test_posterior_samples_of_a_clip_depend_on_its_address(released: Path) -> None:
     moments = torch.cat([torch.zeros(1, 4, 2, 4, 4), torch.ones(1, 4, 2, 4, 4)], dim=1)
     eps = torch.randn(1, 4, 2, 4, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(posterior_sample(moments, eps), eps)

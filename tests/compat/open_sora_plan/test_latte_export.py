@@ -16,7 +16,7 @@ from mezzotint.weights.folder.model_folder import shipped
 from support.model_export import export_model, load_model
 
 
-def test_an_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: Path) -> None:
+def test_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: Path) -> None:
     base = settings(released)
     family = load_model(Family, base, only=["denoiser"])
     trained = {f"denoiser/{n}": t + 0.01 * t.sin() for n, t in family.parts()["denoiser"].named_parameters()}
@@ -40,7 +40,7 @@ def test_an_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: 
     assert json.loads((out / "scheduler" / "scheduler_config.json").read_text())["beta_schedule"] == "linear"
 
 
-def test_an_export_that_diffusers_would_compute_otherwise_is_not_offered_to_it(tmp_path: Path) -> None:
+def test_export_incompatible_with_diffusers_is_not_written_for_it(tmp_path: Path) -> None:
     for name, changes in {"rope": {"rope": True}, "long": {"video_length": 56}}.items():
         section = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte=changes)
         family = load_model(Family, section)
@@ -49,5 +49,5 @@ def test_an_export_that_diffusers_would_compute_otherwise_is_not_offered_to_it(t
         assert not (out / "transformer").exists()
         again = Family.of(ModelSettings(family="latte", path=out))  # all parts are in it: they were random
         assert again.parts()["denoiser"].config == family.parts()["denoiser"].config
-        said = again.encode_text(["a cat"])
-        assert said.states.isfinite().all()
+        output = again.encode_text(["a cat"])
+        assert output.states.isfinite().all()

@@ -1,4 +1,4 @@
-"""Where a LatteT2V comes from: folders and files in every form, and what is said of those that are none."""
+"""LatteT2V folders and files in every form, and what is reported about unusable ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mezzotint.weights.kinds import refusal
 from mezzotint.weights.single_file.single_file import family_at
 
 
-def test_a_released_folder_is_read_with_its_neighbours(released: Path) -> None:
+def test_released_folder_is_read_with_sibling_folders(released: Path) -> None:
     family = Family.of(settings(released))
     assert same(family, Family.tiny(seed=3))
     assert (family.prediction, family.grid.frames, family.schedule.num_timesteps) == ("epsilon", 4, 1000)
@@ -36,9 +36,7 @@ def test_a_released_folder_is_read_with_its_neighbours(released: Path) -> None:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_diffusers_layout_torch_files_and_the_ports_files_are_the_same_model(
-    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_file_layouts_give_the_same_model(released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     tensors = load_file(released / "5x64x64" / "diffusion_pytorch_model.safetensors")
     plain = {n: t for n, t in tensors.items() if n != "caption_projection.y_embedding"}
@@ -65,7 +63,7 @@ def test_diffusers_layout_torch_files_and_the_ports_files_are_the_same_model(
 
 
 @pytest.mark.skipif("mindspore" not in weights_formats.names(), reason="the format is that of MindONE's folder")
-def test_the_ports_checkpoint_in_mindspores_format_is_read(released: Path, tmp_path: Path) -> None:
+def test_mindspore_checkpoint_of_the_port_is_read(released: Path, tmp_path: Path) -> None:
     tensors = load_file(released / "5x64x64" / "diffusion_pytorch_model.safetensors")
     file = tmp_path / "port.ckpt"
     mindspore = formats.format_for(file)
@@ -78,7 +76,7 @@ def test_the_ports_checkpoint_in_mindspores_format_is_read(released: Path, tmp_p
     assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.items())
 
 
-def test_identities_follow_what_they_depend_on(released: Path, tmp_path: Path) -> None:
+def test_identities_change_with_their_files(released: Path, tmp_path: Path) -> None:
     plain = settings(released)
     parts = ("denoiser", "text_encoder", "vae", "schedule", "tokenizer")
     names = {part: Family.files.of(plain).fingerprint(part) for part in parts}
@@ -100,7 +98,7 @@ def test_identities_follow_what_they_depend_on(released: Path, tmp_path: Path) -
     assert Family.files.of(random).fingerprint("vae") == names["vae"]  # it has weights, which stay
 
 
-def test_layers_that_shrink_keys_begin_as_means(released: Path) -> None:
+def test_key_compression_layers_are_initialized_as_means(released: Path) -> None:
     family = Family.of(settings(released, latte={"compress_kv": 2}), only=["denoiser"])
     network: Any = family.parts()["denoiser"]
     shrinking = network.transformer_blocks[1].attn1
@@ -122,14 +120,14 @@ def test_layers_that_shrink_keys_begin_as_means(released: Path) -> None:
         ({"latte": {"rope": True, "compress_kv": 2}}, "", "exclude each other"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_refused_by_name(released: Path, changes: dict[str, Any], code: str, words: str) -> None:
+def test_unusable_files_are_refused(released: Path, changes: dict[str, Any], code: str, words: str) -> None:
     paths = {k: released / v if isinstance(v, str) else v for k, v in changes.items()}
     with pytest.raises((MezzotintError, ValueError), match=words) as met:
         Family.of(settings(released, **paths))
     assert getattr(met.value, "code", "") in code.split("|")
 
 
-def test_files_without_their_neighbours_say_what_to_write(released: Path, tmp_path: Path) -> None:
+def test_files_without_siblings_print_the_settings_to_write(released: Path, tmp_path: Path) -> None:
     alone = tmp_path / "alone"
     shutil.copytree(released / "5x64x64", alone / "inner")
     lonely = ModelSettings(family="latte", path=alone / "inner")
@@ -150,7 +148,7 @@ def test_files_without_their_neighbours_say_what_to_write(released: Path, tmp_pa
     assert met.value.code == "E1405"
 
 
-def test_an_older_autoencoder_is_refused(released: Path, tmp_path: Path) -> None:
+def test_older_autoencoder_is_refused(released: Path, tmp_path: Path) -> None:
     shutil.copytree(released, tmp_path / "old")
     path = tmp_path / "old" / "vae" / "config.json"
     path.write_text(path.read_text().replace("AttnBlock3DFix", "AttnBlock3D"))
@@ -159,7 +157,7 @@ def test_an_older_autoencoder_is_refused(released: Path, tmp_path: Path) -> None
     assert met.value.code == "E1409"
 
 
-def test_full_size_parts_are_described_without_their_memory(tmp_path: Path) -> None:
+def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> None:
     xxl = json.loads((shipped("tiny-latte") / "text_encoder" / "config.json").read_text()) | {
         "d_ff": 10240, "d_kv": 64, "d_model": 4096, "num_heads": 64, "num_layers": 24, "vocab_size": 32128,
     }  # fmt: skip
@@ -177,23 +175,7 @@ def test_full_size_parts_are_described_without_their_memory(tmp_path: Path) -> N
     assert {"shared.weight", "encoder.block.23.layer.1.DenseReluDense.wi_1.weight"} < set(names)
 
 
-def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
-    from mezzotint.tasks.check._model_files import components
-    from mezzotint.tasks.check.memory import described
-
-    section = settings(released)
-    parts = described(Family, section)[1].parts()
-    listed, problems = components(section, parts)
-    assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in listed] == [
-        ("denoiser", True, True), ("text_encoder", True, True), ("vae", True, True),
-    ]  # fmt: skip
-    assert not problems
-    narrow = Family.tiny().parts() | {"denoiser": torch.nn.Linear(2, 2)}
-    (problem,) = components(section, narrow)[1]
-    assert problem.code == "E1405"
-
-
-def test_files_say_that_they_are_of_this_family(released: Path, tmp_path: Path) -> None:
+def test_files_are_recognized_as_latte(released: Path, tmp_path: Path) -> None:
     file = released / "5x64x64" / "diffusion_pytorch_model.safetensors"
     save_file({f"network.{n}": t for n, t in load_file(file).items()}, tmp_path / "port.safetensors")
     for place in (released / "5x64x64", file, tmp_path / "port.safetensors", shipped("tiny-latte")):

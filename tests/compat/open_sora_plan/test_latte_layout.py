@@ -68,7 +68,7 @@ SPELLINGS: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_every_spelling_of_a_file_is_read(spelling: str) -> None:
+def test_all_name_layouts_are_read(spelling: str) -> None:
     source = Latte(SMALL)
     source.caption_projection.y_embedding.fill_(3.0)
     held = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
@@ -81,7 +81,7 @@ def test_every_spelling_of_a_file_is_read(spelling: str) -> None:
     assert file.dropped() == ("1 tensor (temp_pos_embed)" if spelling.endswith("table") else None)
 
 
-def test_missing_and_strange_tensors_are_refused_by_name(tmp_path: Path) -> None:
+def test_missing_and_unexpected_tensors_are_refused(tmp_path: Path) -> None:
     held = dict(Latte(SMALL).state_dict())
     held["mystery.weight"] = held.pop("proj_out.weight")
     save_file({name: t.contiguous() for name, t in held.items()}, tmp_path / "it.safetensors")
@@ -91,7 +91,7 @@ def test_missing_and_strange_tensors_are_refused_by_name(tmp_path: Path) -> None
     assert met.value.code == "E1405"
 
 
-def test_weights_of_another_length_load_and_of_another_width_do_not() -> None:
+def test_weights_of_another_length_load_but_not_of_another_width() -> None:
     source = Latte(SMALL)
     network = state.on_meta(
         lambda: Latte(LatteConfig(**{k: getattr(SMALL, k) for k in SMALL.__slots__} | {"video_length": 56}))
@@ -104,7 +104,7 @@ def test_weights_of_another_length_load_and_of_another_width_do_not() -> None:
         state.load_into(wider, open_denoiser(Held(dict(source.state_dict())), shapes(wider)))
 
 
-def test_the_autoencoder_is_read_and_its_training_left_out() -> None:
+def test_autoencoder_is_read_without_its_training_state() -> None:
     config = CausalVAEConfig(hidden_size=32, hidden_size_mult=(1, 1, 1, 1), num_res_blocks=1)
     source = CausalVAE(config)
     held = {name: tensor.detach().clone() for name, tensor in source.state_dict().items()}
@@ -119,7 +119,7 @@ def test_the_autoencoder_is_read_and_its_training_left_out() -> None:
 
 
 @pytest.mark.parametrize("model", ["latte-17f", "latte-65f", "latte-221f"])
-def test_every_tensor_of_the_full_size_has_its_place_both_ways(model: str) -> None:
+def test_full_size_latte_names_round_trip(model: str) -> None:
     configs = {part: json.loads((MODELS / model / part / "config.json").read_text()) for part in ("", "vae")}
     for component, network in (
         ("denoiser", state.on_meta(lambda: Latte(LatteConfig.read(configs[""])))),

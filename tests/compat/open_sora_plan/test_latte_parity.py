@@ -1,4 +1,4 @@
-"""LatteT2V against Open-Sora-Plan's own class: outputs and gradients of every recorded case, positions, rotations."""
+"""LatteT2V against Open-Sora-Plan's own class: outputs and gradients of every recorded case."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from support.rounding import RoundedOnce, within
 
@@ -56,13 +55,13 @@ def network(name: str, dtype: torch.dtype = torch.float32) -> Latte:
     return latte.to(dtype)
 
 
-def under(name: str, start: str) -> dict[str, Tensor]:
+def with_prefix(name: str, start: str) -> dict[str, Tensor]:
     return {k.removeprefix(start): v for k, v in record(name).items() if k.startswith(start)}
 
 
 def run(latte: Latte, name: str, case: str) -> Tensor:
     description, dtype = described(name)["cases"][case], next(latte.parameters()).dtype
-    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in under(name, f"{case}.in.").items()}
+    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in with_prefix(name, f"{case}.in.").items()}
     output: Tensor = latte(
         tensors["hidden_states"],
         tensors["timestep"],
@@ -77,7 +76,7 @@ def run(latte: Latte, name: str, case: str) -> Tensor:
 
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1] != "joint_train_plain"])
-def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None:
+def test_output_matches_the_record(name: str, case: str, dtype: torch.dtype) -> None:
     with torch.no_grad(), AsRecorded():
         output = run(network(name, dtype), name, case)
     within(output, record(name)[f"{case}.out.sample"], roundings=ROUNDINGS[dtype][0])
@@ -85,13 +84,13 @@ def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None
 
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), TRAINED)
-def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> None:
+def test_gradients_match_the_record(name: str, case: str, dtype: torch.dtype) -> None:
     latte = network(name, dtype).train()
     with AsRecorded():
         loss = run(latte, name, case).square().mean()
         loss.backward()
     within(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], roundings=32, name="loss")
-    parameters, expected = dict(latte.named_parameters()), under(name, f"{case}.grad.")
+    parameters, expected = dict(latte.named_parameters()), with_prefix(name, f"{case}.grad.")
     assert len(expected) == 6
     for parameter, gradient in expected.items():
         gradients = parameters[parameter].grad
@@ -99,7 +98,7 @@ def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> 
         within(gradients, gradient, roundings=ROUNDINGS[dtype][1], name=parameter)
 
 
-def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stills_differ_only_by_the_temporal_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
     latte, case = network("latte_base"), "joint_train_plain"
     expected = record("latte_base")[f"{case}.out.sample"]
@@ -108,33 +107,3 @@ def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch
         monkeypatch.setattr(latte, "_time_table", lambda x, frames: torch.zeros(()))
         output = run(latte, "latte_base", case)
     within(output, expected, roundings=ROUNDINGS[torch.float32][0])
-
-
-@pytest.mark.parametrize(("frames", "scale"), [(5, 1), (17, 1), (56, 3), (129, 8)])
-def test_temporal_tables_are_the_records(frames: int, scale: int) -> None:
-    expected = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
-    table = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
-    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize(("grid", "base", "scale"), [((8, 8), 8, 1), ((8, 8), 16, 2), ((6, 10), 8, 1)])
-def test_plane_tables_are_the_records(grid: tuple[int, int], base: int, scale: int) -> None:
-    expected = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
-    table = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
-    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1, 3])
-def test_turns_in_time_are_the_records(scale: int) -> None:
-    recorded = record("positions")
-    turns = positions.time_rotation(12, 16, scale=scale, device="cpu")
-    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(turned, recorded[f"rope.out_1d_scale{scale}"], rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("scale", [1, 2])
-def test_turns_in_the_plane_are_the_records(scale: int) -> None:
-    recorded = record("positions")
-    turns = positions.plane_rotation((3, 4), 16, scale=scale, device="cpu")
-    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(turned, recorded[f"rope.out_2d_scale{scale}"], rtol=0, atol=1e-6)

@@ -18,8 +18,9 @@ LATTE = (*TINY, "model.path=tiny-latte", "model.latte.text_encoder=null", "data.
          "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("name", ["latte-17f", pytest.param("latte-65f", marks=pytest.mark.slow)])
-def test_check_finds_nothing_wrong(
+def test_check_accepts_the_recipe(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -32,9 +33,11 @@ def test_check_finds_nothing_wrong(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "frames"), [("latte-17f", 17), ("latte-65f", 65)])
-def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frames: int) -> None:
-    """Embeddings from files stand for those of T5, which takes no part in a step."""
+@pytest.mark.parametrize(
+    ("name", "frames"), [("latte-17f", 17), pytest.param("latte-65f", 65, marks=pytest.mark.exhaustive)]
+)
+def test_memory_in_the_recipe_comment_matches_check(name: str, frames: int) -> None:
+    """Embeddings come from files instead of T5, which takes no part in a step."""
     files = (
         "data.format=clip-list",
         "data.clip_list.text_embeddings=true",
@@ -44,7 +47,7 @@ def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frame
     predicted(name, (512, 512, frames), f"model.path={MODELS / name}", "model.latte.text_encoder=null", *files)
 
 
-def test_the_small_one_trains_on_clips_that_it_is_given(
+def test_small_recipe_trains_on_given_clips(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_clip: Callable[..., Path]
 ) -> None:
     monkeypatch.chdir(tmp_path)

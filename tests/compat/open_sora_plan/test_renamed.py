@@ -28,29 +28,29 @@ from mezzotint.tasks.migrate import migrate
         ),
     ],
 )
-def test_a_setting_of_another_section_is_moved_there(old: str, new: str) -> None:
+def test_setting_is_moved_to_its_new_section(old: str, new: str) -> None:
     assert migrate(old) == new
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("model:\n  text_encoder: a\n  latte: {text_encoder: b}\n", "remove one of them"),
         ("model:\n  text_encoder:\n    a\n", "move it there"),
     ],
 )
-def test_what_cannot_be_moved_is_refused(text: str, sentence: str) -> None:
-    with pytest.raises(RecipeError, match=sentence):
+def test_unmovable_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
         migrate(text)
 
 
-def test_earlier_values_are_rewritten_beside_those_of_the_core() -> None:
+def test_earlier_values_are_migrated_together_with_core_settings() -> None:
     assert migrate("data: {resize: open-sora-plan, clips: {start: open-sora-plan}}\n") == (
         "data: {resize: square-then-bilinear, clips: {start: not-last}}\n"
     )
     assert migrate("data: {clips: {start: anywhere}}\n") == "data: {clips: {start: random}}\n"
 
 
-def test_an_unknown_key_is_answered_with_its_section() -> None:
+def test_unknown_key_names_its_section() -> None:
     with pytest.raises(RecipeError, match=r"it was renamed to model\.latte\.text_encoder"):
         read_text("model: {text_encoder: t5}")

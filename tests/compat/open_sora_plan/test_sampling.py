@@ -1,4 +1,4 @@
-"""The verb `sample` for LatteT2V."""
+"""The command `sample` for LatteT2V."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_n
 from mezzotint.sampling.sample import sample
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks.sample import sample as verb
+from mezzotint.tasks.sample import sample as command
 from support.clip_folders import probe
 
 
-def drawn(folder: Path, *words: str) -> list[Path]:
-    assert verb.run(["tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
+def generate(folder: Path, *words: str) -> list[Path]:
+    assert command.run(["tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
     return sorted(folder.glob("*-seed*"))
 
 
-def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_picture(tmp_path: Path) -> None:
-    (whole,) = drawn(tmp_path / "own")
+def test_clip_length_defaults_to_the_model_and_one_frame_is_an_image(tmp_path: Path) -> None:
+    (whole,) = generate(tmp_path / "own")
     assert probe(whole)[0] == 5
-    (still,) = drawn(tmp_path / "still", "--frames=1")
+    (still,) = generate(tmp_path / "still", "--frames=1")
     assert still.suffix == ".png"
     with pytest.raises(RecipeError, match="generates images") as met:
-        verb.run(["tiny-sd", "--prompt=x", f"--out={tmp_path / 'sd'}", "model.weights=random", "--frames=5"])
+        command.run(["tiny-sd", "--prompt=x", f"--out={tmp_path / 'sd'}", "model.weights=random", "--frames=5"])
     assert met.value.code == "E1464"
     with pytest.raises(RecipeError, match="multiples of 16"):
-        verb.run(["tiny-latte", "--prompt=x", f"--out={tmp_path / 'odd'}", *QUICK[:3], "--size=40x32"])
+        command.run(["tiny-latte", "--prompt=x", f"--out={tmp_path / 'odd'}", *QUICK[:3], "--size=40x32"])
 
 
 @pytest.mark.parametrize("solver", ["ddim", "ddpm", "pndm", "dpm2-a"])
-def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
+def test_clips_sampled_in_a_batch_equal_those_sampled_alone(solver: Any) -> None:
     family = Family.tiny(seed=2)
     requests = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
     settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, timestep_spacing="library", batch_size=2)

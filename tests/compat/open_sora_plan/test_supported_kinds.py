@@ -1,4 +1,4 @@
-"""LatteT2V and lists of clips, each through the verbs."""
+"""LatteT2V and lists of clips, each with the commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__caption
 
 @pytest.fixture
 def films(world: Any, write_clip: Callable[..., Path]) -> Path:
-    """Two clips with captions beside them, and a list of them as Open-Sora-Plan has it."""
+    """Two clips with caption files, and a list of them in Open-Sora-Plan's format."""
     folder = Path(world.root / "films")
     for number in range(2):
         write_clip(folder / f"{number}.mp4", 8, size=(48, 32))
@@ -52,17 +52,17 @@ LATTE: dict[str, Any] = PLAIN | {
 
 
 @pytest.mark.slow
-def test_its_lists_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clip_lists_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = LATTE | {"data__format": "clip-list", "data__path": world.root / "clips.txt"}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
+    for verb, output in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
 
 
 @pytest.mark.slow
-def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
+def test_released_latte_folder_is_trained_and_sampled_from(
     world: Any, films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}

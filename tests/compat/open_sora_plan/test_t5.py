@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from latte_folder import settings
-from transformers import T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel, T5TokenizerFast
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import WeightsError
 from mezzotint.weights.folder import t5
 
 
-def test_captions_are_what_t5_itself_says(released: Path) -> None:
+def test_embeddings_match_transformers_t5(released: Path) -> None:
     family = Family.of(settings(released), only=["text_encoder"])
     config = T5Config.from_pretrained(str(released / "t5"))
     theirs = T5EncoderModel.from_pretrained(str(released / "t5"), config=config, local_files_only=True).eval()
@@ -23,7 +23,7 @@ def test_captions_are_what_t5_itself_says(released: Path) -> None:
     assert ours.states.shape == (2, 24, 32)
     assert ours.mask is not None
     assert ours.mask.sum(1).tolist() == [7, 1]
-    ids = family._get_tokenizer()(
+    ids = T5TokenizerFast.from_pretrained(str(released / "t5"))(
         ["a red ball and a cat", ""], padding="max_length", max_length=24, return_tensors="pt"
     )
     with torch.no_grad():
@@ -35,7 +35,7 @@ def test_captions_are_what_t5_itself_says(released: Path) -> None:
     assert short.states.shape == (1, 5, 32)
 
 
-def test_t5_in_float16_keeps_its_last_layers_wide(released: Path) -> None:
+def test_float16_t5_keeps_its_last_layers_in_float32(released: Path) -> None:
     family = Family.of(settings(released), only=["text_encoder"])
     encoder: Any = family.parts()["text_encoder"]
     exact = family.encode_text(["a cat"]).states
@@ -52,7 +52,7 @@ def test_t5_in_float16_keeps_its_last_layers_wide(released: Path) -> None:
     assert rounded.shape == exact.shape
 
 
-def test_a_vocabulary_of_sentencepiece_is_read_without_it(tmp_path: Path) -> None:
+def test_sentencepiece_vocabulary_is_read_without_the_library(tmp_path: Path) -> None:
     from transformers.utils import sentencepiece_model_pb2_new as pb  # of protobuf, which transformers brings
 
     proto = pb.ModelProto()

@@ -24,13 +24,13 @@ def refused(path: Path, length: int = 4, width: int = 3) -> str:
     return caught.value.message.removeprefix(f"{path}: ")
 
 
-def test_names_hold_the_other_keys_in_the_order_of_the_entry() -> None:
+def test_file_names_hold_the_other_keys_in_order() -> None:
     assert name_of("Fish/a.mp4", [("frame_idx", "0:65")]) == "Fish/a-frame_idx-0:65.npz"
     assert name_of("a.b/c.d.jpg", []) == "a.b/c.d.npz"
     assert name_of("a.mp4", [("z", "1"), ("frame_idx", "3:9")]) == "a-z-1-frame_idx-3:9.npz"
 
 
-def test_what_is_written_is_read_by_both(tmp_path: Path) -> None:
+def test_written_embeddings_are_read_by_both_programs(tmp_path: Path) -> None:
     path = tmp_path / "Fish" / "a-frame_idx-0:65.npz"
     write(path, EmbeddingFile(STATES, MASK))
     ours = read(path, length=4, width=3)
@@ -42,7 +42,7 @@ def test_what_is_written_is_read_by_both(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_a_leading_axis_of_one_other_types_and_more_arrays_are_read(tmp_path: Path) -> None:
+def test_leading_axis_other_dtypes_and_extra_arrays_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(
         path, text_emb=STATES[None].astype(np.float16), mask=MASK[None].astype(np.int64), tokens=np.arange(4)
@@ -78,7 +78,7 @@ def test_other_files_are_refused(arrays: dict[str, Any], reason: str, tmp_path: 
     assert found.endswith("; write the text cache again, or train without it")
 
 
-def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.npz").startswith("No such file or directory")
     file = io.BytesIO()
     np.savez(file, text_emb=STATES, mask=MASK)
@@ -97,7 +97,7 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "pickle.npz").startswith("is damaged, or has no embeddings")
 
 
-def test_arrays_that_claim_terabytes_are_refused_before_they_have_room(tmp_path: Path) -> None:
+def test_arrays_claiming_terabytes_are_refused_before_allocation(tmp_path: Path) -> None:
     header = io.BytesIO()
     claim = {"descr": "<f4", "fortran_order": False, "shape": (1 << 20, 1 << 20)}
     np.lib.format.write_array_header_1_0(header, claim)

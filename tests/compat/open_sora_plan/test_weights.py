@@ -18,7 +18,7 @@ from support.merging import merged
 from support.rounding import within
 
 
-def test_of_two_models_of_clips(released: Path, tmp_path: Path, capsys: Any) -> None:
+def test_adapter_is_extracted_from_two_latte_models(released: Path, tmp_path: Path, capsys: Any) -> None:
     base = released / "5x64x64"
     shutil.copytree(base, tmp_path / "tuned")
     file = tmp_path / "tuned" / "diffusion_pytorch_model.safetensors"
@@ -35,7 +35,7 @@ def test_of_two_models_of_clips(released: Path, tmp_path: Path, capsys: Any) -> 
         within(again[key], tensor, roundings=256 if key == name else 0, name=key)
 
 
-def test_into_a_model_of_clips_they_go_as_well(released: Path, tmp_path: Path, capsys: Any) -> None:
+def test_adapters_are_merged_into_a_latte_model(released: Path, tmp_path: Path, capsys: Any) -> None:
 
     base, adapter = released / "5x64x64", tmp_path / "a.safetensors"
     file = "diffusion_pytorch_model.safetensors"

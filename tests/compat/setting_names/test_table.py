@@ -13,7 +13,7 @@ from mezzotint.settings.reading.paths import by_path, sections
 from mezzotint.settings.reading.read import read_text
 
 
-def test_every_name_leads_to_something_that_there_is_or_says_what_to_do() -> None:
+def test_each_name_leads_to_a_setting_or_a_remedy() -> None:
     for name, known in NAMES.items():
         assert known.path in by_path() or known.path in sections() or (known.path is None and known.note), name
         assert name == name.lower().replace("-", "_"), name
@@ -24,8 +24,8 @@ def test_every_name_leads_to_something_that_there_is_or_says_what_to_do() -> Non
     assert len(NAMES) >= 80
 
 
-def test_no_name_is_one_of_our_paths_and_means_another() -> None:
-    """A name that is a whole path of ours is read as that path, never as the foreign one."""
+def test_no_name_is_one_of_our_settings_with_another_meaning() -> None:
+    """A name that is a full path of ours is read as that path, never as the foreign one."""
     assert set(NAMES) & (set(by_path()) | set(sections())) == set()
 
 
@@ -66,24 +66,24 @@ def test_no_name_is_one_of_our_paths_and_means_another() -> None:
         ("scale_weight_norms", "model.adapter.max_norm"),
     ],
 )
-def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
+def test_explain_shows_the_setting_and_the_origin_of_the_name(
     written: str, meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", written]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith(f"{written} (")
-    assert f"is {meant} here" in " ".join(said.split())
-    assert f"\n\n{meant}\n  " in said
-    assert max(map(len, said.splitlines())) <= 100
+    output = capsys.readouterr().out
+    assert output.startswith(f"{written} (")
+    assert f"is {meant} here" in " ".join(output.split())
+    assert f"\n\n{meant}\n  " in output
+    assert max(map(len, output.splitlines())) <= 100
     assert nearest(written) == meant
-    assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or a section of ours is called so"
+    assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or one of our sections has that name"
 
 
 @pytest.mark.parametrize(
     ("written", "meant"),
     [("optim.learning_rate", "optim.lr"), ("learningRate", "optim.lr"), ("learning_rat", "optim.lr")],
 )
-def test_a_name_is_found_in_a_section_in_another_spelling_and_with_a_letter_missing(written: str, meant: str) -> None:
+def test_misspelled_name_in_a_section_is_found(written: str, meant: str) -> None:
     assert nearest(written) == meant
 
 
@@ -99,7 +99,7 @@ def test_a_name_is_found_in_a_section_in_another_spelling_and_with_a_letter_miss
         (["translate", "--as", "OneTrainer", "--", "--x=1"], "commands of OneTrainer are not supported yet"),
     ],
 )
-def test_an_option_out_of_habit_is_answered_with_the_setting(
+def test_habitual_option_is_answered_with_the_setting(
     line: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(line) == 2
@@ -109,7 +109,7 @@ def test_an_option_out_of_habit_is_answered_with_the_setting(
 
 
 @pytest.mark.parametrize("word", ["adaptive_noise_scale", "--adaptive-noise-scale"])
-def test_what_has_no_counterpart_says_what_to_do(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_name_without_counterpart_prints_a_remedy(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert "has no counterpart here: " in capsys.readouterr().out
     assert nearest(word) is None
@@ -117,7 +117,7 @@ def test_what_has_no_counterpart_says_what_to_do(word: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("spelled", ["--learning_rate", "learning-rate", "learningRate", "LEARNING_RATE"])
-def test_a_name_is_known_in_any_spelling(spelled: str) -> None:
+def test_name_is_found_in_any_spelling(spelled: str) -> None:
     known = foreign(spelled)
     assert known is not None
     assert known.path == "optim.lr"
@@ -143,13 +143,13 @@ def test_a_name_is_known_in_any_spelling(spelled: str) -> None:
         ("run.save.every=3ep", "did you mean '3 epochs'?"),
     ],
 )
-def test_a_recipe_with_a_foreign_name_or_word_says_ours(written: str, words: str) -> None:
+def test_recipe_with_a_foreign_name_or_value_proposes_ours(written: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[written])
     assert words in str(caught.value)
 
 
-def test_a_word_is_only_proposed_where_it_is_a_choice() -> None:
+def test_value_is_only_proposed_where_it_is_a_choice() -> None:
     assert value_of("run.precision", "BFloat16") == "bf16"
     assert value_of("run.device", "no") is None
     with pytest.raises(RecipeError) as caught:

@@ -13,7 +13,7 @@ Prepare = Callable[..., Any]
 
 # breaks if the kind chose another rule, or a rate or weight decay reached AdaCoor
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps")
-def test_adacoor_steps_by_the_root_of_eps_whatever_the_rate(prepare: Prepare) -> None:
+def test_adacoor_step_size_depends_only_on_eps(prepare: Prepare) -> None:
     settings = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__kind": "adacoor"}
     slow, fast, wide = (
         prepare(optim__lr=rate, optim__optimizer__eps=eps, **settings).step()

@@ -17,7 +17,7 @@ Make = Callable[..., Any]
 
 
 def captioned(folder: Path, *captions: str) -> Path:
-    """A picture for each caption."""
+    """An image for each caption."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, caption in enumerate(captions):
         Image.new("RGB", (32, 32), (i, 5, 5)).save(folder / f"{i}.png")
@@ -25,9 +25,9 @@ def captioned(folder: Path, *captions: str) -> Path:
     return folder
 
 
-# breaks if a picture's own chances were not looked at, or held for the others
+# breaks if an image's own probabilities were ignored, or applied to the others
 @pytest.mark.effect("data.format")
-def test_pictures_of_everydream_have_their_own_chances(feed: Make, tmp_path: Path) -> None:
+def test_everydream_images_have_their_own_probabilities(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a", "b, one, two")
     (folder / "0.yaml").write_text("cond_dropout: 1\nflip_p: 1\nloss_scale: 0.25")
     (folder / "1.yaml").write_text("shuffle_tags: true\ncond_dropout: 0")

@@ -1,4 +1,4 @@
-"""Rows of masks beside pictures of EveryDream2's folders."""
+"""Rows of masks for images in EveryDream2's folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def as_everydream(folder: Path) -> dict[str, Any]:
     return {"format": "everydream"}
 
 
-# breaks if the format lost its masks, gave them to another picture, or trained them as pictures
+# breaks if the format lost its masks, gave them to another image, or trained them as images
 @pytest.mark.effect("data.mask.source")
-def test_masks_come_with_a_folder_of_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_from_an_everydream_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_everydream, feed, noisy, tmp_path)

@@ -1,4 +1,4 @@
-"""Lines of `everydream2` with files of settings of their own, in the current folder."""
+"""Commands of `everydream2` with their settings files, in the current folder."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from support import data_sets
 from support.messages import refused
 
 
-def lay(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
-    """A folder of files; None is a picture."""
+def write_files(root: Path, files: Mapping[str, str | bytes | None]) -> Path:
+    """Writes a folder of files; None is an image."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

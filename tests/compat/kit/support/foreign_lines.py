@@ -1,5 +1,5 @@
-"""A dialect under test: its barest line, and what is known of its flags. `dialect_cases/` has one for each dialect, and
-tests/compat/test_contract.py holds every one of them to the same."""
+"""A dialect under test: its minimal command, and expectations of its flags. `dialect_cases/` has one for each dialect;
+tests/compat/test_contract.py tests them all."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def without(table: Mapping[str, Any], *keys: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Lines:
-    """barest: the shortest legal line. defaults: the documented default of every flag; later: of those that only a
-    later version has. settings: what the barest line means. acts: by flag, words and the settings that they move,
-    "gone" for one that is left out; beside: words that stand in both lines. elsewhere: flags that act and have tests of
-    their own. impossible: words, the flag that is named, and perhaps the code. files: what lies in the folder."""
+    """barest: the shortest valid command. defaults: the documented default of every flag; later: of those that only a
+    later version has. settings: those of the shortest command. acts: by flag, words and the settings that they move,
+    "gone" for one that is left out; beside: words in both commands. elsewhere: flags that act and have tests of
+    their own. impossible: words, the flag that is named, and perhaps the code. files: files of the folder."""
 
     name: str
     barest: tuple[str, ...]
@@ -70,7 +70,7 @@ class Lines:
         return foreign.reading(self.name, [*self.barest, *words], (), launched).recipe
 
     def changed(self, *words: str, launched: Launched = ALONE, beside: Sequence[str] = ()) -> dict[str, Any]:
-        """What a line sets otherwise than the one without `words` does; "gone" for what it leaves out."""
+        """The settings that differ from those without `words`; "gone" for those left out."""
         before, after = (flat(self.translate(*w, launched=launched).settings) for w in (beside, (*beside, *words)))
         gone = dict.fromkeys(before.keys() - after.keys(), GONE)
         return {path: value for path, value in after.items() if before.get(path, "absent") != value} | gone
@@ -78,12 +78,12 @@ class Lines:
     def notes(self, *words: str, launched: Launched = ALONE) -> list[str]:
         return [str(note) for note in self.translate(*words, launched=launched).notes]
 
-    def said(self, *words: str, launched: Launched = ALONE) -> str:
-        """All notes of a line as one text."""
+    def notes_text(self, *words: str, launched: Launched = ALONE) -> str:
+        """All notes of a command as one text."""
         return "\n".join(self.notes(*words, launched=launched))
 
     def refusal(self, *words: str, launched: Launched = ALONE) -> list[tuple[str, str]]:
-        """(flag, code) of each problem of a line, by the dialect or by the recipe that it means."""
+        """(flag, code) of each problem of a command, found by the dialect or in its recipe."""
         with pytest.raises(RecipeError) as caught:
             foreign.reading(self.name, [*self.barest, *words], (), launched)
         assert caught.value.exit_status == 2
@@ -93,6 +93,6 @@ class Lines:
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The recipe that `translate` prints for a line."""
+    """The recipe that `translate` prints for a command."""
     assert main(["translate", *words]) == 0
     return capsys.readouterr().out

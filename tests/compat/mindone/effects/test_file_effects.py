@@ -24,7 +24,7 @@ PREFIX = "ldm_with_loss_grad.optimizer."
 
 # breaks if moments were not put where they belong, their count were left out, or what is missing were not named
 @pytest.mark.effect("run.start.optimizer", "run.export.optimizer_file")
-def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
+def test_optimizer_moments_round_trip_under_mindone_names(prepare: Prepare, tmp_path: Path) -> None:
     settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
     whole = prepare(run__export__optimizer_file="mindone", **settings)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
 
 
-def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+def test_optimizers_without_moments_are_refused(prepare: Prepare, tmp_path: Path) -> None:
     empty = tmp_path / "other.ckpt"
     mindspore_format.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
     with pytest.raises(RecipeError, match=r"has no moments of the trained parameters"):
@@ -75,7 +75,7 @@ def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -
 
 # breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
 @pytest.mark.effect("run.export.file_format")
-def test_export_file_format_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
+def test_export_file_format_mindspore_writes_mindone_checkpoints(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
     settings |= {"run__export__file_format": "mindspore", "run__export__name": "SDXL-base-1.0_{micro_step}"}
     whole = prepare(**settings, run__export__single_file=True)
@@ -102,7 +102,7 @@ def test_export_file_format_mindspore_writes_checkpoints_that_mindone_reads(prep
     assert caught.value.code == "E1092"
 
 
-def test_export_trained_file_may_be_a_checkpoint_of_mindspore(prepare: Any, sdxl_folder: Path) -> None:
+def test_export_trained_file_may_be_a_mindspore_checkpoint(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
     ready = prepare(**settings, run__export__trained_file="mindspore", run__export__name="{what}_{micro_step}{ema}")
     ready.trainer.host.export(ready.trainer)

@@ -1,4 +1,4 @@
-"""Rows of masks beside pictures of MindONE's tables."""
+"""Rows of masks for images in MindONE's tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def as_mindone(folder: Path) -> dict[str, Any]:
     return {"format": "mindone"}
 
 
-# breaks if the format lost its masks, gave them to another picture, or trained them as pictures
+# breaks if the format lost its masks, gave them to another image, or trained them as images
 @pytest.mark.effect("data.mask.source")
-def test_masks_come_with_a_table_of_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_with_a_mindone_table(feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(as_mindone, feed, noisy, tmp_path)

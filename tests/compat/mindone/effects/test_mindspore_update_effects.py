@@ -26,7 +26,7 @@ def factor(step: int, **schedule: Any) -> float:
 # breaks if the moments were corrected for their bias, or ε, the decay or a β were another
 @pytest.mark.slow
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps", "optim.optimizer.betas")
-def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> None:
+def test_adam_weight_decay_has_no_bias_correction(prepare: Prepare) -> None:
     settings = {"optim__optimizer__betas": [0.9, 0.98], "optim__optimizer__weight_decay": 0.1}
     ready = prepare(optim__lr=1e-3, **KIND, **settings, **PLAIN)
     means: dict[str, Tensor] = {}
@@ -50,7 +50,7 @@ def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> No
 
 # breaks if a rule took other parameters than it names, decayed those, or an unknown one passed
 @pytest.mark.effect("optim.optimizer.no_decay")
-def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prepare) -> None:
+def test_decay_rules_exclude_norms_and_biases_or_as_mindone(prepare: Prepare) -> None:
     results = {}
     for rule in ("@norm-and-bias", "@mindone"):
         ready = prepare(optim__optimizer__no_decay=rule, optim__optimizer__weight_decay=0.5, **KIND, **PLAIN)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from mindspore_files import entry as tensor_entry
 
-from mezzotint.compat.mindone import _mindspore_wire as wire
 from mezzotint.compat.mindone.encoded_files import sinusoid
 from mezzotint.weights.files.protobuf import field, varint
 from support.hostile import models, seeds
@@ -83,7 +82,7 @@ _MINDSPORE = [
     _ms("length", "an entry that says it is 2^63 bytes long", tensor_entry("a", (6,), "Float32", _FLOATS) + b"\x0a" + varint(2**63) + b"x"),
     _ms("varint", "a number of eleven bytes", tensor_entry("a", (6,), "Float32", _FLOATS) + b"\x0a" + b"\xff" * 11),
     _ms("nan", "NaN among the numbers", tensor_entry("a", (2,), "Float32", np.array([1.0, np.nan], "<f4").tobytes()), "E1403", is_quick=True),
-    _ms("sum", "a checksum that is wrong", checkpoint() + wire.TRAILER + bytes(10)),
+    _ms("sum", "a checksum that is wrong", checkpoint() + b"crc_num" + bytes(10)),
     _ms("unnamed", "an entry without a name", field(1, field(2, field(2, b"Float32"))), "E1402"),
     _ms("text-long", "a text of 3 MB", checkpoint() + tensor_entry("n", (0,), "str", b"x" * 3_000_000)),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Lines of `mindone-sdxl` with a YAML of their own: the document's, and one that ships, changed."""
+"""Commands of `mindone-sdxl` with changed YAML files: the documented one, and one that ships."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DOCUMENT = (Path(__file__).parents[1] / "document.yaml").read_text("utf-8")
 
 
 def reading(text: str, *words: str) -> Any:
-    """A line with a YAML of such a text, in the current folder."""
+    """A command with a YAML of such a text, in the current folder."""
     Path("mine.yaml").write_text(text)
     return foreign.reading("mindone-sdxl", ["--config=mine.yaml", "--data_path=pictures", *words], (), ALONE)
 
 
 def settings(text: str, *words: str, launched: Launched = ALONE) -> tuple[Any, str]:
-    """What a line says, before it is a recipe, and its notes."""
+    """The settings of a command, before it is a recipe, and its notes."""
     Path("mine.yaml").write_text(text)
     line = ["--config=mine.yaml", "--data_path=pictures", *words]
     translation = foreign.dialect("mindone-sdxl").translate(line, launched)
@@ -59,6 +59,6 @@ def problems(text: str, *words: str) -> tuple[Problem, ...]:
 
 
 def refused(text: str) -> tuple[set[str], str]:
-    """The codes of what is wrong with a YAML, and its sentences."""
+    """The codes of the problems of a YAML, and their messages."""
     wrong = problems(text)
     return {problem.code for problem in wrong}, " ".join(f"{problem.what}; {problem.remedy}" for problem in wrong)

@@ -53,7 +53,7 @@ def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 def numbers(pixels: torch.Tensor) -> list[int]:
-    """The numbers that the frames of a clip (3, F, H, W) tell by their shade."""
+    """The frame numbers of a clip (3, F, H, W), from their shades."""
     return [round(float((frame[:, -4:, -4:].mean() + 1) * 127.5) / SHADE) for frame in pixels.transpose(0, 1)]
 
 
@@ -73,16 +73,18 @@ def refusal(*words: str) -> str:
 
 # breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
 @pytest.mark.effect("data.clips.interval")
-def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
+def test_interval_skips_frames(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", {"path": "b.mp4", "cap": "b", "frame_idx": "3:8"})
-    drawn, own = sorted(seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0])
-    assert drawn == [3, 4, 5, 6, 7]
+    generated, own = sorted(
+        seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0]
+    )
+    assert generated == [3, 4, 5, 6, 7]
     assert np.diff(own).tolist() == [2, 2, 2, 2]
 
 
 # breaks if what is not there were never counted, or always
 @pytest.mark.effect("data.clip_list.missing")
-def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None:
+def test_missing_clips_are_skipped_or_counted(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "gone.mp4")
     skipped, counted = (
         feed(path, **SQUARE, clips__frames=5, clip_list__missing=one).report for one in ("skip", "count")
@@ -93,7 +95,7 @@ def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None
 
 # breaks if embeddings of files were not read, were made anew, or came back changed
 @pytest.mark.effect("data.clip_list.text_embeddings")
-def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
+def test_text_embeddings_are_imported_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
     for name, count in (("a", 3), ("b", 18)):
         mask = (np.arange(20) < count).astype(np.uint8)
@@ -106,11 +108,11 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     def no_encoder(what: str) -> Any:
         raise AssertionError(what)
 
-    sentences: list[str] = []
+    messages: list[str] = []
     rows, data = fed.dataset.rows, fed.recipe.data
     cpu = torch.device("cpu")
-    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=text))
-    assert any("age cannot be checked" in line for line in sentences)
+    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=messages.append), rows, Caches(text=text))
+    assert any("age cannot be checked" in line for line in messages)
     read_back = text.read(
         [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
     )
@@ -124,13 +126,13 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="has 19 tokens, but the model needs 20"):
-        fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
+        fill(Worker(again.catalogue, data, no_encoder, cpu, say=messages.append), rows, Caches(text=fresh))
     assert "set data.cache.text=true" in refusal("data.clip_list.text_embeddings=true")
     with pytest.raises(DatasetError, match=r"set data\.clip_list\.text_embeddings=true"):
         feed(path, **SQUARE, clips__frames=5)
 
 
-# breaks if the pictures were not those of the list
+# breaks if the images were not those of the list
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_images_are_read_from_a_list(feed: Make, listed: Make) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")

@@ -37,7 +37,7 @@ def model(*words: str, only: tuple[str, ...] = ("denoiser",)) -> Any:
 
 
 def output_of(family: Family, x: Tensor) -> Tensor:
-    """What the denoiser says of latents at timestep 400, told nothing."""
+    """The output of the denoiser for latents at timestep 400 with an empty caption."""
     text = torch.zeros(len(x), 24, 32)
     t = torch.full((len(x),), 400)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def clip(*shape: int) -> Tensor:
 
 # breaks if the model's own is read all the same
 @pytest.mark.effect("model.latte.text_encoder")
-def test_text_encoder_is_the_folder_whose_t5_reads_captions(tmp_path: Path) -> None:
+def test_text_encoder_is_the_folder_of_the_t5_for_captions(tmp_path: Path) -> None:
     other = Family.tiny(seed=9).parts()["text_encoder"]
     shutil.copytree(shipped("tiny-latte") / "text_encoder", tmp_path / "t5" / "text_encoder")
     shutil.copytree(shipped("tiny-latte") / "tokenizer", tmp_path / "t5" / "tokenizer")
@@ -65,14 +65,14 @@ def test_text_encoder_is_the_folder_whose_t5_reads_captions(tmp_path: Path) -> N
 
 # breaks if captions keep the length of the model's configuration
 @pytest.mark.effect("model.latte.max_tokens")
-def test_max_tokens_is_how_much_of_a_caption_is_seen() -> None:
+def test_max_tokens_limits_the_caption() -> None:
     assert model("model.latte.max_tokens=7", only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 7, 32)
     assert model(only=("text_encoder",)).encode_text(["a cat"]).states.shape == (1, 24, 32)
 
 
-# breaks if positions are the added tables alone
+# breaks if positions are only the added tables
 @pytest.mark.effect("model.latte.rope")
-def test_rope_turns_queries_and_keys() -> None:
+def test_rope_rotates_queries_and_keys() -> None:
     x = clip(1, 4, 2, 8, 8)
     plain, turned = model(), model("model.latte.rope=true")
     assert (
@@ -98,9 +98,9 @@ def test_video_length_scales_positions_in_time() -> None:
     assert not torch.equal(output_of(model(), x), output_of(model("model.latte.video_length=56"), x))
 
 
-# breaks if a picture is always a clip of one frame
+# breaks if an image is always a clip of one frame
 @pytest.mark.effect("model.latte.pictures")
-def test_pictures_pass_by_what_looks_through_time_as_stills() -> None:
+def test_images_skip_temporal_layers_as_joined_stills() -> None:
     x = clip(1, 4, 4, 4)
     t = torch.tensor([400])
     outputs = []
@@ -126,7 +126,7 @@ TILED = ("model.latte.tiling.enabled=true", "model.latte.tiling.side=32", "model
 @pytest.mark.effect(
     "model.latte.tiling.enabled", "model.latte.tiling.side", "model.latte.tiling.frames", "model.latte.tiling.overlap"
 )
-def test_tiling_parts_what_is_larger_than_a_piece_and_nothing_else() -> None:
+def test_tiling_splits_only_what_is_larger_than_a_tile() -> None:
     whole = encoded()
     assert torch.equal(encoded(TILED[0]), whole)  # a piece of 256 pixels and 65 frames
     tiled = encoded(*TILED)
@@ -161,9 +161,9 @@ def test_vae_norms_can_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
         assert types == {expected}
 
 
-# breaks if the second half of the channels is never taught, or taught although the recipe says not to
+# breaks if the second half of the channels is never trained, or trained although the recipe disables it
 @pytest.mark.effect("model.latte.variance")
-def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
+def test_variance_adds_a_loss_for_the_second_half() -> None:
     moved = {}
     for word in ("none", "learned-range", "null"):
         settings = recipe(f"model.latte.variance={word}", "run.device=cpu")
@@ -181,7 +181,7 @@ def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
     assert moved["learned-range"] == moved["null"] > 0
 
 
-def test_a_variance_that_the_denoiser_has_no_channels_for_is_refused(tmp_path: Path) -> None:
+def test_learned_variance_without_channels_is_refused(tmp_path: Path) -> None:
     folder = shutil.copytree(shipped("tiny-latte"), tmp_path / "half")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"out_channels": config["in_channels"]}))
@@ -191,15 +191,15 @@ def test_a_variance_that_the_denoiser_has_no_channels_for_is_refused(tmp_path: P
     assert caught.value.code == "E1465"
 
 
-def drawn(folder: Path, *words: str) -> list[Path]:
+def generate(folder: Path, *words: str) -> list[Path]:
     assert main(["sample", "tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
     return sorted(folder.glob("*-seed*"))
 
 
-# breaks if the file has another length, rate, size or codec than asked, or does not say how it was drawn
+# breaks if the file has another length, rate, size or codec than requested, or does not record how it was generated
 @pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
-def test_clips_play_and_say_how_they_were_drawn(tmp_path: Path) -> None:
-    one, two = drawn(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
+def test_generated_clips_record_their_settings(tmp_path: Path) -> None:
+    one, two = generate(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
     count, width, height, rate, metadata = probe(one)
     assert (count, width, height, rate) == (7, 32, 32, 12.5)
     facts = json.loads(metadata["comment"])
@@ -209,8 +209,8 @@ def test_clips_play_and_say_how_they_were_drawn(tmp_path: Path) -> None:
         assert container.streams.video[0].codec_context.name == "h264"
     with Image.open(tmp_path / "h264" / "contact.png") as sheet:
         assert sheet.width > 2 * 4 * 32
-    (old,) = drawn(tmp_path / "mpeg4", "--frames=7", "sample.clip.codec=mpeg4", "--seed=3")
+    (old,) = generate(tmp_path / "mpeg4", "--frames=7", "sample.clip.codec=mpeg4", "--seed=3")
     with av.open(str(old)) as container:
         assert container.streams.video[0].codec_context.name == "mpeg4"
-    (rough,) = drawn(tmp_path / "rough", "--frames=7", "--seed=3", "sample.clip.quality=31")
+    (rough,) = generate(tmp_path / "rough", "--frames=7", "--seed=3", "sample.clip.quality=31")
     assert rough.stat().st_size < one.stat().st_size

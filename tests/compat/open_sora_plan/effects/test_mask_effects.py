@@ -24,5 +24,5 @@ def as_film_list(folder: Path, mask: bytes) -> dict[str, Any]:
 
 # breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
 @pytest.mark.effect("data.mask.source")
-def test_a_clip_of_a_list_has_one_mask_for_all_its_frames(feed: Make, write_clip: Make, tmp_path: Path) -> None:
+def test_listed_clip_has_one_mask_for_all_frames(feed: Make, write_clip: Make, tmp_path: Path) -> None:
     require_clip_masks(as_film_list, feed, write_clip, tmp_path)

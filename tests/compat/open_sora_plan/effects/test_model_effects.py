@@ -14,7 +14,7 @@ from mezzotint.settings.sections.model import ModelSettings
 
 # breaks if the denoiser of random weights were that of the model's own folder
 @pytest.mark.effect("model.config")
-def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
+def test_config_defines_a_randomly_initialized_latte(tmp_path: Path) -> None:
     own = ASSETS / "models" / "tiny-latte"
     config = json.loads((own / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": config["num_layers"] + 2}))

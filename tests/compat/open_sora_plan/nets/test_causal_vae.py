@@ -11,7 +11,7 @@ from mezzotint.weights.folder.state import on_meta
 
 
 @pytest.mark.parametrize("name", ["latte-17f", "latte-65f", "latte-221f"])
-def test_the_released_configuration_makes_the_released_tensors(name: str) -> None:
+def test_released_autoencoder_configuration_gives_its_tensors(name: str) -> None:
     config = CausalVAEConfig.read(released(name, "vae"))
     assert config == CausalVAEConfig()
     assert (config.pixels, config.frames) == (8, 4)
@@ -40,7 +40,7 @@ def test_the_released_configuration_makes_the_released_tensors(name: str) -> Non
 
 
 @pytest.mark.parametrize(("frames", "latents"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3), (17, 5)])
-def test_n_frames_become_a_quarter_of_those_after_the_first(frames: int, latents: int, network: CausalVAE) -> None:
+def test_n_frames_become_1_plus_a_quarter_of_the_others(frames: int, latents: int, network: CausalVAE) -> None:
     moments = network.encode(clip(frames))
     assert moments.shape == (1, 8, latents, 2, 2)
     assert network.latent_frames(frames) == latents

@@ -27,13 +27,13 @@ from mezzotint.errors import WeightsError
         ({"decoder_spatial_upsample": ["", "", "SpatialUpsample2x", "SpatialUpsample2x"]}, "does not match"),
     ],
 )
-def test_another_versions_configuration_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+def test_configuration_of_another_version_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(WeightsError, match=message) as met:
         CausalVAEConfig.read(released("latte-17f", "vae") | change, "vae/config.json")
     assert met.value.code == "E1409"
 
 
-def test_fields_of_its_training_are_ignored() -> None:
+def test_training_fields_are_ignored() -> None:
     config = released("latte-17f", "vae") | {
         "lr": 1e-5,
         "loss_type": "lpips",
@@ -61,7 +61,7 @@ def test_fields_of_its_training_are_ignored() -> None:
         ({"attention_head_dim": 71, "num_attention_heads": 1, "cross_attention_dim": 71}, "must be divisible by 4"),
     ],
 )
-def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+def test_configuration_of_another_network_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(WeightsError, match=message) as met:
         LatteConfig.read(released("latte-17f") | change, "x/config.json")
     assert met.value.code == "E1409"
@@ -76,14 +76,12 @@ def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str,
         ({"interpolation_scale_1d": 2.5, "sample_size": [32, 32]}, 2.5, 1),
     ],
 )
-def test_positions_are_scaled_by_what_the_configuration_was_made_for(
-    change: dict[str, Any], time: float, plane: int
-) -> None:
+def test_positions_are_scaled_to_the_configured_size(change: dict[str, Any], time: float, plane: int) -> None:
     config = LatteConfig.read(released("latte-17f") | change)
     assert (config.time_scale, config.plane_scale) == (time, plane)
 
 
-def test_what_says_nothing_of_the_network_is_ignored() -> None:
+def test_fields_unrelated_to_the_network_are_ignored() -> None:
     plain = LatteConfig.read(released("latte-17f"))
     config = released("latte-17f") | {"hidden_size": 300, "attention_mode": "math", "enable_flash_attention": True}
     assert LatteConfig.read(config | {"compress_kv_factor": None, "sample_size": 64}) == plain == LatteConfig()

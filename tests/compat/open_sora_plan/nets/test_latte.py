@@ -1,4 +1,4 @@
-"""LatteT2V: shapes and names of the released sizes, clips and stills joined, masks, recompute, compile."""
+"""LatteT2V: shapes and names of the released sizes, clips and joined stills, masks, gradient checkpointing, compile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from diffusers.models.transformers.latte_transformer_3d import LatteTransformer3
 from small_nets import LATTE, inputs, released, tiny
 from torch import Tensor
 
-from mezzotint.compat.open_sora_plan.nets import _latte_positions as positions
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.run import RecomputeSettings
@@ -22,7 +21,7 @@ RELEASED = {"latte-17f": 5, "latte-65f": 17, "latte-221f": 56}
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_a_released_configuration_makes_the_released_tensors(name: str) -> None:
+def test_released_configuration_gives_the_released_tensors(name: str) -> None:
     config = LatteConfig.read(released(name))
     assert config.video_length == RELEASED[name]
     assert config.time_scale == (3 if name == "latte-221f" else 1)
@@ -45,7 +44,7 @@ def test_a_released_configuration_makes_the_released_tensors(name: str) -> None:
     assert last == {"scale_shift_table"} | {f"{stem}.{leaf}" for stem in pairs for leaf in ("weight", "bias")}
 
 
-def test_diffusers_class_has_the_same_tensors_but_for_the_table_that_nothing_reads() -> None:
+def test_tensors_match_diffusers_except_an_unused_table() -> None:
     config = released("latte-17f")
     config = {k: v for k, v in config.items() if not k.startswith("_")} | {"sample_size": 64}
     theirs = on_meta(lambda: LatteTransformer3DModel.from_config(config))
@@ -55,7 +54,7 @@ def test_diffusers_class_has_the_same_tensors_but_for_the_table_that_nothing_rea
     assert shapes[0] == shapes[1]
 
 
-def test_diffusers_class_says_the_same_of_a_clip() -> None:
+def test_output_for_a_clip_matches_diffusers() -> None:
     network = tiny()
     theirs = LatteTransformer3DModel(
         num_attention_heads=2,
@@ -87,7 +86,7 @@ def test_diffusers_class_says_the_same_of_a_clip() -> None:
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
-def test_a_clip_does_not_see_the_stills_that_join_it_and_stills_stand_alone() -> None:
+def test_clips_and_joined_stills_do_not_attend_to_each_other() -> None:
     network, joint = tiny(), inputs(frames=3, joined_images=2)
     with torch.no_grad():
         both = network(**joint, use_image_num=2)
@@ -104,7 +103,7 @@ def test_a_clip_does_not_see_the_stills_that_join_it_and_stills_stand_alone() ->
 
 
 @pytest.mark.parametrize("changes", [{}, {"use_rope": True}, {"compress_kv_factor": 2}])
-def test_samples_of_a_batch_do_not_see_each_other(changes: dict[str, Any]) -> None:
+def test_samples_of_a_batch_are_independent(changes: dict[str, Any]) -> None:
     network, joint = tiny(**changes), inputs(frames=3, joined_images=1)
     masks = {"text_mask": torch.tensor([[[1, 1, 0, 0, 0, 0], [1] * 6], [[1] * 6, [1, 0, 0, 0, 0, 0]]])}
     masks["latent_mask"] = torch.ones(2, 4, 8, 8)
@@ -116,7 +115,7 @@ def test_samples_of_a_batch_do_not_see_each_other(changes: dict[str, Any]) -> No
             torch.testing.assert_close(network(**one, use_image_num=1), both[i : i + 1], rtol=0, atol=1e-5)
 
 
-def test_every_parameter_learns() -> None:
+def test_all_parameters_have_gradients() -> None:
     for changes in ({}, {"compress_kv_factor": 2}):
         network = tiny(**changes)
         network(**inputs(joined_images=1), use_image_num=1).square().mean().backward()
@@ -125,18 +124,16 @@ def test_every_parameter_learns() -> None:
         assert [name for name in still if not name.endswith("to_k.bias")] == []
 
 
-def test_clips_may_be_longer_and_pictures_wider_than_the_configuration_says() -> None:
+def test_clips_may_exceed_the_configured_size() -> None:
     network = tiny()
     rng = torch.Generator().manual_seed(3)
     latents = torch.randn(1, 4, 7, 6, 12, generator=rng)
     with torch.no_grad():
         output = network(latents, torch.tensor([5]), inputs(batch=1)["text"])
     assert output.shape == (1, 8, 7, 6, 12)
-    longer = positions.time(7, 16, scale=1, device="cpu")
-    assert torch.equal(longer[:3], positions.time(3, 16, scale=1, device="cpu"))
 
 
-def test_a_still_is_a_clip_of_one_frame() -> None:
+def test_joined_still_equals_a_clip_of_one_frame() -> None:
     network, tensors = tiny(), inputs(frames=1)
     with torch.no_grad():
         output, alone = network(**tensors), network(**tensors, temporal=False)
@@ -159,8 +156,8 @@ def kept(network: Latte, sizes: dict[int, int]) -> Iterator[None]:
         yield
 
 
-def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gradients() -> None:
-    """The last pairs are exempt, as Open-Sora-Plan counts: the first of the pairs told from the end."""
+def test_gradient_checkpointing_skips_exempt_pairs() -> None:
+    """The last pairs are exempt, as Open-Sora-Plan counts: the first of the pairs counted from the end."""
     saved, gradients = {}, {}
     for exempt in (None, 0, 1, 2, 4):
         network = tiny(num_layers=4)
@@ -185,7 +182,7 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"use_rope": True}, {"compress_kv_factor": 2}])
-def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str, Any]) -> None:
+def test_forward_is_one_graph_without_device_reads(changes: dict[str, Any]) -> None:
     tensors = inputs(joined_images=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
     on_device = {name: tensor.to("meta") for name, tensor in tensors.items()}  # reading a number there is an error
     network = tiny(num_layers=1, **changes)
@@ -195,7 +192,7 @@ def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str,
         torch.testing.assert_close(compiled(**tensors, use_image_num=1), network(**tensors, use_image_num=1))
 
 
-def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
+def test_bf16_weights_give_nearly_the_same_bf16_output() -> None:
     network, tensors = tiny(use_rope=True), inputs(joined_images=1)
     masks = {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
     with torch.no_grad():
@@ -210,7 +207,7 @@ def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
     assert (cast.float() - exact).abs().mean() < 0.05 * scale
 
 
-def test_a_network_made_without_memory_has_no_table_to_fill() -> None:
+def test_network_built_on_meta_has_no_buffers_to_fill() -> None:
     source = tiny()
     network = on_meta(lambda: Latte(LATTE))
     network.load_state_dict(source.state_dict(), strict=True, assign=True)

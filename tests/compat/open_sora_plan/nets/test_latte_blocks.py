@@ -10,11 +10,11 @@ from small_nets import LATTE, inputs, tiny
 from mezzotint.compat.open_sora_plan.nets.latte import Latte
 
 
-def test_masked_tokens_and_masked_patches_are_not_seen() -> None:
+def test_masked_tokens_and_patches_are_ignored() -> None:
     network, tensors = tiny(), inputs()
     text_mask = torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)
     latent_mask = torch.ones(2, 3, 8, 8)
-    latent_mask[:, :, 5:] = 0  # row 5 lies in a patch with row 4, which counts
+    latent_mask[:, :, 5:] = 0  # row 5 is in a patch with row 4, which is not masked
     other = {name: tensor.clone() for name, tensor in tensors.items()}
     other["text"][:, :, 4:] = 9.0
     other["latents"][:, :, :, 6:] = 9.0
@@ -28,13 +28,13 @@ def test_masked_tokens_and_masked_patches_are_not_seen() -> None:
         )
 
 
-def test_nothing_to_look_at_is_no_reason_for_nan() -> None:
+def test_fully_masked_attention_is_not_nan() -> None:
     with torch.no_grad():
         output = tiny()(**inputs(), text_mask=torch.zeros(2, 6), latent_mask=torch.zeros(2, 3, 8, 8))
     assert output.isfinite().all()
 
 
-def test_shrunk_keys_begin_as_means() -> None:
+def test_compressed_keys_are_initialized_as_means() -> None:
     network = Latte(replace(LATTE, compress_kv_factor=2))
     plane, time = (pair.attn1 for pair in list(network.pairs())[1])
     assert [plane.factor, time.factor] == [2, 2]
@@ -49,7 +49,7 @@ def test_shrunk_keys_begin_as_means() -> None:
     assert seen == [[0.0, 0.0, 1.0, 2.0, 3.0, 4.0]]
 
 
-def test_captions_are_projected_once_however_many_frames() -> None:
+def test_captions_are_projected_once_for_all_frames() -> None:
     network = tiny()
     rows: list[int] = []
     for spatial, _ in network.pairs():

@@ -1,4 +1,4 @@
-"""A LatteT2V as it is released, small, and what tests ask of it."""
+"""A small LatteT2V in the layout of the release, and checks of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model as Open-Sora-Plan lays its own out: denoisers by length, the autoencoder beside them, T5 apart."""
+    """A small model in Open-Sora-Plan's layout: denoisers by length, the autoencoder next to them, T5 separate."""
     return write_release(tmp_path_factory.mktemp("latte"), "5x64x64")
 
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth`."""
+"""Expectations of the flags of `diffusers-dreambooth`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora-flux`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora-flux`."""
 
 from __future__ import annotations
 

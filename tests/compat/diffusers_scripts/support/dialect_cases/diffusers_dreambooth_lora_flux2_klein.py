@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora-flux2-klein`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora-flux2-klein`."""
 
 from __future__ import annotations
 

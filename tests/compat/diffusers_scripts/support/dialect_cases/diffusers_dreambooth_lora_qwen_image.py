@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora-qwen-image`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora-qwen-image`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora-sd3`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora-sd3`."""
 
 from __future__ import annotations
 

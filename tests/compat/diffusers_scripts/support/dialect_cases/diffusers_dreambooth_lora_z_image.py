@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-dreambooth-lora-z-image`."""
+"""Expectations of the flags of `diffusers-dreambooth-lora-z-image`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-sd`."""
+"""Expectations of the flags of `diffusers-sd`."""
 
 from __future__ import annotations
 

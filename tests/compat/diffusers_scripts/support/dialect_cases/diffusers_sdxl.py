@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-sdxl`."""
+"""Expectations of the flags of `diffusers-sdxl`."""
 
 from __future__ import annotations
 

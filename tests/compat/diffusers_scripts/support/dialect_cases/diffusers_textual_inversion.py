@@ -1,4 +1,4 @@
-"""What is known of the flags of `diffusers-textual-inversion`."""
+"""Expectations of the flags of `diffusers-textual-inversion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags that diffusers' DreamBooth scripts for models on straight paths have in common."""
+"""Expectations of the flags that diffusers' DreamBooth scripts for flow-matching models have in common."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ADAPTED: dict[str, Any] = {
 
 
 def at(folder: str) -> dict[str, str]:
-    """Where the run lies."""
+    """The run folder."""
     return {"run.folder": folder, "run.export.folder": folder, "run.name": folder}
 
 
@@ -136,9 +136,9 @@ def with_targets(acts: Acts, targets: list[str], *parts: str) -> Acts:
     """Of adapters, whose layers are named besides when text encoders are trained."""
     if not parts:
         return acts
-    words, moved = acts["train_text_encoder"]
+    words, largest_changes = acts["train_text_encoder"]
     both = [*targets, *(f"{part}/attention" for part in parts)]
-    return {**acts, "train_text_encoder": (words, {**moved, "model.adapter.targets": both})}
+    return {**acts, "train_text_encoder": (words, {**largest_changes, "model.adapter.targets": both})}
 
 
 def report_to(project: str) -> tuple[list[str], dict[str, Any]]:

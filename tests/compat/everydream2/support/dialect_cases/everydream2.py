@@ -1,4 +1,4 @@
-"""What is known of the flags of `everydream2`."""
+"""Expectations of the flags of `everydream2`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the flags of `mindone-sdxl`."""
+"""Expectations of the flags of `mindone-sdxl`."""
 
 from __future__ import annotations
 

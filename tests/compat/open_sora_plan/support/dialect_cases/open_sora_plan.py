@@ -1,4 +1,4 @@
-"""What is known of the flags of `open-sora-plan`."""
+"""Expectations of the flags of `open-sora-plan`."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ EXPECTED: dict[str, Any] = {
 STILLS = ("--use_image_num=4", "--image_data=pictures.txt")
 
 ACTS: dict[str, tuple[tuple[str, ...], list[str], dict[str, Any]]] = {
-    # flag: what stands beside it, the flag, what it moves
+    # flag: words in both commands, the flag, what it changes
     "video_data": ((), ["--video_data=b.txt"], {"data.path": ["b.txt"]}),
     "image_data": (STILLS, ["--image_data=b.txt"], {"data.clips.images_path": ["b.txt"]}),
     "max_image_size": ((), ["--max_image_size=240"], {"data.resolution": 240, "data.buckets.step": 16}),

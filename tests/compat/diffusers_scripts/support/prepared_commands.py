@@ -1,5 +1,5 @@
-"""A foreign line made ready as `mezzotint train --as NAME` does it, and stopped before its first step; on the tiny
-folders of models on straight paths, which hold networks of the real classes."""
+"""A run of a foreign command, prepared as `mezzotint train --as NAME` does it and stopped before its first step; on the
+tiny folders of flow-matching models, which hold networks of the real classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.settings.reading.read import located
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.job import Job, RunStart
-from mezzotint.tasks.train.prepare import prepare as made_ready
+from mezzotint.tasks.train.prepare import prepare as prepare_run
 from mezzotint.training.interrupts import Interrupts
 
 MODELS = Path(__file__).parents[3] / "parity" / "data" / "flow"
@@ -45,7 +45,7 @@ def pictures(folder: Path, *shades: int, size: tuple[int, int] = (40, 32)) -> No
 
 
 def line(dialect: str, *words: str) -> list[str]:
-    """The words of a line over the folder `cat`, its launcher and script included. A later word counts."""
+    """A command over the folder `cat`, with its launcher and script. Later words override earlier ones."""
     script = f"train_{dialect.removeprefix('diffusers-').replace('-', '_')}.py"
     named = [f"--pretrained_model_name_or_path={folder_of_model(dialect)}", "--instance_prompt=a photo of sks"]
     source = [] if any(word.startswith("--dataset_name") for word in words) else ["--instance_data_dir=cat"]
@@ -53,13 +53,13 @@ def line(dialect: str, *words: str) -> list[str]:
 
 
 @contextmanager
-def ready(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
-    """The run of a line before its first step."""
+def prepared(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
+    """The run of a command before its first step."""
     reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
     recipe = located(reading)
     runtime = open_runtime(recipe.run, Launch())
     folder = RunFolder(folder_of(reading, recipe)).open()
-    job = made_ready(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))
+    job = prepare_run(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))
     try:
         yield job
     finally:
@@ -71,15 +71,15 @@ def batches(job: Job) -> Any:
     return next(iter(job.trainer.batches))
 
 
-def moved(job: Any, step: Any) -> dict[str, float]:
+def largest_changes(job: Any, step: Any) -> dict[str, float]:
     """How far a step has moved each tensor at most."""
     before = {name: tensor.detach().clone() for name, tensor in job.model.update.masters.items()}
     job.trainer.train_step(step).result()
     return {name: float((job.model.update.masters[name].detach() - old).abs().max()) for name, old in before.items()}
 
 
-def told(job: Any) -> list[dict[str, Any]]:
-    """What the denoiser is told from now on."""
+def record_inputs(job: Any) -> list[dict[str, Any]]:
+    """Keyword inputs of the denoiser, recorded from now on."""
     calls: list[dict[str, Any]] = []
     job.model.family.parts()["denoiser"].register_forward_pre_hook(
         lambda module, inputs, named: calls.append(dict(named)), with_kwargs=True

@@ -1,4 +1,4 @@
-"""The command lines of diffusers' textual inversion scripts, pasted; on tiny models and six pictures."""
+"""The commands of diffusers' textual inversion scripts, on tiny models and six images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def train(dialect: str, model: Path, *more: str) -> int:
     return main(["train", "--as", dialect, *OURS, "--", *words])
 
 
-def test_the_word_is_a_file_that_diffusers_loads(
+def test_learned_token_file_is_loaded_by_diffusers(
     here: Path, shallow_sd: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -44,9 +44,9 @@ def test_the_word_is_a_file_that_diffusers_loads(
     more = ("--num_vectors=2", "--learnable_property=style")
     assert train("diffusers-textual-inversion", shallow_sd, *more) == 0
     assert "longer than the text encoder reads" not in capsys.readouterr().out
-    said = {text for text in seen if text}
-    assert all(text.endswith("in the style of <toy>") and "|" not in text for text in said), said
-    assert len(said) > 1, "another sentence from visit to visit"
+    output = {text for text in seen if text}
+    assert all(text.endswith("in the style of <toy>") and "|" not in text for text in output), output
+    assert len(output) > 1, "another template at each visit"
     [rows] = load_file(here / "toy" / "learned_embeds.safetensors").values()
     assert len(rows) == 2
     assert list((here / "toy").rglob("step-00000002/learned_embeds.safetensors"))
@@ -58,7 +58,7 @@ def test_the_word_is_a_file_that_diffusers_loads(
     assert torch.equal(table[pipe.tokenizer.convert_tokens_to_ids("<toy>")], rows[0])
 
 
-def test_sdxl_has_a_file_for_each_text_encoder(here: Path, sdxl_folder: Path) -> None:
+def test_sdxl_has_a_token_file_for_each_text_encoder(here: Path, sdxl_folder: Path) -> None:
     assert train("diffusers-textual-inversion-sdxl", sdxl_folder, "--center_crop") == 0
     for name in ("learned_embeds.safetensors", "learned_embeds_2.safetensors"):
         assert [*load_file(here / "toy" / name)] == ["<toy>"]

@@ -1,5 +1,5 @@
-"""The command line of Open-Sora-Plan's train_t2v.py, pasted: clips and pictures written here, a small LatteT2V in the
-release's layout; killed and resumed, from a text cache that lies there, and by two processes that share."""
+"""The command of Open-Sora-Plan's train_t2v.py: clips and images written here, a small LatteT2V in the release's
+layout; killed and resumed, from an existing text cache, and sharded over two processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball
 
 @pytest.fixture(scope="module")
 def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
-    """Four clips, seven pictures, their lists, and a small model as the release lays it out: 5x32x32, vae, t5."""
+    """Four clips, seven images, their lists, and a small model in the layout of the release: 5x32x32, vae, t5."""
     root = tmp_path_factory.mktemp("sora")
     for n in range(4):
         write_clip(root / f"films/{n}.mp4", 8 + n, size=(48, 32))
@@ -52,14 +52,14 @@ def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callabl
 
 @pytest.fixture
 def here(world_of_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with all of it."""
+    """The current folder, with a copy of these files."""
     shutil.copytree(world_of_clips, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def flags(**more: Any) -> list[str]:
-    """The line; an option that is None is left out."""
+    """The options of the command; those that are None are left out."""
     values = {
         "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
         "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
@@ -71,13 +71,13 @@ def flags(**more: Any) -> list[str]:
     return [f"--{key}={value}" for key, value in (values | more).items() if value is not None]
 
 
-def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[str]:
-    return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
+def line(*words: str, command: str = "train", over: tuple[str, ...] = ()) -> list[str]:
+    return [command, "--as", "open-sora-plan", *OURS, *over, "--", *words]
 
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
+def test_killed_run_resumes_bit_exactly_and_exports_both_models(here: Path) -> None:
     child = fork(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
     assert exit_status(child) == 128 + signal.SIGKILL, (here / "said").read_text()
     assert main(line(*flags(resume_from_checkpoint=True))) == 0
@@ -94,51 +94,52 @@ def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here:
             assert f"{prefix}{name}" not in mine or torch.equal(tensor, mine[f"{prefix}{name}"]), name
 
 
-def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line(*flags(), verb="check")) == 0
+@pytest.mark.usefixtures("unmeasured")
+def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line(*flags(), command="check")) == 0
     page = " ".join(capsys.readouterr().out.split())
-    for said in (
+    for text in (
         "denoiser 167,504 trained", "4 clips, each with 2 of 7 images (groups)",
         "32×32×5 4 4 2", "an epoch has 2 batches, 2 steps", "length 4 steps",
     ):  # fmt: skip
-        assert said in page, page
+        assert text in page, page
 
 
 @pytest.mark.parametrize(
     ("strategy", "absent"), [("None", "*layernorm*"), ("unclip", "*label_emb* and *time_embed* and *emb_layers*")]
 )
-def test_groups_by_names_that_the_network_has_not_are_trained(
+def test_parameter_groups_without_matching_names_are_noted(
     here: Path, capsys: pytest.CaptureFixture[str], strategy: str, absent: str
 ) -> None:
     alone = {"image_data": None, "use_image_num": None, "max_train_steps": 2, "checkpointing_steps": None}
     assert main(line(*flags(group_strategy=strategy, **alone), over=("run.preview.every=null",))) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"optim.optimizer.no_decay: {absent} name" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"optim.optimizer.no_decay: {absent} name" in output
     assert len(logged(here / "out")) == 2
     assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
 
 
 @pytest.mark.slow
-def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
-    assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
+    assert main(line(*flags(), command="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(line("--video_data=clips.txt", verb="check")) == 2
+def test_minimal_command_reports_what_is_missing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line("--video_data=clips.txt", command="check")) == 2
     assert "LanguageBind/Open-Sora-Plan-v1.1.0`, or give a folder" in capsys.readouterr().err
-    assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
-    said = capsys.readouterr()
-    assert "not given: all weights are random" in said.out
-    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
+    assert main(line("--video_data=clips.txt", "--ae_path=vae", command="check")) == 2
+    output = capsys.readouterr()
+    assert "not given: all weights are random" in output.out
+    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in output.err
 
 
 @pytest.mark.parametrize(
-    ("more", "files", "said"),
+    ("more", "files", "message"),
     [
         ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
         ({"image_data": None}, {}, "but there is no source of images; give a list with --image_data"),
@@ -149,18 +150,18 @@ def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.Captur
         ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so run.whole_epochs leaves no step"),
     ],
 )  # fmt: skip
-def test_bad_input_is_a_sentence_with_a_remedy(
-    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], said: str
+def test_invalid_input_is_reported_with_a_remedy(
+    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], message: str
 ) -> None:
     for name, text in files.items():
         (here / name).parent.mkdir(exist_ok=True)
         (here / name).write_text(text)
     assert main(line(*flags(**more))) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (here / "out" / "checkpoints").exists()
 
 
-def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_autoencoder_of_v1_0_is_recognized_by_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = json.loads((here / "vae" / "config.json").read_text())
     config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
     (here / "vae" / "config.json").write_text(json.dumps(config))
@@ -171,12 +172,13 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
-def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, over: tuple[str, ...]) -> None:
-    """A batch of 1 on each of two is one of 2; optimizer state, gradients and average are shared, weights if asked."""
+def test_two_sharded_processes_equal_one_and_one_resumes(here: Path, over: tuple[str, ...]) -> None:
+    """A batch of 1 on each of two processes is one of 2; optimizer state, gradients and EMA are sharded, and weights on
+    request."""
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
     assert main(line(*flags(**plain, output_dir="one"))) == 0
     words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
-    run_two(line(*words, over=over), here / "two", **{"ACCELERATE_MIXED_PRECISION": "no"} if over else {})
+    run_two(line(*words, over=over), here / "two", ACCELERATE_MIXED_PRECISION="no")
     assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
     assert logged(here / "out") == pytest.approx(logged(here / "one"), rel=1e-4)
     longer = plain | {"max_train_steps": 4}
@@ -188,27 +190,27 @@ def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, ov
 
 @pytest.fixture
 def cached(here: Path) -> dict[str, Any]:
-    """The line with a text cache, whose folders are not there; no text encoder is named."""
+    """Options with a text cache whose folders are missing; no text encoder is named."""
     (here / "clips.txt").write_text("films,said/clips,clips.json\n")
     (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
     return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
+def test_missing_text_cache_prints_the_command_that_writes_it(
     here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for verb in ("train", "check"):
-        assert main(line(*flags(**cached), verb=verb)) == 2
-        said = capsys.readouterr().err
-        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in said
-        assert shlex.join(line("model.latte.text_encoder", verb="cache")[:7])[:-1] in said
-    printed = shlex.split(said.partition("write them with: mezzotint ")[2].partition("\n")[0])
+    for command in ("train", "check"):
+        assert main(line(*flags(**cached), command=command)) == 2
+        output = capsys.readouterr().err
+        assert "0-frame_idx-0:8.npz: does not exist, nor any other of 11 embeddings that the lists name" in output
+        assert shlex.join(line("model.latte.text_encoder", command="cache")[:7])[:-1] in output
+    printed = shlex.split(output.partition("write them with: mezzotint ")[2].partition("\n")[0])
     assert [word for word in printed if word.startswith("model.")] == ["model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl"]
     printed[printed.index("model.latte.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.latte.text_encoder=t5"
     assert main(printed) == 0
-    said = capsys.readouterr().out
-    assert "cache: 11 embeddings to write to files, with" in said
+    output = capsys.readouterr().out
+    assert "cache: 11 embeddings to write to files, with" in output
     stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
     family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", latte={"text_encoder": here / "t5"}))
     encoded = family.encode_text([cleaner()(CAPTIONS[0])])
@@ -218,7 +220,7 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     assert main(printed) == 0
     assert "to write" not in capsys.readouterr().out
     shutil.rmtree(here / "t5")
-    assert main(line(*flags(**cached), verb="check")) == 0
+    assert main(line(*flags(**cached), command="check")) == 0
     assert main(line(*flags(**cached))) == 0
     assert len(logged(here / "out")) == 2
 

@@ -1,4 +1,4 @@
-"""A train.json read at each epoch, and the line that stays above it."""
+"""A train.json that is read at each epoch, and the command line that overrides it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [e["values"] for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
 
 
-# breaks if the file were not read or read as a recipe, or the line did not count before it
+# breaks if the file were not read or read as a recipe, or the command line did not override it
 @pytest.mark.effect("run.live.path")
 @pytest.mark.effect("run.live.dialect")
 @pytest.mark.effect("run.live.line")
-def test_a_train_json_is_read_below_the_line(world: Any, capsys: Any) -> None:
+def test_train_json_has_lower_precedence_than_the_command_line(world: Any, capsys: Any) -> None:
     path = world.root / "train.json"
     path.write_text(json.dumps({"min_snr_gamma": 5, "zero_frequency_noise_ratio": 0.3}))
     words = {"run__live__path": str(path), "run__live__dialect": "everydream2", **COMMON}

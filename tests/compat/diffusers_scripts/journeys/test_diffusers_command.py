@@ -1,5 +1,5 @@
-"""The command line of diffusers' script, pasted: alone, behind `accelerate launch`, resumed; on the tiny model and six
-pictures with a metadata.jsonl."""
+"""The command of diffusers' text-to-image script: in one process, behind `accelerate launch`, resumed; on the tiny
+model and six images with a metadata.jsonl."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import yaml
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
+from support.forked import run_two
 from support.run_folders import logged, tensors_of
 from support.supported_table import require_a_line_trains_in_two_processes
 from support.tables import copy_with_table
@@ -42,7 +43,7 @@ use_cpu: true
 
 @pytest.fixture
 def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with a model, and pictures as an imagefolder."""
+    """The current folder, with a model, and images as an imagefolder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
     copy_with_table(PICTURES, tmp_path / "pictures")
@@ -64,16 +65,14 @@ def train(*words: str) -> int:
     return main(["train", "--as", "diffusers-sd", *OURS, "--", *words])
 
 
-def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_dir_has_a_pipeline_with_the_ema_unet(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from diffusers import StableDiffusionPipeline
 
     assert train("python", "train_text_to_image.py", *flags(), "--report_to=all") == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     out = here / "sd-pokemon-model"
     for words in ("--report_to: of all trackers", "is dropped: it starts one process", f"copied to    {out}\n"):
-        assert words in said
+        assert words in output
     pipeline = StableDiffusionPipeline.from_pretrained(out, local_files_only=True, safety_checker=None)
     average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
     unet = pipeline.unet.state_dict()
@@ -84,7 +83,7 @@ def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
 
 
 @pytest.mark.slow
-def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = here / "sd-pokemon-model"
     assert train(*flags(max_train_steps=4, output_dir="whole")) == 0
     assert train(*flags()) == 0
@@ -98,10 +97,10 @@ def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pyt
     whole, parts = tensors_of(here / "whole"), tensors_of(out)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0, "the printed line goes on, resume=never or not"
+    assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0
 
 
-def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
+def test_output_dir_with_another_model_is_refused_before_training(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(here / "model", here / "sd-pokemon-model")
@@ -112,7 +111,7 @@ def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_tells_its_notes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_accepts_the_command(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "--as", "diffusers-sd", *OURS, "--processes=2", "--", *flags()]
     assert main(words) == 0
     page = capsys.readouterr().out
@@ -120,8 +119,8 @@ def test_check_reads_the_line_and_tells_its_notes(here: Path, capsys: pytest.Cap
     assert not (here / "sd-pokemon-model").exists()
 
 
-def launched(here: Path, processes: int, **more: Any) -> None:
-    """The benchmark's command, `-m mezzotint train --as …` in the place of the script."""
+def launch(here: Path, processes: int, **more: Any) -> str:
+    """The output of the benchmark's command behind `accelerate launch`."""
     (here / "default_config.yaml").write_text(CONFIG.format(processes=processes))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -135,11 +134,11 @@ def launched(here: Path, processes: int, **more: Any) -> None:
         timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "fp16, as the launcher sets" in done.stdout
+    return done.stdout
 
 
-def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:
-    """The same line translated for as many processes, trained as a recipe of ours by one."""
+def train_translated(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> Path:
+    """The command translated for several processes and trained as a recipe by one."""
     line = ["--", *flags(**more, mixed_precision="fp16", output_dir="alone")]
     assert main(["translate", "--as", "diffusers-sd", f"--processes={processes}", *line]) == 0
     (here / "recipe.yaml").write_text(capsys.readouterr().out)
@@ -147,9 +146,8 @@ def native(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **mor
     return here / "alone"
 
 
-def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> None:
-    launched(here, processes, **more)
-    alone, many = native(here, processes, capsys, **more), here / "sd-pokemon-model"
+def check_same_as_one_process(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **more: Any) -> None:
+    alone, many = train_translated(here, processes, capsys, **more), here / "sd-pokemon-model"
     recipe = yaml.safe_load((many / "recipe.yaml").read_text())
     assert json.loads((many / "environment.json").read_text())["processes"] == processes
     assert (recipe["data"]["batch_size"], recipe["data"]["remainder"]) == (processes, "fill")
@@ -158,26 +156,32 @@ def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **m
     assert logged(many) == pytest.approx(logged(alone), rel=5e-3)
     weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (many, alone)]
     base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
-    moved = max(float((weights[0][name] - base[name]).abs().max()) for name in base)
-    assert moved > 1e-6
-    assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * moved for name in base)
+    largest_changes = max(float((weights[0][name] - base[name]).abs().max()) for name in base)
+    assert largest_changes > 1e-6
+    assert all((weights[0][name] - weights[1][name]).abs().max() <= 2.1 * largest_changes for name in base)
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_benchmark_line_trains_behind_accelerate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    same_run(here, 2, capsys)
+def test_command_trains_in_two_processes_as_in_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the variables that `accelerate launch` sets, in forked processes."""
+    words = ["train", "--as", "diffusers-sd", *OURS, "--", *flags()]
+    assert "fp16, as the launcher sets" in run_two(words, here / "out.txt", ACCELERATE_MIXED_PRECISION="fp16")
+    check_same_as_one_process(here, 2, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.distributed
+def test_accelerate_launch_of_eight_processes_trains_as_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = {"gradient_accumulation_steps": 4, "max_train_steps": 3}
+    assert "fp16, as the launcher sets" in launch(here, 8, **more)
+    check_same_as_one_process(here, 8, capsys, **more)
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_benchmark_line_trains_behind_accelerate_on_eight(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    same_run(here, 8, capsys, gradient_accumulation_steps=4, max_train_steps=3)
-
-
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+def test_command_trains_in_two_processes_of_torchrun(tmp_path: Path, shallow_sd: Path) -> None:
     line = (
         "--pretrained_model_name_or_path=model", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
         "--max_train_steps=1", "--output_dir=out", "--seed=1",

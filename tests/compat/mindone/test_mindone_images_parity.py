@@ -1,7 +1,7 @@
-"""Pixels and sizes of MindONE's example for SDXL, recorded, against ours; and OpenCV's resizing, on which it is built.
+"""Pixels and sizes of MindONE's example for SDXL, recorded, against ours.
 
-The square chain resizes the shorter side to 32 (its code 3), cuts a square at a drawn place; the other covers one of
-three sizes (bilinear) and cuts at a drawn place. What it drew stands in the record and is given to ours.
+The square chain resizes the shorter side to 32 (its code 3), cuts a square at a random position; the other covers one
+of three sizes (bilinear) and cuts at a random position. The positions are in the record and given to ours.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.worker import read_picture
-from mezzotint.data.media import _opencv_resize, decoding
+from mezzotint.data.media import decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
@@ -29,7 +28,6 @@ from support.loading import open_loader
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"
 RECORD: dict[str, Any] = json.loads((DATA / "pipeline.json").read_text())
 PIXELS = load_file(DATA / "pipeline.safetensors")
-OPENCV = load_file(DATA / "opencv_resize.safetensors")
 BATCHES = [(batch, place) for batch in RECORD["multi_aspect"]["batches"] for place in (0, 1)]
 
 
@@ -46,26 +44,26 @@ def catalogue(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 def recorded(name: str) -> Any:
-    """Bytes of a recorded picture, from x / 127.5 − 1."""
+    """Bytes of a recorded image, from x / 127.5 − 1."""
     return np.rint((PIXELS[name].astype(np.float64) + 1) * 127.5).astype(np.uint8)
 
 
 @pytest.mark.parametrize("line", RECORD["square32"], ids=lambda line: line["file"])
-def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue: Catalogue) -> None:
+def test_square_transforms_are_bit_exact(line: dict[str, Any], catalogue: Catalogue) -> None:
     row = next(row for row in range(len(catalogue)) if catalogue.key(row) == line["file"])
     size, bucket = Size(int(catalogue.width[row]), int(catalogue.height[row])), Size(32, 32)
     corner = tuple(line["crop_coords_top_left"])
     placed = Placement(bucket, cover(size, bucket), corner)
     assert np.array_equal(read_picture(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
-    drawn = {
+    sampled = {
         placement.at_visit(catalogue, Visit(row, 1, 0, epoch, 0), bucket, settings_of()).crop_top_left
         for epoch in range(200)
     }
-    assert corner in drawn, "ours draws from the same places"
+    assert corner in sampled, "ours samples the same positions"
     assert catalogue.captions(row) == (line["txt"].replace("nan", ""),), "an empty caption stays empty"
 
 
-def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue: Catalogue) -> None:
+def test_recorded_sizes_match_the_sampled_crop(catalogue: Catalogue) -> None:
     rows = np.arange(len(catalogue), dtype=np.int32)
     lines = {line["file"]: line for line in RECORD["square32"]}
     settings = settings_of()
@@ -84,8 +82,8 @@ def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue:
 
 
 @pytest.mark.parametrize(("batch", "place"), BATCHES, ids=lambda value: str(value)[:24])
-def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any], place: int) -> None:
-    """It rounds the free side up where ours cuts it: told so, the pixels are the same."""
+def test_multi_size_transforms_are_bit_exact(batch: dict[str, Any], place: int) -> None:
+    """It rounds the free side up where ours truncates it: with its size the pixels are the same."""
     height, width = batch["size_hw"]
     path = DATA / "pictures" / RECORD["square32"][place]["file"]
     old_height, old_width = batch["original"][place]
@@ -96,12 +94,3 @@ def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any]
         path, placed, resize="bilinear", antialias=False, background="#ffffff", max_pixels=1_000_000
     )  # fmt: skip
     assert np.array_equal(pixels, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])
-
-
-@pytest.mark.parametrize("name", OPENCV)
-def test_a_picture_resized_is_opencvs_to_the_bit(name: str) -> None:
-    kind, size = name.split(".")
-    height, width = map(int, size.split("x"))
-    with Image.open(DATA / "pictures" / "a.png") as image:
-        resized = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
-    assert np.array_equal(resized, OPENCV[name])

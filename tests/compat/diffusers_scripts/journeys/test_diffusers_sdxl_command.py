@@ -1,5 +1,5 @@
-"""The command line of diffusers' SDXL script, pasted: alone, in two processes, measured; on a tiny SDXL and six
-pictures with a metadata.jsonl. That it goes on as the line of the other script does is shown there."""
+"""The command of diffusers' SDXL script: in one process, in two, measured; on a tiny SDXL and six images with a
+metadata.jsonl. Resuming is tested with the command of the other script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorb
 
 @pytest.fixture
 def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to stand in, with a model, another autoencoder, and pictures as an imagefolder."""
+    """The current folder, with a model, another autoencoder, and images as an imagefolder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(sdxl_folder, tmp_path / "model")
     shutil.copytree(sdxl_folder / "vae", tmp_path / "vae-fix")
@@ -50,14 +50,12 @@ def train(*words: str, over: tuple[str, ...] = ()) -> int:
 
 
 @pytest.mark.slow
-def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drawn = ("sample.steps=1", "sample.size=[64,64]")
+def test_only_the_unet_is_trained_and_exported_with_ema_weights(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generated = ("sample.steps=1", "sample.size=[64,64]")
     words = ["--validation_prompt=a red shape", "--num_validation_images=2", "--max_train_steps=3"]
-    assert train("python", "train_text_to_image_sdxl.py", *flags(), *words, over=drawn) == 0
-    said = capsys.readouterr().out
-    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in said
+    assert train("python", "train_text_to_image_sdxl.py", *flags(), *words, over=generated) == 0
+    output = capsys.readouterr().out
+    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in output
     out = here / "out"
     assert len(list((out / "samples").rglob("*.png"))) >= 1
     pipeline: Any = StableDiffusionXLPipeline.from_pretrained(str(out), local_files_only=True)
@@ -71,9 +69,7 @@ def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
 
 
 @pytest.mark.slow
-def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_autoencoder_encodes_latents_and_is_exported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file, save_file
 
     path = here / "vae-fix" / "diffusion_pytorch_model.safetensors"
@@ -88,7 +84,7 @@ def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
     assert losses[0] != losses[1], "latents of one autoencoder do not serve another"
 
 
-def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_conditioning_is_the_crop_that_was_encoded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[tuple[float, ...]] = []
     plain = Family.predict
 
@@ -100,11 +96,12 @@ def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: py
     assert train(*flags(max_train_steps=6, resolution=48)) == 0
     assert {line[4:] for line in vectors} == {(48.0, 48.0)}
     assert len(vectors) == 12
-    assert len({line[:4] for line in vectors}) <= 6, "one crop a picture, whenever it is seen"
+    assert len({line[:4] for line in vectors}) <= 6, "one crop per image"
 
 
 @pytest.mark.slow
-def test_check_reads_the_line_and_bench_measures_it(
+@pytest.mark.usefixtures("unmeasured")
+def test_check_and_bench_accept_the_command(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["check", "--as", "diffusers-sdxl", *OURS, "--processes=2", "--", *flags()]) == 0
@@ -124,12 +121,10 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
-    """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
+def test_command_trains_in_two_processes(here: Path) -> None:
+    """With the variables that `accelerate launch` sets, in forked processes."""
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]
-    more = {"ACCELERATE_MIXED_PRECISION": "bf16"} if launcher == "accelerate" else {}
-    said = run_two(line, here / "out.txt", **more)
+    output = run_two(line, here / "out.txt", ACCELERATE_MIXED_PRECISION="bf16")
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     assert (here / "out" / "model_index.json").is_file()
-    assert ("bf16, as the launcher sets" in said) == (launcher == "accelerate")
+    assert "bf16, as the launcher sets" in output

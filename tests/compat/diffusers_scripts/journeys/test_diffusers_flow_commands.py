@@ -1,15 +1,16 @@
-"""The command lines of diffusers' DreamBooth scripts for models on straight paths, pasted with their launcher; on tiny
-folders of the real classes. What each leaves is opened by the model's own pipeline."""
+"""The commands of diffusers' DreamBooth scripts for flow-matching models with their launcher, on tiny folders of the
+real classes. The results are opened by the model's own pipeline."""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from ready_lines import OURS, folder_of_model, line, pictures
+from prepared_commands import OURS, folder_of_model, line, pictures
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -59,9 +60,9 @@ def losses() -> list[float]:
 @pytest.mark.parametrize(
     "model", [model if model in QUICK else pytest.param(model, marks=pytest.mark.slow) for model in ADAPTERS]
 )
-def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> None:
+def test_lora_command_writes_the_file_that_peft_expects(model: str) -> None:
     """The layers are those that peft finds by the script's own list. The strength alpha / rank is in the tensors, which
-    were trained with it: both say alpha / rank = 1."""
+    were trained with it: the effective alpha / rank is 1."""
     from peft import LoraConfig
 
     dialect = f"diffusers-dreambooth-lora-{model}"
@@ -69,7 +70,7 @@ def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> Non
     assert train(dialect, "--rank=3", *alpha, ours=DISTILLED.get(model, ())) == 0
     assert len(set(losses())) == 2
     pipeline = opened(folder_of_model(dialect))
-    bare = opened(folder_of_model(dialect)).transformer
+    bare = copy.deepcopy(pipeline.transformer)
     bare.add_adapter(LoraConfig(r=3, target_modules=ADAPTERS[model]))
     expected = {name for name, module in bare.named_modules() if hasattr(module, "lora_A")}
     pipeline.load_lora_weights("out")
@@ -83,10 +84,9 @@ def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["sd3", "flux"])
-def test_a_line_of_all_weights_leaves_the_pipeline(model: str) -> None:
-    """Text encoders that were trained are in it."""
-    dialect = f"diffusers-dreambooth-{model}"
+def test_full_training_command_exports_the_pipeline() -> None:
+    """With the trained text encoders."""
+    dialect = "diffusers-dreambooth-sd3"
     assert train(dialect, "--train_text_encoder", "--text_encoder_lr=1e-3") == 0
     pipeline, before = opened(Path("out")), opened(folder_of_model(dialect))
     trained = {name.removeprefix("w/"): tensor for name, tensor in tensors_of(Path("out")).items()}
@@ -94,14 +94,13 @@ def test_a_line_of_all_weights_leaves_the_pipeline(model: str) -> None:
         state, old = getattr(pipeline, name).state_dict(), getattr(before, name).state_dict()
         assert any(not torch.equal(state[key], old[key]) for key in state), part
         assert all(torch.equal(state[key], trained[f"{part}/{key}"]) for key in state if f"{part}/{key}" in trained)
-    last = "text_encoder_3" if model == "sd3" else "text_encoder_2"
-    for key, tensor in getattr(pipeline, last).state_dict().items():
-        assert torch.equal(tensor, getattr(before, last).state_dict()[key]), "T5 is not trained"
+    for key, tensor in pipeline.text_encoder_3.state_dict().items():
+        assert torch.equal(tensor, before.text_encoder_3.state_dict()[key]), "T5 is not trained"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["sd3", "flux"])
-def test_adapters_of_text_encoders_are_in_the_file(model: str) -> None:
+def test_text_encoder_adapters_are_in_the_file(model: str) -> None:
     dialect = f"diffusers-dreambooth-lora-{model}"
     assert train(dialect, "--train_text_encoder", "--text_encoder_lr=1e-2") == 0
     encoders = {"text_encoder", "text_encoder_2"} if model == "sd3" else {"text_encoder"}
@@ -115,7 +114,7 @@ def test_adapters_of_text_encoders_are_in_the_file(model: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_file_has_the_type_of_the_arithmetic_or_float32() -> None:
+def test_adapter_file_has_the_compute_dtype_or_float32() -> None:
     for words, dtype in (
         (["--mixed_precision=bf16"], "BF16"),
         (["--mixed_precision=bf16", "--upcast_before_saving"], "F32"),
@@ -131,7 +130,8 @@ FLUX = "diffusers-dreambooth-lora-flux"
 
 
 @pytest.mark.slow
-def test_check_reads_the_line_and_bench_measures_it(
+@pytest.mark.usefixtures("unmeasured")
+def test_check_and_bench_accept_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["check", "--as", FLUX, *OURS, "--processes=2", "--", *line(FLUX)]) == 0
@@ -145,19 +145,17 @@ def test_check_reads_the_line_and_bench_measures_it(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_the_line_trains_in_two_processes(launcher: str) -> None:
-    """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
+def test_command_trains_in_two_processes() -> None:
+    """With the variables that `accelerate launch` sets, in forked processes."""
     pasted = [word for word in line(FLUX) if word not in ("accelerate", "launch")]
-    more = {"ACCELERATE_MIXED_PRECISION": "bf16"} if launcher == "accelerate" else {}
-    said = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), **more)
+    output = run_two(["train", "--as", FLUX, *OURS, "--", *pasted], Path("said.txt"), ACCELERATE_MIXED_PRECISION="bf16")
     assert json.loads(Path("out/environment.json").read_text())["processes"] == 2
     assert load_file("out/pytorch_lora_weights.safetensors")
-    assert ("bf16, as the launcher sets" in said) == (launcher == "accelerate")
+    assert "bf16, as the launcher sets" in output
 
 
 @pytest.mark.slow
-def test_class_pictures_are_drawn_and_the_last_prompt_at_both_ends(capsys: pytest.CaptureFixture[str]) -> None:
+def test_class_images_and_previews_at_both_ends_are_generated(capsys: pytest.CaptureFixture[str]) -> None:
     words = (
         "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a cat", "--num_class_images=2",
         "--train_batch_size=1", "--final_validation_prompt=a cat", "--num_validation_images=1", "--caption_dropout=0.1",
@@ -166,5 +164,5 @@ def test_class_pictures_are_drawn_and_the_last_prompt_at_both_ends(capsys: pytes
     assert sorted(path.name for path in Path("kind").iterdir()) == ["class-00000.png", "class-00001.png"]
     steps = [json.loads(text) for text in Path("out/metrics.jsonl").read_text().splitlines()]
     assert [step["samples"] for step in steps if "loss" in step] == [2, 2]
-    drawn = sorted(path.name for path in Path("out/samples").iterdir() if path.is_dir())
-    assert drawn == ["step-00000000", "step-00000002"]
+    generated = sorted(path.name for path in Path("out/samples").iterdir() if path.is_dir())
+    assert generated == ["step-00000000", "step-00000002"]

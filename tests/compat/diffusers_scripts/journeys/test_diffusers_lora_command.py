@@ -1,4 +1,4 @@
-"""The command lines of diffusers' LoRA scripts, pasted; on tiny models and six pictures."""
+"""The commands of diffusers' LoRA scripts, on tiny models and six images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.mark.slow
-def test_the_result_is_a_file_in_output_dir_that_diffusers_loads(here: Path) -> None:
+def test_output_dir_has_a_lora_file_that_diffusers_loads(here: Path) -> None:
     from diffusers import StableDiffusionPipeline
 
     assert main(["train", "--as", "diffusers-lora", *OURS, "--", "train_text_to_image_lora.py", *FLAGS]) == 0
@@ -56,8 +56,8 @@ def test_the_result_is_a_file_in_output_dir_that_diffusers_loads(here: Path) -> 
     assert len([loss for loss in losses if loss is not None]) == 5, "and not one more"
 
 
-def test_a_subject_is_learned_beside_pictures_of_its_class_that_the_model_draws(here: Path) -> None:
-    """Two pictures are missing and drawn; each batch has a picture of both; the loss of each is logged."""
+def test_missing_class_images_are_generated_for_prior_preservation(here: Path) -> None:
+    """Two images are missing and generated; each batch has an image of both; the loss of each is logged."""
     line = [
         "train_dreambooth_lora.py", "--pretrained_model_name_or_path=model", "--instance_data_dir=pictures",
         "--instance_prompt=a photo of sks", "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a",

@@ -1,5 +1,5 @@
-"""The command line of EveryDream2's script, pasted with its train.json and optimizer.json: what it trains, where it
-lies, how it goes on, and what a train.json that changes does. On the tiny model and a few drawn pictures."""
+"""The command of EveryDream2's script with its train.json and optimizer.json: what it trains, where results are, how it
+resumes, and what a changing train.json does. On the tiny model and a few generated images."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+from live_files import make_unchangeable, recorded_events, write_before_each_epoch
 from PIL import Image
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.settings import recipe as live_settings
-from mezzotint.tasks.train import _live_settings
+from mezzotint.settings.recipe import SINCE_ZERO
+from mezzotint.tasks.bench import bench
 from support.run_folders import logged, tensors_of
 from support.supported_table import require_a_line_trains_in_two_processes
 
@@ -32,7 +33,7 @@ PLAIN = {"base": {"optimizer": "adamw", "lr": 1e-3}, "text_encoder_overrides": {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shallow_sd: Path) -> Path:
-    """A folder to stand in: a model, pictures named as that trainer has them, train.json, optimizer.json."""
+    """The current folder: a model, images named as that trainer names them, train.json, optimizer.json."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
     (tmp_path / "input").mkdir()
@@ -74,13 +75,13 @@ def rates(folder: Path, part: str) -> list[float]:
     return [line[f"lr/{part}"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
-def printed_line(said: str, before: str) -> list[str]:
-    """The words behind `mezzotint` of a line that was printed."""
-    [printed] = re.findall(rf"{before}: mezzotint (train .*)", said)
+def printed_line(message: str, before: str) -> list[str]:
+    """The words after `mezzotint` of a printed command."""
+    [printed] = re.findall(rf"{before}: mezzotint (train .*)", message)
     return shlex.split(printed)
 
 
-def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
+def test_command_trains_as_its_recipe_and_writes_the_usual_folders(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train("--ema_decay_rate=0.9", "--ema_update_interval=1", "--write_schedule", "^") == 0
@@ -100,13 +101,11 @@ def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
     assert same(run, native)
     assert logged(run) == logged(native)
     assert len(logged(run)) == 6
-    assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0, "the printed line goes on, with nothing left to do"
+    assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0
 
 
 @pytest.mark.slow
-def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_findlast_resumes_bit_exactly(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "optimizer.json").write_text(json.dumps({"base": PLAIN["base"] | {"lr_scheduler": "constant"}}))
     assert train("--resume_ckpt=findlast") == 2
     assert "E1507" in capsys.readouterr().err
@@ -115,17 +114,16 @@ def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
     half = run_of(here)
     capsys.readouterr()
     assert train("--resume_ckpt=findlast", "--no_save_ckpt") == 0
-    said = capsys.readouterr().out
-    assert f"resuming logs/{half.name}; its model is" in said
-    assert "not bit-exact" not in said
-    assert run_of(here) == half, "no folder of its own"
+    output = capsys.readouterr().out
+    assert f"resuming logs/{half.name}; its model is" in output
+    assert "not bit-exact" not in output
+    assert run_of(here) == half
     assert same(half, run_of(here, "whole"))
-    for again in ("--resume_ckpt=findlast", f"--resume_ckpt=logs/{half.name}"):
-        assert train(again, "--no_save_ckpt") == 0
-        assert "nothing is left to train" in capsys.readouterr().out
+    assert train(f"--resume_ckpt=logs/{half.name}", "--no_save_ckpt") == 0
+    assert "nothing is left to train" in capsys.readouterr().out
 
 
-def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_line_stays_on_top(
+def test_changed_train_json_applies_from_the_next_epoch(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = {"load_settings_every_epoch": True, "zero_frequency_noise_ratio": 0.1, "max_epochs": 3}
@@ -134,17 +132,11 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
             "save_every_n_epochs": 1, "save_ckpts_from_n_epochs": 3, "batch_size": 4},
         2: {"min_snr_gamma": None, "clip_skip": "much"},
     }  # fmt: skip
-    decide = _live_settings.LiveSettings._decide
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        written(here, **live | changes.get(epoch, {}))
-        return decide(self, epoch)
-
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: written(here, **live | changes.get(epoch, {})))
     written(here, **live)
     assert train("--zero_frequency_noise_ratio=0.05", "--no_save_ckpt") == 0
-    said = capsys.readouterr().out
-    events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT]
+    output = capsys.readouterr().out
+    events = recorded_events(run_of(here))
     assert [event["epoch"] for event in events] == [0, 1, 2]
     expected = {
         "objective.noise_offset": 0.05, "objective.zero_terminal_snr": False, "sample.guidance_rescale": 0.0,
@@ -159,14 +151,16 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
         "by min_snr_gamma in train.json; it was None",
         "train.json: batch_size in train.json cannot change during a run",
     ):
-        assert words in said
-    assert "model.path cannot" not in said
+        assert words in output
+    assert "model.path cannot" not in output
     assert events[2]["values"] == expected, "a broken file changes nothing"
-    assert re.search(r"is ignored in epoch 3: .*clip_skip in train\.json  E1017 must be an integer", said, re.DOTALL)
+    assert re.search(r"is ignored in epoch 3: .*clip_skip in train\.json  E1017 must be an integer", output, re.DOTALL)
 
 
 @pytest.mark.slow
-def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_measures_the_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     flags = ("--steps=2", "--warm-up=1", "--as-written", "--out=measured", "run.validation.timesteps=1")
     line = ["bench", "--as", "everydream2", *OURS, *flags, "--", "--config=train.json"]
     assert main(line) == 0
@@ -176,9 +170,9 @@ def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_reads_the_command_and_its_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config=train.json", "--lr=9e-6", "--write_schedule", "--flip_p=0.5"]
-    # as trainSD21.json spells it: of five pictures four are left for the third epoch, which then has two batches
+    # as trainSD21.json spells it: of five images four are left for the third epoch, which then has two batches
     written(here, max_epochs=3, rated_dataset=True, rated_dataset_target_dropout_rate=20)
     assert main(["check", "--as", "everydream2", *OURS, "--", *words]) == 0
     page = " ".join(capsys.readouterr().out.split())
@@ -190,38 +184,37 @@ def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytes
     assert not (here / "logs").exists()
 
 
-# --- without an optimizer.json; five pictures are one batch, so that an epoch is a step -------------------------------
+# --- without an optimizer.json; five images are one batch, so that an epoch is a step ---------------------------------
 
 STEP = {"batch_size": 5, "no_save_ckpt": True, "shuffle_tags": False}
 
 
-def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_trains_it_further(
+def test_minimal_command_trains_and_prints_how_to_extend_the_run(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "optimizer.json").unlink()
     written(here, **STEP, max_epochs=1)
     assert train() == 0
-    said = capsys.readouterr().out
-    assert "using adamw with float32 moments; the run keeps it" in said
-    assert "the text encoder's rate is" not in said
+    output = capsys.readouterr().out
+    assert "using adamw with float32 moments; the run keeps it" in output
+    assert "the text encoder's rate is" not in output
     run = run_of(here)
     events = outside.read_lines(run / "history.jsonl")
     assert [e["optim.optimizer.kind"] for e in events if e["event"] == "started"] == ["adamw"]
     assert "kind: adamw\n" in (run / "recipe.yaml").read_text()
     assert train("--resume_ckpt=findlast") == 0
-    said = capsys.readouterr().out
-    assert "this run's is adamw, kept" in said
-    assert "to train it further, raise max_epochs in train.json, or run: mezzotint train --as" in said
-    assert main(printed_line(said, "or run")) == 0
+    output = capsys.readouterr().out
+    assert "this run's is adamw, kept" in output
+    assert "to train it further, raise max_epochs in train.json, or run: mezzotint train --as" in output
+    assert main(printed_line(output, "or run")) == 0
     assert "not bit-exact" not in capsys.readouterr().out
     assert run_of(here) == run
     assert (rates(run, "denoiser"), rates(run, "text_encoder")) == ([1e-6] * 2, [5e-7] * 2)
 
 
 @pytest.mark.slow
-def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_line_that_goes_on(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("unmeasured")
+def test_cosine_acts_on_both_networks_and_a_longer_run_resumes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "optimizer.json").unlink()
     written(here, **STEP, max_epochs=3)
     assert train("--lr_scheduler=cosine", "--lr=1e-5", over=("optim.optimizer.kind=adamw",)) == 0
@@ -231,19 +224,18 @@ def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_li
     assert rates(run, "text_encoder") == pytest.approx(there)
     written(here, **STEP, max_epochs=4)
     words = ("--lr_scheduler=cosine", "--lr=1e-5", "--resume_ckpt=findlast")
-    assert train(*words, over=("optim.optimizer.kind=adamw",)) == 2
     capsys.readouterr()
-    for verb in ("check", "train"):  # who looks first is told the same
-        assert main([verb, *line(*words, over=("optim.optimizer.kind=adamw",))[1:]]) == 2
-        said = capsys.readouterr().err
-        assert "E1510" in said
-        again = printed_line(said, "not bit-exact")
+    for command in ("check", "train"):
+        assert main([command, *line(*words, over=("optim.optimizer.kind=adamw",))[1:]]) == 2
+        output = capsys.readouterr().err
+        assert "E1510" in output
+        again = printed_line(output, "not bit-exact")
     assert "run.allow_change=[run.epochs]" in again
     assert main(again) == 0
     assert len(rates(run, "denoiser")) == 4
 
 
-def test_a_run_that_began_with_another_default_keeps_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_started_with_another_default_keeps_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where there is no optimizer.json the text encoder's rate was a cosine once."""
     (here / "optimizer.json").write_text(json.dumps({"text_encoder_overrides": {"lr": 5e-7, "lr_scheduler": "cosine"}}))
     written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
@@ -256,34 +248,29 @@ def test_a_run_that_began_with_another_default_keeps_it(here: Path, capsys: pyte
     assert rates(run, "text_encoder") == pytest.approx([5e-7, 5e-7 * (1 + math.cos(math.pi / 3)) / 2])
 
 
-# --- -1 while the run goes --------------------------------------------------------------------------------------------
+# --- -1 during a run --------------------------------------------------------------------------------------------------
 
 
 def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -> Callable[[], None]:
-    """train.json says something else from each epoch on. Returns what makes it say again what it says now."""
-    decide = _live_settings.LiveSettings._decide
+    """train.json changes before each epoch. Returns a function that writes its first version again."""
     whole = STEP | {"load_settings_every_epoch": True, "max_epochs": len(epochs), "save_every_n_epochs": 1}
-
-    def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        written(here, **whole | epochs[epoch])
-        return decide(self, epoch)
 
     def begin() -> None:
         written(here, **whole | {"zero_frequency_noise_ratio": 0.1})
 
-    monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)
+    write_before_each_epoch(monkeypatch, lambda epoch: written(here, **whole | epochs[epoch]))
     begin()
     return begin
 
 
 @pytest.mark.slow
-def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_on_and_goes_again(
+def test_live_minus_one_switches_zero_terminal_snr_on_and_off(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     minus, half = {"zero_frequency_noise_ratio": -1}, {"zero_frequency_noise_ratio": 0.5}
     live(here, monkeypatch, minus, minus, half)
     assert train() == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for words in (
         "epoch 1: objective.noise_offset is 0 from here, by zero_frequency_noise_ratio in train.json; it was 0.1",
         "epoch 1: objective.zero_terminal_snr is true from here, by zero_frequency_noise_ratio in train.json",
@@ -292,7 +279,7 @@ def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_
         "epoch 3: objective.noise_offset is 0.5 from here",
         "epoch 3: objective.zero_terminal_snr is false from here",
     ):
-        assert said.count(words) == 1, words
+        assert output.count(words) == 1, words
     run = run_of(here)
     exported = [json.loads((run / f"exports/{name}/scheduler/scheduler_config.json").read_text())
                 for name in ("myproj-ep02-gs00002", "last-myproj-ep03-gs00003")]  # fmt: skip
@@ -301,33 +288,29 @@ def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_
     monkeypatch.chdir(here)
     written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
     assert train("--zero_frequency_noise_ratio=-1", "--project_name=line") == 0
-    assert logged(run)[:2] == logged(run_of(here, "line")), "as if the line had said so"
+    assert logged(run)[:2] == logged(run_of(here, "line"))
 
 
-def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everything_else_act(
+def test_impossible_live_schedule_is_ignored_with_its_offset(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = {"zero_frequency_noise_ratio": -1, "clip_skip": 2}
     live(here, monkeypatch, both, both, both)
     assert train(over=("model.prediction=edm", "objective.noise_offset_per=sample")) == 0
-    said = capsys.readouterr().out
-    assert said.count("warning: zero_frequency_noise_ratio in train.json is ignored: with objective.zero_termin") == 1
-    assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in said
-    assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in said
-    events = [
-        e["values"] for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT
-    ]
+    output = capsys.readouterr().out
+    assert output.count("warning: zero_frequency_noise_ratio in train.json is ignored: with objective.zero_termin") == 1
+    assert "objective.noise_offset stays 0.1, objective.zero_terminal_snr stays false" in output
+    assert "epoch 1: model.clip_skip is 1 from here, by clip_skip in train.json" in output
+    events = [event["values"] for event in recorded_events(run_of(here))]
     assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
 
 
 @pytest.mark.slow
-def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
+def test_run_started_with_partial_minus_one_resumes_with_it(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = tuple(path for path in live_settings.LIVE if path not in live_settings.SINCE_ZERO)
     begin = live(here, monkeypatch, *[{"zero_frequency_noise_ratio": -1}] * 3)
-    for module in (live_settings, _live_settings):
-        monkeypatch.setattr(module, "LIVE", before)
+    make_unchangeable(monkeypatch, *SINCE_ZERO)
     assert train("--project_name=whole") == 0
     begin()
     assert train() == 0
@@ -339,14 +322,14 @@ def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
     begun = [line for line in lines if json.loads(line).get("epoch", 0) < 2]
     (run / "history.jsonl").write_text("".join(begun))
     capsys.readouterr()
-    assert train(f"--resume_ckpt=logs/{run.name}") == 0, "a train.json that says -1 now is no other run"
+    assert train(f"--resume_ckpt=logs/{run.name}") == 0, "-1 in train.json does not make it another run"
     assert "zero_terminal_snr" not in capsys.readouterr().out
     assert same(run, run_of(here, "whole"))
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+def test_command_trains_in_two_processes_of_torchrun(tmp_path: Path, shallow_sd: Path) -> None:
     (tmp_path / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
     line = (
         "--resume_ckpt=model", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",
@@ -354,6 +337,6 @@ def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, 
     )  # fmt: skip
     own = ("data.resolution=64", "data.buckets.shape=square", "data.buckets.step=32", "run.folder=out",
            "run.preview.every=null", "data.workers=0")  # fmt: skip
-    said = require_a_line_trains_in_two_processes("everydream2", line, own, shallow_sd)
+    output = require_a_line_trains_in_two_processes("everydream2", line, own, shallow_sd)
     assert (tmp_path / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
-    assert "whatever the launcher's precision" in said
+    assert "whatever the launcher's precision" in output

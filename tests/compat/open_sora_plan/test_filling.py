@@ -1,4 +1,4 @@
-"""Clips, their stills and the captions of both in the cache: kept once, found again, made anew when anything
+"""Clips, their stills and the captions of both in the cache: stored once, found again, made again when anything
 changed."""
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def batches(catalogue: Catalogue, settings: DataSettings, **caches: Any) -> list
         return [batch for step in loader for batch in step.batches]
 
 
-def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> None:
+def test_cached_clips_and_stills_equal_the_encoder_output(world: World) -> None:
     settings = world.settings()
     catalogue, latents, text, summaries = world.filled(settings)
     assert [one.needed for one in summaries] == [
@@ -158,7 +158,7 @@ def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> No
             assert torch.equal(part.text.states, plain.states * plain.mask[:, :, None])
 
 
-def test_rows_of_text_are_as_long_as_the_caption(world: World) -> None:
+def test_cached_text_rows_have_the_length_of_the_caption(world: World) -> None:
     _, _, text, _ = world.filled(world.settings())
     used = {store.row_bytes // 16: len(store) for store in text.stores if len(store)}
     assert used == {16: 2 + 4, 40: 1, 32: 1} or sum(used.values()) == 8
@@ -167,7 +167,7 @@ def test_rows_of_text_are_as_long_as_the_caption(world: World) -> None:
     assert text.layout.lengths == (16, 32, 40)
 
 
-def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: World) -> None:
+def test_second_fill_adds_nothing_and_frames_change_the_address(world: World) -> None:
     world.filled(world.settings())
     calls = len(world.encoder.calls)
     for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"images": 3})):
@@ -184,7 +184,7 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bool) -> None:
+def test_frames_of_the_clip_are_cached_as_images(world: World, cached: bool) -> None:
     settings = world.settings(clips={"images": 3, "images_from": "clips", "images_path": ()})
     catalogue, latents, text, (summary,) = world.filled(settings)
     assert summary.needed == 3 * 2 * (1 + 3) + 3 + 1
@@ -198,7 +198,7 @@ def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bo
         assert batch.joined_images is not None
         assert batch.joined_images.moments is not None
         assert batch.moments is not None
-        # by this encoder's formula the first latent frame of a clip is its first frame, encoded alone
+        # by this encoder's formula the first latent frame of a clip is its first frame, encoded separately
         assert torch.equal(batch.joined_images.moments[::3], batch.moments[:, :, 0])
         assert torch.equal(batch.joined_images.moments[2::3], batch.moments[:, :, 2])
         assert batch.joined_images.text is not None
@@ -208,7 +208,7 @@ def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bo
     assert as_still(placed).bucket == Size(32, 32)
 
 
-def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
+def test_cached_sample_is_a_posterior_sample(world: World) -> None:
     settings = world.settings()
     settings = settings.model_copy(update={"cache": settings.cache.model_copy(update={"content": "sample"})})
     catalogue, latents, text, _ = world.filled(settings)
@@ -220,14 +220,14 @@ def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
     assert batch.joined_images.latents.shape[1:] == (3, 4, 4)
 
 
-def test_kept_draws_of_the_frames_of_one_clip_differ(films: Path, tmp_path: Path) -> None:
+def test_cached_samples_of_frames_of_one_clip_differ(films: Path, tmp_path: Path) -> None:
     chosen = {"frames": 9, "images": 3, "images_from": "clips"}
     plain = {"path": films / "clips.txt", "format": "clip-list", "cache": {"latents": True, "content": "sample"}}
     latents = LatentCache(tmp_path, DataSettings(**plain, clips=chosen), identity="vae", compute="fp32", seed=3)
     assert len({latents.draw(5, variant, still) for variant in range(2) for still in range(-1, 3)}) == 8
 
 
-def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
+def test_cache_command_imports_embeddings_without_the_text_encoder(
     films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(3):

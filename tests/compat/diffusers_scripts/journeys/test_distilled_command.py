@@ -1,4 +1,4 @@
-"""A line of diffusers' on a distilled model."""
+"""A command of diffusers for a distilled model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.weights.folder.model_folder import shipped
 from support.sd_folder import edit
 
 
-def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(tmp_path: Path, capsys: Any) -> None:
+def test_command_for_a_distilled_model_prints_the_settings_it_needs(tmp_path: Path, capsys: Any) -> None:
     folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
     edit(folder / "transformer" / "config.json", guidance_embeds=False)
     script = "diffusers-dreambooth-lora-flux"

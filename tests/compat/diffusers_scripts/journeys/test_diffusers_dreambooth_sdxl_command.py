@@ -1,4 +1,4 @@
-"""The command line of diffusers' DreamBooth script for SDXL, pasted; on a tiny SDXL and six pictures."""
+"""The command of diffusers' DreamBooth script for SDXL, on a tiny SDXL and six images."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OURS = (
 
 
 @pytest.mark.slow
-def test_a_subject_is_learned_by_a_file_that_diffusers_loads(
+def test_dreambooth_writes_lora_files_that_diffusers_loads(
     tmp_path: Path, sdxl_folder: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
