@@ -13,7 +13,7 @@ import mezzotint as mz
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "guides" / "python.ipynb"
 
 
-def test_the_notebook_runs_in_an_empty_folder(
+def test_notebook_of_the_guide_runs_in_an_empty_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

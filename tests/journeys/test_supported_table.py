@@ -48,11 +48,11 @@ XL_CKPT = f"{MINDONE}::test_sdxl_of_mindspore_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{SORA}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
-STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
-MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
+STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled"
+MAKERS = "tests/journeys/test_flow_journey.py::test_original_format_checkpoint_is_trained_and_exported_again"
 STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
-FORMS = "tests/journeys/test_flow_journey.py::test_other_forms_of_a_makers_file_through_the_verbs"
-PARTS = "tests/journeys/test_flow_journey.py::test_parts_in_files_of_their_own_train_as_the_folder_does"
+FORMS = "tests/journeys/test_flow_journey.py::test_original_format_with_all_parts_or_in_fp8_works_in_each_command"
+PARTS = "tests/journeys/test_flow_journey.py::test_standalone_component_files_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
 REFUSED = "tests/journeys/test_flow_refusals.py"
 RECIPES = "tests/journeys/test_flow_recipes.py"
@@ -143,8 +143,8 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
         "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
         "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
-        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
-        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
+        "tests/journeys/test_processes.py::test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed",
+        "tests/journeys/test_processes.py::test_accelerate_launch_trains_in_two_processes",
     ),
     "recipes for flow-matching models: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
         SHIPPED,
