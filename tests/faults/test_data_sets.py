@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 FOLDERS, IN_EACH = 30, 5000
 
 
-def test_each_folder_is_listed_once_and_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_folder_is_listed_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         paint(tmp_path / "pictures" / str(number), 3, start=3 * number)
     listed: list[Any] = []
@@ -63,7 +63,7 @@ print(len(names), len(set(names)), peak() - before, time.process_time() - began)
 
 
 @pytest.mark.slow
-def test_a_folder_of_very_many_files_is_listed_in_little_memory(tmp_path: Path) -> None:
+def test_huge_folder_is_listed_in_little_memory(tmp_path: Path) -> None:
     """150,000 files stand for the million, whose making alone takes more than a minute on a slow disk: with limits in
     proportion, 90 MB and 9 s (of 600 MB and 60 s), of the processor's time, as the disk's is not ours."""
     for folder in range(FOLDERS):
@@ -86,7 +86,7 @@ def broken(root: Path, count: int) -> Path:
     return put(root, *(name.replace(".png", ".txt") for name in names), text="a caption")
 
 
-def test_where_every_sample_is_broken_it_is_refused_with_reasons(tmp_path: Path) -> None:
+def test_data_set_of_only_broken_samples_is_refused_with_reasons(tmp_path: Path) -> None:
     with refused("E1202", r"none of 3 files can be used: 0\.png \(truncated\)") as caught:
         build(small_of(broken(tmp_path / "pictures", 3)), tmp_path / "index", workers=1)
     assert caught.value.exit_status == 2
@@ -99,7 +99,7 @@ def opened(root: Path, tmp_path: Path, *words: str) -> tuple[Recipe, assemble.Da
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_path: Path, count: int) -> None:
+def test_fewer_samples_than_a_batch_follow_the_remainder_setting(tmp_path: Path, count: int) -> None:
     paint(tmp_path / "pictures", count, size=(32, 32))
 
     def sizes(remainder: str) -> list[int]:
@@ -126,7 +126,7 @@ def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_
         ("drop", 1, (0, 0, 1), "mend", "left out, different ones in each epoch"),
     ],
 )
-def test_a_bucket_with_fewer_pictures_than_a_batch_is_counted_and_told(
+def test_bucket_with_fewer_images_than_a_batch_is_reported(
     tmp_path: Path, remainder: str, batches: int, numbers: tuple[int, int, int], status: str, words: str
 ) -> None:
     root = tmp_path / "pictures"

@@ -40,14 +40,14 @@ def header(text: bytes) -> bytes:
     [b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"a": ' + b"9" * 5000 + b"}", b'{"a": {}, "a": {}}', b"\xff\xff"],
     ids=["deep", "long", "twice", "no-text"],
 )
-def test_a_header_that_is_no_json_is_a_sentence(text: bytes, tmp_path: Path) -> None:
+def test_header_that_is_not_json_is_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(header(text))
     with pytest.raises(WeightsError) as caught:
         tensor_files.read_header(tmp_path / "x.safetensors")
     assert caught.value.code == "E1402"
 
 
-def test_a_shard_of_a_name_that_no_file_can_have_is_a_sentence(tmp_path: Path) -> None:
+def test_shard_with_an_impossible_file_name_is_refused(tmp_path: Path) -> None:
     index = tmp_path / "x.safetensors.index.json"
     for table in ({"a": "x" * 300 + ".safetensors"}, {"a": "a\0.safetensors"}):
         index.write_text(json.dumps({"weight_map": table}))
@@ -77,7 +77,7 @@ TARS = {
 
 
 @pytest.mark.parametrize("name", TARS)
-def test_a_shard_without_sense_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_malformed_tar_shard_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(TARS[name] + bytes(2 * tarfile.BLOCKSIZE))
     with pytest.raises(DatasetError) as caught:
         webdataset.grouped(tmp_path / "x.tar")
@@ -110,14 +110,14 @@ LARGE_HEADERS = {
 
 
 @pytest.mark.parametrize("name", LARGE_HEADERS)
-def test_headers_of_a_shard_are_bounded(name: str, tmp_path: Path) -> None:
+def test_headers_of_a_tar_shard_are_bounded(name: str, tmp_path: Path) -> None:
     data, reason = LARGE_HEADERS[name]
     (tmp_path / "x.tar").write_bytes(data)
     with refused("E1280", reason):
         webdataset.grouped(tmp_path / "x.tar")
 
 
-def test_two_readers_cannot_take_two_values_of_one_key() -> None:
+def test_duplicate_json_key_is_refused() -> None:
     with pytest.raises(ValueError, match="'a' occurs twice"):
         outside.parse_json('{"b": {"a": 1, "a": 2}}')
 
@@ -134,7 +134,7 @@ def test_two_readers_cannot_take_two_values_of_one_key() -> None:
         ("vae", "vae", {"sample_size": [1] * 2000}),
     ],
 )
-def test_a_configuration_is_bounded_before_anything_is_built(
+def test_huge_configuration_is_refused_before_the_model_is_built(
     network: str, folder: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(components, "_builder", lambda network: lambda config: pytest.fail("a network was built"))
@@ -147,7 +147,7 @@ def test_a_configuration_is_bounded_before_anything_is_built(
 
 
 @pytest.mark.parametrize("count", [0, 10**12, 1e30, True, "x", None])
-def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
+def test_huge_noise_schedule_is_refused(count: object) -> None:
     if count is None or count is True:  # what diffusers would take
         return
     with pytest.raises(WeightsError) as caught:
@@ -156,7 +156,7 @@ def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
 
 
 @pytest.mark.parametrize("scale", ["x", 0, -1.0, float("nan"), float("inf"), [1], True])
-def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Path) -> None:
+def test_invalid_scaling_factor_is_refused(scale: object, tmp_path: Path) -> None:
     from mezzotint.families.sd import Family
     from mezzotint.settings.sections.model import ModelSettings
 
@@ -169,7 +169,7 @@ def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["Optimizer", "LBFGS", "SparseAdam"])
-def test_a_class_that_makes_no_step_is_refused_before_the_first(name: str) -> None:
+def test_unusable_optimizer_class_is_refused_before_the_first_step(name: str) -> None:
     with pytest.raises(RecipeError, match="makes no step") as caught:
         _torch_class.require_stepping(getattr(torch.optim, name), {})
     assert caught.value.code == "E1061"
@@ -179,12 +179,12 @@ def test_a_class_that_makes_no_step_is_refused_before_the_first(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["{step:9999999999}", "{name.__class__}", "{name!r}", "{step:{epoch}}", "{step:099x}"])
-def test_the_name_of_an_export_makes_no_endless_text(name: str) -> None:
+def test_export_name_with_a_hostile_format_is_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=r"run\.export\.name"):
         read_text("schema: 1", overrides=[f"run.export.name='{name}'"])
 
 
-def test_a_flipped_bit_of_a_converted_file_is_noticed(tmp_path: Path, pickles_read_here: None) -> None:
+def test_flipped_bit_in_a_stored_conversion_is_noticed(tmp_path: Path, pickles_read_here: None) -> None:
     torch.save({"a": torch.ones(64)}, tmp_path / "x.ckpt")
     store = tmp_path / "store"
     copy = pickled.as_safetensors(tmp_path / "x.ckpt", store)
@@ -229,7 +229,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_path: Path) -> None:
+def test_valid_state_file_with_wrong_content_is_skipped_by_name(kind: str, tmp_path: Path) -> None:
     from mezzotint.run_folder import RunFolder
 
     folder = RunFolder(tmp_path / "run").open()
@@ -242,7 +242,7 @@ def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_p
         resume.choose("step-00000002", folder, "mezzotint train x")
 
 
-def test_a_value_that_only_its_use_shows_wrong_is_damage_too(tmp_path: Path) -> None:
+def test_value_that_fails_only_when_used_counts_as_damage(tmp_path: Path) -> None:
     with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading(tmp_path):
         raise KeyError("x")
     with pytest.raises(MezzotintError, match="mine"), resume.reading(tmp_path):

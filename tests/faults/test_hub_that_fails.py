@@ -135,7 +135,7 @@ def whole_files(home: Path) -> list[Path]:
     return [*home.glob("hub/*/snapshots/*/*"), *home.rglob("*.arrow")]
 
 
-def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+def test_request_to_a_failing_server_is_retried(hub: Hub, tmp_path: Path) -> None:
     hub.answer, hub.failures = "ok", 2
     status, said = read(tmp_path, hub.address)
     assert status == 0, said
@@ -152,7 +152,7 @@ def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None
         ("500", 3, "the hub returned 500, also after retries: try again later"),
     ],
 )
-def test_what_the_server_refuses_is_told_by_name(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:
+def test_refusal_of_the_server_is_named(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:
     hub.answer, hub.failures = answer, 0
     hub.seen.clear()
     status, said = read(tmp_path, hub.address)
@@ -164,7 +164,7 @@ def test_what_the_server_refuses_is_told_by_name(hub: Hub, tmp_path: Path, answe
     assert not whole_files(tmp_path)
 
 
-def test_a_download_that_is_cut_is_told_and_never_used(hub: Hub, tmp_path: Path) -> None:
+def test_truncated_download_is_reported_and_never_used(hub: Hub, tmp_path: Path) -> None:
     hub.answer, hub.failures = "cut", 0
     status, said = read(tmp_path, hub.address)
     assert status == 2, said
@@ -178,7 +178,7 @@ def test_a_download_that_is_cut_is_told_and_never_used(hub: Hub, tmp_path: Path)
 
 
 @pytest.mark.parametrize("way", ["no server", "a proxy that refuses"])
-def test_without_a_way_to_the_hub_it_is_told_by_name(tmp_path: Path, way: str) -> None:
+def test_unreachable_hub_is_named(tmp_path: Path, way: str) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     address, env = (nowhere, {}) if way == "no server" else ("http://hub.invalid", {"HTTP_PROXY": nowhere})
     status, said = read(tmp_path, address, **env)

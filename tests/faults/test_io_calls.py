@@ -80,7 +80,7 @@ def failures(work: Work, tmp_path: Path, *, step: int) -> int:
 @pytest.mark.parametrize(
     ("name", "step"), [("save", 30), ("append", 9), ("export", 240), ("export-of-one-file", 16), ("publish", 160)]
 )
-def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path) -> None:
+def test_some_failing_system_calls_lose_nothing(name: str, step: int, tmp_path: Path) -> None:
     assert failures(WORKS[name], tmp_path, step=step) >= 3
 
 
@@ -88,5 +88,5 @@ def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
-def test_no_call_that_fails_loses_anything(name: str, tmp_path: Path) -> None:
+def test_all_failing_system_calls_lose_nothing(name: str, tmp_path: Path) -> None:
     print(name, failures(WORKS[name], tmp_path, step=1), "failures")

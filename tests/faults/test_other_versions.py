@@ -41,7 +41,7 @@ def set_schema(folder: Path, schema: int) -> bytes:
         ("", 1, "run folder (format 1, this version reads 4)"),
     ],
 )
-def test_an_older_run_is_refused_with_the_commit_that_reads_it(
+def test_older_run_is_refused_with_the_commit_that_reads_it(
     written: Any, place: str, schema: int, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = written.root / "run"
@@ -64,7 +64,7 @@ def test_an_older_run_is_refused_with_the_commit_that_reads_it(
     assert (run / "metrics.jsonl").read_bytes() == metrics
 
 
-def test_an_older_checkpoint_is_refused_wherever_it_is_named(
+def test_older_checkpoint_is_refused_in_each_setting(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = written.root / "run"
@@ -87,7 +87,7 @@ def test_an_older_checkpoint_is_refused_wherever_it_is_named(
         (checkpoint / "manifest.json").write_bytes(before)
 
 
-def test_a_checkpoint_of_a_newer_form_is_refused_by_name(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_of_a_newer_schema_is_refused(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = sorted((written.root / "run" / "checkpoints").glob("step-*"))
     before = [set_schema(path, CHECKPOINT_SCHEMA + 1) for path in checkpoints]
     try:
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_a_newer_form_is_refused_by_name(written: Any, capsys: p
             (path / "manifest.json").write_bytes(content)
 
 
-def test_another_version_in_the_middle_of_a_run_is_written_down(
+def test_change_of_version_within_a_run_is_recorded(
     written: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["train", *written.words("run", **SHORT | {"run__steps": 3})]

@@ -40,7 +40,7 @@ def sent(board: Board, line: str, *headers: str, body: bytes = b"") -> tuple[int
     return int(answer[9:12] or 0), answer
 
 
-def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
+def test_attacks_on_the_board_are_refused_and_training_is_unaffected(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, cookie = f"Host: 127.0.0.1:{board.port}", f"Cookie: {board.policy.name}={board.policy.token}"
@@ -105,9 +105,7 @@ class Tags(HTMLParser):
             self.bad.append(f"{tag} {facts}")
 
 
-def test_markup_in_captions_names_metadata_recipes_and_logs_is_inert_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markup_in_user_data_is_escaped_on_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "of_run", lambda run: SCRIPT)  # nor what a tokenizer's error says
     name = SCRIPT.replace("/", "|") + "\u202e'\" onload=window.hit=1"
     write_pictures(tmp_path / "data" / name, 4)

@@ -56,7 +56,7 @@ def one_loss(work: Work, place: Path, seen: Seen, *, is_done: bool) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "sampled"), [("save", 4), ("append", 3), ("export", 2)])
-def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_path: Path) -> None:
+def test_some_power_losses_leave_complete_files(name: str, sampled: int, tmp_path: Path) -> None:
     assert losses(WORKS[name], tmp_path, sampled=sampled, drawn=1) >= 3
 
 
@@ -64,14 +64,14 @@ def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_p
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
-def test_what_a_loss_of_power_leaves_is_whole(name: str, tmp_path: Path) -> None:
+def test_power_loss_after_each_call_leaves_complete_files(name: str, tmp_path: Path) -> None:
     print(name, losses(WORKS[name], tmp_path), "folders")
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_run_goes_on_to_the_bit_wherever_the_power_went(world: Any) -> None:
+def test_run_resumes_bit_exactly_after_a_power_loss(world: Any) -> None:
     """Of a whole run, its logs included: what a checkpoint knows of them is there when the checkpoint is."""
     short = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False}
     assert world.train("whole", **short) == 0

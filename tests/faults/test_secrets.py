@@ -24,7 +24,7 @@ def holding(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
+def test_secrets_of_the_environment_appear_in_no_output(
     world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in OF_THE_ENVIRONMENT.items():
@@ -50,7 +50,7 @@ def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
      f"data.path=s3://user:{WORD}@bucket/pictures", f"data.path=s3://bucket/pictures?X-Amz-Signature={WORD}",
      f"data.cache.path=s3://bucket/cache?token={WORD}", f"data.path=https://example.com/pictures?token={HUB}"],
 )  # fmt: skip
-def test_a_recipe_with_a_secret_is_refused_without_saying_it(
+def test_recipe_with_a_secret_is_refused_without_printing_it(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

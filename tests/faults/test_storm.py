@@ -78,7 +78,7 @@ def report(kind: str, kills: int, exact: int, swept: int) -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_that_is_killed_at_random_moments_ends_to_the_bit(shared_world: Any, name: str) -> None:
+def test_train_killed_at_random_moments_resumes_bit_exactly(shared_world: Any, name: str) -> None:
     world, (kills, processes, settings) = shared_world, RUNS[name]
     chosen = SHORT | settings
 
@@ -156,14 +156,14 @@ def model(shared_world: Any) -> Path:
     return folder / "exports" / "step-00000001"
 
 
-def test_convert_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_convert_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     place = shared_world.root / "converted"
     place.mkdir()
     file = place / "model.safetensors"
     storm(shared_world, "convert", ["convert", str(model), str(file)], file, file.unlink)
 
 
-def test_merge_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_merge_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     place = shared_world.root / "merged"
     place.mkdir()
     file, other = place / "model", model.with_name("step-00000001-ema")
@@ -171,7 +171,7 @@ def test_merge_that_is_killed(shared_world: Any, model: Path) -> None:
     storm(shared_world, "merge", words, file, lambda: shutil.rmtree(file))
 
 
-def test_export_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_export_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     exports = model.parent
     words = ["train", *shared_world.words("made", run__steps=1)]
 
@@ -182,7 +182,7 @@ def test_export_that_is_killed(shared_world: Any, model: Path) -> None:
     storm(shared_world, "export", words, exports / "step-00000001", clear)
 
 
-def test_doctor_that_is_killed(shared_world: Any) -> None:
+def test_killed_doctor_leaves_no_partial_file(shared_world: Any) -> None:
     place = shared_world.root / "page"
     place.mkdir()
     words = ["doctor", str(shared_world.pictures), f"data.cache.path={shared_world.root / 'cache'}"]
@@ -190,7 +190,7 @@ def test_doctor_that_is_killed(shared_world: Any) -> None:
     storm(shared_world, "doctor", [*words, f"--html={file}"], file, file.unlink)
 
 
-def test_cache_that_is_killed(shared_world: Any) -> None:
+def test_killed_cache_is_completed_later(shared_world: Any) -> None:
     """What it has filled is what a run needs, and gives that run the same bits."""
     world, place = shared_world, shared_world.root / "filled"
     chosen = SHORT | {"data__cache__latents": True, "data__cache__text": True, "run__steps": 2}

@@ -96,14 +96,16 @@ def journey(world: Any, name: str, base: dict[str, Any], tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-def test_clips(shared_world: Any, clips: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
+def test_adapter_of_a_video_model_is_merged_and_converted(
+    shared_world: Any, clips: dict[str, Any], tmp_path: Path, capsys: Any
+) -> None:
     journey(shared_world, "clips", clips, tmp_path, capsys, is_killed=False)
 
 
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("family", ["sd", "sdxl", "latte"])
-def test_killed_and_gone_on_with(
+def test_killed_adapter_run_resumes_and_is_merged_and_converted(
     family: str, shared_world: Any, clips: dict[str, Any], sdxl_folder: Path, tmp_path: Path, capsys: Any
 ) -> None:
     bases: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def test_a_filling_that_is_killed_leaves_an_index_that_is_used_again(
+def test_killed_caching_leaves_a_usable_index(
     world: Any, listed: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as context:
@@ -37,7 +37,7 @@ def test_a_filling_that_is_killed_leaves_an_index_that_is_used_again(
 
 
 @pytest.mark.slow
-def test_damaged_pictures_are_named_and_have_no_entry(
+def test_damaged_images_are_named_and_have_no_entry(
     world: Any, listed: Counter[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("03.png", "07.png"):

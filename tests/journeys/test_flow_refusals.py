@@ -72,7 +72,7 @@ def schnell(folder: Path) -> None:
     ],
     ids=["z-image", "flux2", "flux"],
 )  # fmt: skip
-def test_a_distilled_model_is_not_trained_without_asking(
+def test_distilled_model_is_refused_unless_requested(
     name: str, make: Callable[[Path], None], said: str, shared_world: Any, capsys: Any, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
@@ -83,13 +83,13 @@ def test_a_distilled_model_is_not_trained_without_asking(
     assert not (tmp_path / "cache" / "text").exists(), "nothing is encoded for a run that is refused"
 
 
-def test_fp16_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
+def test_fp16_is_refused_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
     heard = sentence(shared_world, capsys, **settings_of("z-image", shipped("tiny-z-image"), run__precision="fp16"))
     assert "E1003 run.precision=fp16: Z-Image's activations overflow in fp16" in heard
     assert "write run.precision=bf16" in heard
 
 
-def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_indivisible_size_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random")
     heard = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
     assert "error[E1464]: batches of 40×40 cannot be trained: this model needs sides that are multiples" in heard
@@ -102,7 +102,7 @@ def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: P
     )
 
 
-def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_guidance_scale_is_refused_for_schnell(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
     schnell(folder)
     own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
@@ -125,7 +125,7 @@ def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_pa
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("unmeasured")
-def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_missing_t5_is_refused_for_training(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     """SD3 does without, and says so; FLUX.1 does not."""
     folder = copied("sd3", tmp_path / "sd3")
     for part in ("text_encoder_3", "tokenizer_3"):
@@ -142,7 +142,7 @@ def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path)
     assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; download the complete model"
 
 
-def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     for name, pipeline, said in (
         ("flux", "ChromaPipeline", "is a folder of ChromaPipeline with a ChromaTransformer2DModel"),
         ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
@@ -161,7 +161,7 @@ def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path
     assert heard.strip().endswith("write model.family=ltx")
 
 
-def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_index_with_a_missing_shard_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     folder = copied("flux", tmp_path / "model")
     weights = folder / "transformer" / "diffusion_pytorch_model.safetensors"
     shards = [f"diffusion_pytorch_model-0000{number}-of-00002.safetensors" for number in (1, 2)]
@@ -176,7 +176,7 @@ def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_truncated_caption_is_reported(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     pictures = Path(shutil.copytree(shared_world.pictures, tmp_path / "pictures"))
     text = sorted(pictures.glob("*.txt"))[0]
     text.write_text("red " * 600)
@@ -185,7 +185,7 @@ def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -
     assert f"is longer than the text encoder reads, and the end is lost: {text.stem}." in heard
 
 
-def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys: Any) -> None:
+def test_streaming_of_trained_blocks_is_refused_in_two_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
     words = ["run.micro_batch=1", "--processes=2"]
     assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
@@ -198,7 +198,7 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
 
 
 @pytest.mark.slow
-def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
+def test_streaming_that_fits_all_blocks_runs_in_two_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
     assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
     assert "all blocks fit on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
@@ -206,14 +206,16 @@ def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_each_of_two_processes_says_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
+def test_each_process_reports_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
     for child in shared_world.fork_group("offloaded-2", 2, **own):
         assert shared_world.wait(child) == 2
     assert "E1752" in shared_world.out("offloaded-2")
 
 
-def test_memory_that_the_system_does_not_lock(shared_world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_cannot_be_page_locked_is_reported(
+    shared_world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of a GPU, whose driver refuses."""
     plain, asked = Offload.__init__, []
 

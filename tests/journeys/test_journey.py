@@ -56,7 +56,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.usefixtures("curves")
-def test_a_cached_run_from_start_to_export(world: Any, loaded: list[set[str]], opened: list[Path], capsys: Any) -> None:
+def test_cached_run_trains_validates_previews_and_exports(
+    world: Any, loaded: list[set[str]], opened: list[Path], capsys: Any
+) -> None:
     assert world.train("run", **CACHED) == 0
     assert opened == [world.model], "the model's files are opened once a run"
     said = capsys.readouterr().out
@@ -84,7 +86,7 @@ def test_a_cached_run_from_start_to_export(world: Any, loaded: list[set[str]], o
     assert [parts for parts in loaded if parts != {"denoiser"}] == [], "a second start encodes nothing"
 
 
-def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: Any) -> None:
+def test_changed_data_is_refused_unless_allowed(world: Any, capsys: Any) -> None:
     settings = CACHED | {"run__preview__every": None, "data__holdout__fraction": 0.0}
     assert world.train("run", **settings | {"run__steps": 3}) == 0
     (world.pictures / "03.txt").write_text("another caption\n")
@@ -101,7 +103,7 @@ def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: An
     assert [e["changes"] for e in events if e["event"] == "resumed"] == [["the data set's content has changed"]]
 
 
-def test_going_back_to_an_older_checkpoint_sets_the_later_ones_aside(world: Any) -> None:
+def test_resuming_an_older_checkpoint_sets_later_ones_aside(world: Any) -> None:
     assert world.train("run", run__steps=6, run__save__keep=9) == 0
     whole = world.end("run")
     older = world.root / "run" / "checkpoints" / "step-00000003"
@@ -119,13 +121,13 @@ def test_going_back_to_an_older_checkpoint_sets_the_later_ones_aside(world: Any)
         ("nowhere", "is neither a checkpoint"),
     ],
 )
-def test_a_checkpoint_that_is_not_there_is_an_error(world: Any, capsys: Any, resume: str, words: str) -> None:
+def test_missing_checkpoint_is_an_error(world: Any, capsys: Any, resume: str, words: str) -> None:
     assert world.train("run", run__resume=resume) == 2
     assert words in capsys.readouterr().err
     assert not (world.root / "run").exists(), "a start that was refused leaves no trace"
 
 
-def test_a_refused_start_leaves_the_cache_alone(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_start_changes_no_file(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.root)
     before = {path.name for path in world.root.iterdir()} | {"run.yaml", "cache"}  # the index of the data set
     settings: dict[str, Any] = {"run__folder": None, "run__steps": 2}
@@ -138,9 +140,7 @@ def test_a_refused_start_leaves_the_cache_alone(world: Any, capsys: Any, monkeyp
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
-    world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_resumes_from_another_working_directory(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (world.root / "elsewhere").mkdir()
     (world.root / "live.yaml").write_text("objective: {noise_offset: 0.5}")
     monkeypatch.chdir(world.root)
@@ -155,7 +155,7 @@ def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
     assert not list((world.root / "elsewhere").iterdir())
 
 
-def test_never_names_what_is_there_and_the_line_that_goes_on(world: Any, capsys: Any) -> None:
+def test_resume_never_names_the_checkpoint_and_the_command_to_resume(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     assert world.train("run", run__steps=2, run__resume="never") == 2
     error = capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_never_names_what_is_there_and_the_line_that_goes_on(world: Any, capsys:
     assert "mezzotint train" in error
 
 
-def test_when_all_checkpoints_are_damaged_nothing_starts_from_zero(world: Any, capsys: Any) -> None:
+def test_run_with_only_damaged_checkpoints_is_refused(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=6) == 0
     for path in (world.root / "run" / "checkpoints").iterdir():
         (path / "state.json").write_text("{}")
@@ -172,7 +172,7 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_from_zero(world: Any, c
 
 
 @pytest.mark.slow
-def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
+def test_moved_run_folder_resumes_bit_exactly(world: Any) -> None:
     assert world.train("run", run__steps=3) == 0
     assert world.train("whole") == 0
     shutil.move(world.root / "run", world.root / "moved")
@@ -181,7 +181,7 @@ def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiny_cpu_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """recipes/tiny_cpu.yaml: a refactoring leaves these as they are. To record anew: delete
     tests/journeys/data/tiny_cpu.json and run this test twice.
 
@@ -243,7 +243,7 @@ def entered(run: Callable[[], object]) -> list[str]:
     return list(files)
 
 
-def test_a_picture_walks_through_the_files_that_the_page_names(world: Any) -> None:
+def test_image_passes_through_the_files_named_in_the_docs(world: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
     section = page.partition("**One picture, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
     paragraphs = section.split("\n\n")
@@ -275,7 +275,7 @@ def holding(value: float, run: Callable[[], object]) -> set[str]:
     return files
 
 
-def test_a_setting_walks_through_the_files_that_the_page_names(tmp_path: Path) -> None:
+def test_setting_passes_through_the_files_named_in_the_docs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
     walk = re.findall(r"`([\w/]+\.py)`", page.partition("**`optim.ema.decay`**")[2].partition(". In between,")[0])
     assert len(walk) <= 8

@@ -50,7 +50,7 @@ def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [tar_shards, folders_of_kohya])
-def test_tables_shards_and_folders_are_checked_cached_and_trained(
+def test_shards_and_kohya_folders_are_checked_cached_and_trained(
     form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = world.root / "data"
@@ -104,7 +104,7 @@ def test_clips_are_checked_cached_and_trained(world: Any, films: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
+def test_sdxl_folder_and_single_file_are_checked_trained_and_sampled(world: Any, sdxl_folder: Path) -> None:
     forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors"}
     losses = {}
     for name, path in forms.items():
@@ -128,7 +128,7 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
 
 
 @pytest.mark.slow
-def test_the_refiner_is_checked_trained_and_drawn_from(world: Any, refiner_folder: Path) -> None:
+def test_refiner_is_checked_trained_and_sampled(world: Any, refiner_folder: Path) -> None:
     settings = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
     for verb in ("check", "train"):
         assert world.train("run", verb=verb, **settings) == 0

@@ -29,9 +29,9 @@ here = supported_table.here
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
 HERE = "tests/journeys/test_supported_table.py"
-ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
+ONE_FILE = f"{HERE}::test_each_model_format_is_checked_trained_and_sampled"
 DREAMS = "tests/compat/everydream2/test_supported_forms.py::test_its_data_are_checked_cached_and_trained"
-DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
+DATA = f"{HERE}::test_each_data_format_is_checked_cached_and_trained"
 LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_line.py"
 XL_LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_sdxl_line.py"
 FLOW_LINES = "tests/compat/diffusers_scripts/journeys/test_diffusers_flow_lines.py"
@@ -43,11 +43,11 @@ KINDS = "tests/journeys/test_supported_kinds.py"
 SORA = "tests/compat/open_sora_plan/test_supported_kinds.py"
 LISTS = f"{SORA}::test_its_lists_are_checked_cached_and_trained"
 MINDONE = "tests/compat/mindone/test_supported_kinds.py"
-XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
+XL = f"{KINDS}::test_sdxl_folder_and_single_file_are_checked_trained_and_sampled"
 XL_CKPT = f"{MINDONE}::test_sdxl_of_mindspore_is_checked_trained_and_drawn_from"
-REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
+REFINER = f"{KINDS}::test_refiner_is_checked_trained_and_sampled"
 LATTE = f"{SORA}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
-MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
+MORE_DATA = f"{KINDS}::test_shards_and_kohya_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled"
 MAKERS = "tests/journeys/test_flow_journey.py::test_original_format_checkpoint_is_trained_and_exported_again"
 STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
@@ -74,11 +74,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
     ),
     "such a folder with pickled weights (.bin)": (
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
         f"{CONVERT}::test_old_folders_with_pickles_become_safetensors",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
     ),
     "one .safetensors file in fp32, fp16 or bf16": (
         ONE_FILE, ONE_FILE, ONE_FILE,
@@ -97,10 +97,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "a run of Mezzotint": (
         "tests/tasks/check/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
-        "tests/journeys/test_journey.py::test_a_run_folder_can_be_copied_and_goes_on_elsewhere",
+        "tests/journeys/test_journey.py::test_moved_run_folder_resumes_bit_exactly",
         "tests/tasks/sample/test_model.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
-        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
-        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
+        f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
+        f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
     ),
     "SDXL's base model: a folder, one .safetensors file": (XL, XL, XL, XL_FILES, XL_FILES),
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
@@ -141,7 +141,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a recipe of Mezzotint": (
         "tests/tasks/check/test_page.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
+        "tests/journeys/test_journey.py::test_cached_run_trains_validates_previews_and_exports",
         "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
         "tests/journeys/test_processes.py::test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed",
         "tests/journeys/test_processes.py::test_accelerate_launch_trains_in_two_processes",
@@ -149,14 +149,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "recipes for flow-matching models: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
-        f"{RECIPES}::test_a_recipe_trains_in_two_processes", f"{RECIPES}::test_a_recipe_trains_in_two_processes",
+        f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
+        f"{RECIPES}::test_recipe_trains_in_two_processes", f"{RECIPES}::test_recipe_trains_in_two_processes",
     ),
     "flux-80gb, qwen-image-80gb, z-image-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
-        f"{RECIPES}::test_what_is_for_one_process_says_so", f"{RECIPES}::test_what_is_for_one_process_says_so",
+        f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
+        f"{RECIPES}::test_recipe_is_refused_in_two", f"{RECIPES}::test_recipe_is_refused_in_two",
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
@@ -215,9 +215,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
-    "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_a_folder_of_another_kind",),
+    "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
     'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
-        f"{REFUSED}::test_a_distilled_model_is_not_trained_without_asking",
+        f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
     ),
     "a quantized file with separate scales (scaled_fp8)": (
         "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
@@ -277,11 +277,11 @@ def _promises(cell: str) -> bool:
     return bool(re.fullmatch(r"yes(, .+)?|no: .+", cell))
 
 
-def test_every_cell_of_the_page_has_a_test_and_every_test_a_cell() -> None:
+def test_each_cell_of_the_page_has_a_test() -> None:
     assert wrong_cells(PAGE.read_text("utf-8")) == []
 
 
-def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
+def test_each_named_test_exists_and_runs_in_ci() -> None:
     names = {name for cells in TESTS.values() for name in cells}
     for file in {name.partition("::")[0] for name in names}:
         if file.startswith("tests/compat/") and not (ROOT / file).exists():
@@ -307,7 +307,7 @@ def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
         (("| a recipe of Mezzotint | yes", "| videos | yes |\n| a recipe of Mezzotint | yes"), "videos: no test"),
     ],
 )
-def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: str) -> None:
+def test_missing_test_of_a_cell_is_noticed(change: tuple[str, str], said: str) -> None:
     page = PAGE.read_text("utf-8")
     assert change[0] in page
     assert any(said in one for one in wrong_cells(page.replace(*change)))
@@ -351,7 +351,7 @@ def quick_first(forms: Iterable[str]) -> list[Any]:
 
 @pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("form", quick_first(FORMS_OF_A_MODEL))
-def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
+def test_each_model_format_is_checked_trained_and_sampled(
     form: str, forms: dict[str, Path], here: Path, plain_loss: Callable[[], float]
 ) -> None:
     config = () if form == "folder" else (f"model.config={forms['folder']}",)
@@ -391,7 +391,7 @@ def plain_loss(shallow_sd: Path) -> Callable[[], float]:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_a_folder_with_pickled_weights_is_sent_to_convert(
+def test_folder_with_pickled_weights_must_be_converted(
     here: Path, shallow_sd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(shallow_sd, here / "old")
@@ -418,7 +418,7 @@ def test_a_folder_with_pickled_weights_is_sent_to_convert(
     assert all(torch.equal(new[name], same[name]) for name in new)
 
 
-def test_a_run_is_not_converted_and_names_its_exports(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converting_a_run_is_refused_with_its_exports_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "run" / "checkpoints").mkdir(parents=True)
     for target in ("model", "model.safetensors"):
         assert main(["convert", "run", target]) == 2
@@ -488,7 +488,7 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("form", quick_first(FORMS_OF_DATA))
-def test_every_form_of_data_is_checked_cached_and_trained(
+def test_each_data_format_is_checked_cached_and_trained(
     form: str, here: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offline(*_: Any, **__: Any) -> Any:

@@ -49,7 +49,7 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, base: Path, who
     assert world.end("cut").tensors == world.end("words").tensors
 
 
-def test_nothing_but_the_rows_is_trained_and_kept(whole: Path) -> None:
+def test_only_learned_tokens_are_trained_and_saved(whole: Path) -> None:
     tensors = tensors_of(whole)
     assert {name for name in tensors if name.startswith("w/")} == {"w/tokens/text_encoder"}
     assert {tuple(t.shape) for name, t in tensors.items() if name.endswith("tokens/text_encoder")} == {(2, 32)}
@@ -59,7 +59,7 @@ def test_nothing_but_the_rows_is_trained_and_kept(whole: Path) -> None:
     }  # fmt: skip
 
 
-def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> None:
+def test_diffusers_encodes_a_learned_token_alike(base: Path, whole: Path) -> None:
     import diffusers
 
     export = whole / "exports" / "step-00000004"
@@ -78,7 +78,9 @@ def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> 
     assert not torch.equal(rows[0], rows[1]), "each row has gone its own way"
 
 
-def test_a_run_and_its_file_draw_the_same_pictures(shared_world: Any, base: Path, whole: Path, tmp_path: Path) -> None:
+def test_run_and_embedding_file_generate_the_same_image(
+    shared_world: Any, base: Path, whole: Path, tmp_path: Path
+) -> None:
     line = ["--prompt=a <toy>", "--seed=1", "--steps=2", "--size=32x32"]
     average = whole / "exports" / "step-00000004-ema"
     files = {"embeddings": average / "embeddings" / "toy.safetensors", "diffusers": average}
@@ -97,7 +99,7 @@ def _only_picture(folder: Path) -> bytes:
         return picture.convert("RGB").tobytes()
 
 
-def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:
+def test_learned_token_resumes_together_with_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:
     """The adapter's file and the word's; the word begins with the file's rows."""
     world = shared_world
     settings = WORDS | {
@@ -119,9 +121,7 @@ def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base
 
 
 @pytest.mark.slow
-def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
-    shared_world: Any, base: Path, tmp_path: Path
-) -> None:
+def test_diffusers_encodes_a_learned_token_of_sd2_alike(shared_world: Any, base: Path, tmp_path: Path) -> None:
     """Its encoder is another network (GELU in the place of quick GELU); the files are those of SD1."""
     import diffusers
 
@@ -142,7 +142,7 @@ def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
 
 
 @pytest.mark.slow
-def test_sdxl_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path) -> None:
+def test_sdxl_token_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path) -> None:
     import diffusers
 
     folder, world = tmp_path / "xl", shared_world

@@ -31,7 +31,7 @@ def shards(world: Any) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_killed_run_over_shards_ends_to_the_bit(world: Any, shards: Path) -> None:
+def test_killed_run_over_shards_resumes_bit_exactly(world: Any, shards: Path) -> None:
     settings = WORKERS | {"data__path": shards / "{00..02}.tar"}
     assert world.wait(world.fork("undisturbed", **settings)) == 0, world.out("undisturbed")
     assert world.wait(world.fork("killed", fault="step.begin@5:kill", **settings)) == 137
@@ -41,7 +41,7 @@ def test_a_killed_run_over_shards_ends_to_the_bit(world: Any, shards: Path) -> N
     assert world.end("alone") == world.end("undisturbed"), "workers decide nothing"
 
 
-def test_latents_of_shards_are_cached_and_a_changed_shard_makes_its_own_again(
+def test_only_latents_of_a_changed_shard_are_encoded_again(
     world: Any, shards: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = WORKERS | {"data__path": shards, "data__crop": "center", "data__flip": 0, "run__seed": 1}

@@ -127,7 +127,7 @@ def near(ours: Tensor, record: Tensor, relative: float, absolute: float, sizes: 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in REPEATS else case for case in CASES]
 )
-def test_three_steps_are_the_recorded_ones(case: str) -> None:
+def test_three_steps_equal_the_record(case: str) -> None:
     torch.manual_seed(0)
     model, record = Model(case), load_file(RECORDS / f"{case}.safetensors")
     with torch.no_grad():
@@ -162,7 +162,7 @@ def test_three_steps_are_the_recorded_ones(case: str) -> None:
         if case.startswith("sd_")
     ],
 )
-def test_read_off_and_merged_the_network_says_the_same(case: str) -> None:
+def test_merged_adapter_gives_the_same_prediction(case: str) -> None:
     model = Model(case)
     with torch.no_grad():
         output = model.output()

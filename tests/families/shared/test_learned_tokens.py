@@ -19,7 +19,7 @@ def with_words(family: Any, words: dict[str, str], vectors: int = 1) -> Any:
     return family
 
 
-def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
+def test_longest_learned_token_is_expanded_to_its_vectors() -> None:
     words = LearnedTokens({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
     assert words.expand_caption("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
     assert words.token_strings == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
@@ -27,7 +27,7 @@ def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
 
 
 @pytest.mark.parametrize("module", [sd, sdxl])
-def test_a_new_word_says_what_it_begins_as_and_no_other_word_changes(module: Any) -> None:
+def test_learned_token_starts_as_its_initial_word(module: Any) -> None:
     """Begun as one token of the table: its caption is that of the token, to the bit. Captions without it are as before,
     the pooled text of SDXL too, whose place is the end's and not the highest number's."""
     plain, added = module.Family.tiny(), module.Family.tiny()
@@ -42,7 +42,7 @@ def test_a_new_word_says_what_it_begins_as_and_no_other_word_changes(module: Any
     assert set(added.parts()) == {*plain.parts(), "tokens"}
 
 
-def test_the_end_is_found_where_old_configurations_mean_the_highest_number() -> None:
+def test_pooled_text_is_unchanged_with_an_old_eos_token_id() -> None:
     """`eos_token_id` 2 in SDXL's files: the pooled text would be that of the new word's place."""
     family = sdxl.Family.tiny()
     for module in family.parts()["text_encoder_2"].modules():
@@ -60,7 +60,7 @@ def test_the_end_is_found_where_old_configurations_mean_the_highest_number() -> 
     assert torch.equal(said, after)
 
 
-def test_only_the_rows_have_a_gradient_and_lost_tokens_count_them() -> None:
+def test_only_learned_rows_have_a_gradient() -> None:
     family = sd.Family.tiny()
     family.parts()["text_encoder"].requires_grad_(False)
     with_words(family, {"<toy>": "a dog"}, vectors=3)
@@ -75,7 +75,7 @@ def test_only_the_rows_have_a_gradient_and_lost_tokens_count_them() -> None:
 
 
 @pytest.mark.parametrize("word", ["dog", "a"])
-def test_a_word_that_is_a_token_is_refused(word: str) -> None:
+def test_learned_token_that_is_in_the_vocabulary_is_refused(word: str) -> None:
     family = sd.Family.tiny()
     vocabulary = family._tokenizer("text_encoder").get_vocab()
     word = word if f"{word}</w>" in vocabulary else "a"
@@ -84,7 +84,7 @@ def test_a_word_that_is_a_token_is_refused(word: str) -> None:
     assert caught.value.code == "E1470"
 
 
-def test_rows_of_another_model_are_refused() -> None:
+def test_embeddings_of_another_model_are_refused() -> None:
     family = sd.Family.tiny()
     with pytest.raises(WeightsError, match="a model of its kind") as caught:
         family.add_learned_tokens({}, 1, {"<toy>": {"text_encoder": torch.zeros(1, 7)}})

@@ -117,7 +117,7 @@ def trained(
 @pytest.mark.parametrize("kind", [{}, {"dtype": torch.bfloat16}, {"autocast": True}], ids=["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("what", ["adapter", "whole"])
-def test_blocks_that_come_and_go_leave_every_bit_as_it_was(what: str, recompute: bool, kind: dict[str, Any]) -> None:
+def test_streamed_blocks_compute_bit_identical_results(what: str, recompute: bool, kind: dict[str, Any]) -> None:
     plain = trained(what, 0, recompute=recompute, **kind)
     for at_once in (1, 2, 9):
         away = trained(what, at_once, recompute=recompute, **kind)
@@ -126,7 +126,7 @@ def test_blocks_that_come_and_go_leave_every_bit_as_it_was(what: str, recompute:
         assert away.most > (min(at_once, 5) - 1) * away.block, "there is something to see"
 
 
-def test_a_gradient_that_arrives_is_told_and_moves_its_weight_at_once() -> None:
+def test_optimizer_step_may_follow_each_gradient() -> None:
     torch.manual_seed(0)
     net = Net(adapted=False)
     moving = dict(net.named_parameters())
@@ -158,7 +158,7 @@ def test_a_gradient_that_arrives_is_told_and_moves_its_weight_at_once() -> None:
     assert torch.equal(net(x, x[:, :1, :1]), plain(x, x[:, :1, :1]))
 
 
-def test_values_written_on_the_host_are_what_computes_next() -> None:
+def test_values_written_on_the_host_are_used_next() -> None:
     net = Net(adapted=False)
     moving = dict(net.named_parameters())
     offload = Offload(CPU, 2)
@@ -173,7 +173,7 @@ def test_values_written_on_the_host_are_what_computes_next() -> None:
         assert not torch.equal(net(x, x[:, :1, :1]), before)
 
 
-def test_a_block_that_does_not_fit_is_let_go_and_may_be_brought_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_that_fails_to_load_is_freed_and_can_be_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net(adapted=True)
     moving = {name: p for name, p in net.named_parameters() if p.requires_grad}
     offload = Offload(CPU, 1)
@@ -220,7 +220,7 @@ def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
 @pytest.mark.parametrize(
     "name", [name if name == "qwen-image" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
-def test_every_familys_blocks_may_come_and_go(name: str) -> None:
+def test_blocks_of_each_family_can_be_streamed(name: str) -> None:
     plain, said = gradients(name, 0)
     assert plain
     for at_once in (1, 2):
