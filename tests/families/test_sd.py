@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers.models.clip.modeling_clip import CLIPTextModel
+from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sd import Family
@@ -49,7 +50,8 @@ def test_posterior_moments_equal_those_of_diffusers(family: Family, golden: dict
 
 def test_clip_skip_omits_the_last_layers_and_keeps_the_final_norm(family: Family) -> None:
     stock = CLIPTextModel.from_pretrained(FOLDER / "text_encoder", local_files_only=True).eval()
-    ids = torch.tensor(family._tokenizer("text_encoder")(["a cat"], padding="max_length").input_ids)
+    tokenizer = CLIPTokenizer.from_pretrained(FOLDER / "tokenizer", local_files_only=True)
+    ids = torch.tensor(tokenizer(["a cat"], padding="max_length").input_ids)
     with torch.no_grad():
         hidden = stock(ids, output_hidden_states=True).hidden_states
         for skip in (1, 2):

@@ -20,10 +20,12 @@ from mezzotint.assets import MODELS
 from mezzotint.data.formats import webdataset
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import DatasetError, MezzotintError, RecipeError, WeightsError
+from mezzotint.settings.optimizers.library import Library
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
-from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.optimizers import library
+from mezzotint.training.optimizers.base import OptimizerStep
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder import components
@@ -168,14 +170,18 @@ def test_invalid_scaling_factor_is_refused(scale: object, tmp_path: Path) -> Non
     assert caught.value.code == "E1409"
 
 
+def optimizer_step(name: str, **options: float) -> OptimizerStep:
+    return library.step_of(Library(class_name=f"torch.optim.{name}", options=options), {}, torch.zeros(()))
+
+
 @pytest.mark.parametrize("name", ["Optimizer", "LBFGS", "SparseAdam"])
 def test_unusable_optimizer_class_is_refused_before_the_first_step(name: str) -> None:
     with pytest.raises(RecipeError, match="makes no step") as caught:
-        _torch_class.require_stepping(getattr(torch.optim, name), {})
+        optimizer_step(name)
     assert caught.value.code == "E1061"
     with pytest.raises(RecipeError, match="no_such"):
-        _torch_class.require_stepping(torch.optim.NAdam, {"no_such": 1})
-    _torch_class.require_stepping(torch.optim.NAdam, {"momentum_decay": 4e-3})
+        optimizer_step("NAdam", no_such=1)
+    assert optimizer_step("NAdam", momentum_decay=4e-3)
 
 
 @pytest.mark.parametrize("name", ["{step:9999999999}", "{name.__class__}", "{name!r}", "{step:{epoch}}", "{step:099x}"])

@@ -65,9 +65,9 @@ def test_repeated_kills_at_random_moments_resume_bit_exactly(shared_world: Any, 
 @pytest.mark.parametrize(
     "points",
     [
-        ["checkpoint.file@2", "checkpoint.renamed@1", "export.begin@1"],
+        ["checkpoint.begin@2", "checkpoint.file@2", "checkpoint.renamed@1", "export.begin@1"],
         pytest.param(
-            ["step.begin@1", "checkpoint.begin@2", "checkpoint.manifest@1", "checkpoint.prune@1", "export.renamed@1"],
+            ["step.begin@1", "checkpoint.manifest@2", "checkpoint.prune@1", "export.renamed@1"],
             marks=pytest.mark.slow,
         ),
         pytest.param(["data.decode@9", "step.backward@5", "step.end@4"], marks=pytest.mark.slow),

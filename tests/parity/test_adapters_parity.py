@@ -36,6 +36,10 @@ METHODS: dict[tuple[str, bool, bool], Method] = {
 }  # fmt: skip
 
 
+LEAVES = {"lora_A": "lora_down.weight", "lora_B": "lora_up.weight", "lora_magnitude_vector": "dora_scale"}
+"""Names of tensors in files, by those of peft, where they differ."""
+
+
 class Model:
     """A tiny model with the adapters of a record, and its inputs. Networks are in evaluation mode, as recorded."""
 
@@ -76,7 +80,7 @@ class Model:
         with torch.no_grad():
             for name, tensor in initial.items():
                 path, leaf = _split(name)
-                parameter = places[path.removeprefix("text_model."), networks._LEAVES[leaf]]
+                parameter = places[path.removeprefix("text_model."), LEAVES.get(leaf, leaf)]
                 parameter.copy_(tensor.reshape(parameter.shape))
 
     def parameters(self) -> dict[str, nn.Parameter]:
