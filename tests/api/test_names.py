@@ -1,4 +1,4 @@
-"""`import mezzotint` costs nothing, gives the names of the API, and each of them without torch where it needs none."""
+"""`import mezzotint` is cheap, provides the names of the API, and imports torch only for names that need it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
 
 
 def cpu_seconds(code: str) -> float:
-    """Of the quickest of five Pythons."""
+    """The least of five starts of Python."""
     seconds = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

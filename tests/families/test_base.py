@@ -57,27 +57,27 @@ def test_loading_and_encoding_leave_the_global_generator_unchanged() -> None:
 
 
 class Page:
-    """In the place of a tensor of the host: what becomes of it."""
+    """Replaces a host tensor and records calls."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def pin_memory(self) -> Page:
-        self.said.append("page-locked")
+        self.calls.append("page-locked")
         return self
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Page:
-        self.said.append(f"to {device.type}" + ", not waited for" * non_blocking)
+        self.calls.append(f"to {device.type}" + ", not waited for" * non_blocking)
         return self
 
 
 def test_tensors_are_sent_to_a_gpu_through_page_locked_memory() -> None:
     page = Page()
     base.sent(page, torch.device("cuda"))  # type: ignore[arg-type]
-    assert page.said == ["page-locked", "to cuda, not waited for"]
+    assert page.calls == ["page-locked", "to cuda, not waited for"]
     page = Page()
     base.sent(page, torch.device("cpu"))  # type: ignore[arg-type]
-    assert page.said == ["to cpu"]
+    assert page.calls == ["to cpu"]
 
 
 class Sendings(TorchDispatchMode):
@@ -112,7 +112,7 @@ class Sendings(TorchDispatchMode):
 
 @pytest.mark.parametrize("name", [spec.name for spec in specs()])
 def test_no_family_sends_pageable_memory_to_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens, and what latents are scaled by, which goes there once. The device here is one without values."""
+    """Sends tokens, and once the scaling of latents. The device is meta."""
     family: ModelFamily = registry.find("families", name).Family.tiny()
     for module in family.parts().values():
         module.to("meta")

@@ -1,5 +1,5 @@
-"""What families on straight paths have in common: sizes as published, presets of adapters, refusals, notes, blocks, and
-that no list had to be touched for them."""
+"""What flow-matching families have in common: published sizes, adapter presets, refusals, notes, blocks, and no shared
+list that names them."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_adapter_presets_select_layers_of_attention_blocks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sd3", "flux"])
 def test_layers_of_clip_and_denoiser_have_distinct_names(name: str) -> None:
-    """Also where there are two encoders, as SDXL has, whose denoiser has other names in kohya's files."""
+    """Also with two encoders, as in SDXL, whose denoiser has other names in kohya's files."""
     settings = ModelSettings(family=name, path=RECORDS / name / "model")
     names = LayerNames.of(files_of(name).described(settings))
     starts = {flat.split("_text_")[0] for flat in names.kohya.values() if flat.startswith("lora_te")}
@@ -146,9 +146,9 @@ def refusal(run: Any, code: str) -> str:
 @pytest.mark.parametrize("name", STRAIGHT)
 def test_folder_of_another_family_is_named(name: str) -> None:
     other = STRAIGHT[(STRAIGHT.index(name) + 1) % len(STRAIGHT)]
-    said = refusal(lambda: files_of(name).of(settings_of(name, settings_of(other).path)), "E1222")
-    assert files_of(other).pipelines[0] in said  # type: ignore[attr-defined]
-    assert f"write model.family={other}" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, settings_of(other).path)), "E1222")
+    assert files_of(other).pipelines[0] in message  # type: ignore[attr-defined]
+    assert f"write model.family={other}" in message
 
 
 @pytest.mark.parametrize(("name", "part"), [("flux", "text_encoder_2"), ("wan", "text_encoder"), ("ltx", "tokenizer")])
@@ -162,20 +162,20 @@ def test_folder_without_text_encoder_is_refused_by_name(name: str, part: str, tm
 
 @pytest.mark.parametrize("name", STRAIGHT)
 def test_stable_diffusion_names_the_family_of_a_transformer_folder(name: str) -> None:
-    said = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
-    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in said  # type: ignore[attr-defined]
+    message = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
+    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in message  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
 def test_folder_without_transformer_is_refused_by_name(name: str, tmp_path: Path) -> None:
     source = settings_of(name).path
     folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("transformer")))
-    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
-    assert "lacks transformer/; download the complete model" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert "lacks transformer/; download the complete model" in message
     assert kinds.family_at(folder) == name
     (folder / "transformer").mkdir()
-    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
-    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in message
 
 
 @pytest.mark.parametrize(
@@ -196,17 +196,17 @@ def test_missing_or_wrong_value_of_a_configuration_is_named(
     config = json.loads((folder / file).read_text("utf-8")) | {key: value}
     (folder / file).write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
     kind: type[ModelFamily] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
-    said = refusal(lambda: kind.load(files_of(name).of(settings_of(name, folder)), ()), "E1409")
-    assert f"{folder}: a configuration in it {words}" in said
+    message = refusal(lambda: kind.load(files_of(name).of(settings_of(name, folder)), ()), "E1409")
+    assert f"{folder}: a configuration in it {words}" in message
 
 
 def test_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
     edit(folder / "model_index.json", _class_name="ChromaPipeline")
-    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)), "E1222")
-    assert "ChromaPipeline" in said
-    assert "ChromaTransformer2DModel" in said
+    message = refusal(lambda: files_of("flux").of(settings_of("flux", folder)), "E1222")
+    assert "ChromaPipeline" in message
+    assert "ChromaTransformer2DModel" in message
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_flux2_dev_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) -> None:
-    """Published text encoders are models that say the next word, and of Qwen2.5-VL also look at pictures."""
+    """Published text encoders are language models; Qwen2.5-VL also has a vision tower."""
     for name in ("flux2", "z-image", "qwen-image"):
         folder = Path(shutil.copytree(settings_of(name).path, tmp_path / name))
         file = folder / "text_encoder" / "model.safetensors"
@@ -283,8 +283,8 @@ def test_schnell_gets_no_guidance_input(tmp_path: Path) -> None:
     settings = settings_of("flux", folder, flux={"guidance": 3.5, "distilled": True})
     assert "model.flux.guidance=null" in refusal(files_of("flux").of(settings).require_trainable, "E1220")
     both = settings_of("flux", folder, flux={"guidance": 3.5})
-    said = refusal(files_of("flux").of(both).require_trainable, "E1221")
-    assert said.endswith("set model.flux.distilled=true and model.flux.guidance=null")
+    message = refusal(files_of("flux").of(both).require_trainable, "E1221")
+    assert message.endswith("set model.flux.distilled=true and model.flux.guidance=null")
     files = files_of("flux").of(settings_of("flux", folder, weights="random"))
     assert files.text_shape() == (256, 16)
     family = importlib.import_module("mezzotint.families.flux").Family.load(files, ["denoiser"])
@@ -321,14 +321,14 @@ def test_indivisible_sizes_and_lengths_are_refused(name: str, frames: int, side:
     assert f"multiples of {side}" in grid.refusal(Size(side, side + 8), clips=False)
     assert grid.refusal(Size(side, 2 * side), clips=False) == ""
     if frames > 1:
-        said = grid.refusal(Size(side, side, 2 * frames), clips=True)
-        assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in said
+        message = grid.refusal(Size(side, side, 2 * frames), clips=True)
+        assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in message
         assert grid.refusal(Size(side, side, 2 * frames + 1), clips=True) == ""
 
 
 @torch.no_grad()
 def test_wan_5b_gets_a_timestep_for_each_token(tmp_path: Path) -> None:
-    """As its pipeline tells it, with `expand_timesteps`: all tokens of a clip the same, which comes to one level."""
+    """As in its pipeline with `expand_timesteps`: all tokens of a clip have the same timestep."""
     folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
     edit(folder / "model_index.json", expand_timesteps=True)
     kind = importlib.import_module("mezzotint.families.wan").Family
@@ -373,9 +373,9 @@ def test_image_larger_than_the_position_table_is_refused() -> None:
     family = importlib.import_module("mezzotint.families.sd3").Family.tiny()
     x = torch.zeros(1, 4, 50, 8)
     noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
-    said = refusal(lambda: family.predict(noised, family.condition(family.encode_text([""]), None)), "E1222")
-    assert "400 pixels" in said
-    assert "384" in said
+    message = refusal(lambda: family.predict(noised, family.condition(family.encode_text([""]), None)), "E1222")
+    assert "400 pixels" in message
+    assert "384" in message
 
 
 def test_weights_index_with_a_missing_shard_is_refused(tmp_path: Path) -> None:
@@ -388,8 +388,8 @@ def test_weights_index_with_a_missing_shard_is_refused(tmp_path: Path) -> None:
         "b": "diffusion_pytorch_model-00002-of-00002.safetensors",
     }
     index.write_text(json.dumps({"weight_map": names}))
-    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
-    assert "00002-of-00002" in said
+    message = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
+    assert "00002-of-00002" in message
 
 
 @pytest.mark.parametrize("name", STRAIGHT)

@@ -1,5 +1,4 @@
-"""A family that is in none of the tree's folders or lists: two files, as `docs/how-to-add/family.md`
-writes them."""
+"""A family outside the source tree: two files, as in `docs/how-to-add/family.md`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clean latents: cached, or drawn from moments by address; images joined after the frames."""
+"""Clean latents: cached, or sampled from moments by key; images joined after the frames."""
 
 from __future__ import annotations
 

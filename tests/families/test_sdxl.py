@@ -147,7 +147,7 @@ def _batches(root: Path, **changes: Any) -> list[Batch]:
 
 
 def test_size_conditioning_has_the_rotated_size_and_the_crop(family: Family, tmp_path: Path) -> None:
-    """A file of 200 x 100 that EXIF turns: its height is 200. A ramp shows which rows the crop has taken."""
+    """A file of 200 x 100 that EXIF rotates: its height is 200. A ramp shows the cropped rows."""
     (tmp_path / "pictures").mkdir()
     ramp = np.repeat(np.linspace(0, 255, 200, dtype=np.uint8)[None, :, None], 100, axis=0).repeat(3, axis=2)
     image = Image.fromarray(ramp)
@@ -160,7 +160,7 @@ def test_size_conditioning_has_the_rotated_size_and_the_crop(family: Family, tmp
         vector = family.condition(family.encode_text([""]), batch).vector
         assert vector is not None
         top = int(vector[0, 2])
-        assert 0 < top < 64, "drawn along the longer side"
+        assert 0 < top < 64, "sampled along the longer side"
         assert vector.tolist() == [[200, 100, top, 0, 64, 64]], "a mirror changes no number"
         assert batch.pixels is not None
         shown = (batch.pixels[0].mean(dim=(0, 2)) + 1) / 2  # by row, from 0 to 1 over the 128 rows of the resized ramp
@@ -260,7 +260,7 @@ def test_truncated_tokens_are_counted_over_both_tokenizers(family: Family, copy:
     assert family.lost_tokens([]) == ()
     for name in ("merges.txt", "vocab.json"):
         shutil.copy(shipped("tiny-sd") / "tokenizer" / name, copy / "tokenizer_2" / name)
-    (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # which spells every word
+    (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # ByteLevel has every byte
     spelling = load_model(Family, ModelSettings(family="sdxl", path=copy), only=[])
     [both] = spelling.lost_tokens(["red " * 80])
     assert both > 5, "the one that loses most counts"

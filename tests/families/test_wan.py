@@ -78,11 +78,11 @@ def test_each_denoiser_predicts_the_samples_of_its_noise_range(a14b: Path) -> No
     with torch.no_grad():
         condition = both.condition(both.encode_text(["a", "b", "c"]), None)
     mixed = noised(both, [900.0, 300.0, 875.0])
-    said = both.predict(mixed, condition)
+    prediction = both.predict(mixed, condition)
     for part, rows in ((HIGH, [0, 2]), (LOW, [1])):
         alone = Family(files_of(a14b), {part: both.parts()[part]}).predict(mixed, condition)
-        torch.testing.assert_close(said[rows], alone[rows], rtol=1e-4, atol=1e-5)
-    said.sum().backward()
+        torch.testing.assert_close(prediction[rows], alone[rows], rtol=1e-4, atol=1e-5)
+    prediction.sum().backward()
     assert all(p.grad is not None for net in both.denoisers for p in net.proj_out.parameters())  # type: ignore[operator, union-attr]
     for net in both.denoisers:
         net.zero_grad()
@@ -183,16 +183,16 @@ def refusal(run: Any) -> tuple[str, str]:
 
 
 def test_mismatched_parts_are_refused(a14b: Path, tmp_path: Path) -> None:
-    code, said = refusal(files_of(RECORDS, LOW).require_trainable)
-    assert (code, "write model.train=[denoiser]" in said) == ("E1481", True)
+    code, message = refusal(files_of(RECORDS, LOW).require_trainable)
+    assert (code, "write model.train=[denoiser]" in message) == ("E1481", True)
     folder = Path(shutil.copytree(a14b, tmp_path / "model"))
     edit(folder / "model_index.json", boundary_ratio=None)
-    code, said = refusal(lambda: files_of(folder))
-    assert (code, "boundary_ratio" in said) == ("E1222", True)
+    code, message = refusal(lambda: files_of(folder))
+    assert (code, "boundary_ratio" in message) == ("E1222", True)
     edit(folder / "model_index.json", boundary_ratio=0.875)
     edit(folder / "transformer_2" / "config.json", in_channels=36)
-    code, said = refusal(lambda: files_of(folder))
-    assert (code, "two denoisers" in said) == ("E1409", True)
+    code, message = refusal(lambda: files_of(folder))
+    assert (code, "two denoisers" in message) == ("E1409", True)
 
 
 def types(network: nn.Module) -> dict[str, torch.dtype]:

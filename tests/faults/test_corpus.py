@@ -27,7 +27,7 @@ CLASSES = {"ok", "S", "E2"}
 
 
 def of(*rows: str) -> pytest.MarkDecorator:
-    """The entries of some rows of faults.tsv; those that are not quick under `make faults` alone."""
+    """The entries of some rows of faults.tsv; slow ones run only under `make faults`."""
     chosen = [entry for entry in ENTRIES if entry.row in rows]
     assert chosen
     return pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_monitor_notices_forbidden_actions(tmp_path: Path) -> None:
         (tmp_path / "b").unlink()
     assert [one.partition(" ")[0] for one in seen] == ["open", "os.remove"]
     (tmp_path / "c").write_text("")
-    assert len(seen) == 2, "afterwards nobody looks"
+    assert len(seen) == 2, "the monitor is off afterwards"
     with pytest.raises(judge.Hangs, match="computing"), judge.limited(seconds=0.05, megabytes=300):
         hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)
     with pytest.raises(MemoryError), judge.limited(seconds=5, megabytes=100):

@@ -1,4 +1,4 @@
-"""Data sets at their ends: very many files, all of them broken, hardly any, less than a batch."""
+"""Extreme data sets: very many files, only broken ones, very few, fewer than a batch."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_each_folder_is_listed_once_with_progress(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "scandir", counted)
     assert len(listing.walk(tmp_path / "pictures", {".png", ".txt"}).names) == 24
     assert sum(isinstance(place, int) for place in listed) == 5, "five folders, each opened and listed once"
-    assert len(listed) == 6, "and the root is tried before"
-    said: list[tuple[int, int]] = []
+    assert len(listed) == 6, "and the root is checked before"
+    output: list[tuple[int, int]] = []
     data_set = build(
-        small_of(tmp_path / "pictures"), tmp_path / "index", workers=1, progress=lambda *at: said.append(at)
+        small_of(tmp_path / "pictures"), tmp_path / "index", workers=1, progress=lambda *at: output.append(at)
     )
     assert len(data_set) == 12
-    assert said[-1] == (12, 12)
+    assert output[-1] == (12, 12)
 
 
 _WALK = """
@@ -64,8 +64,8 @@ print(len(names), len(set(names)), peak() - before, time.process_time() - began)
 
 @pytest.mark.slow
 def test_huge_folder_is_listed_in_little_memory(tmp_path: Path) -> None:
-    """150,000 files stand for the million, whose making alone takes more than a minute on a slow disk: with limits in
-    proportion, 90 MB and 9 s (of 600 MB and 60 s), of the processor's time, as the disk's is not ours."""
+    """150,000 files instead of a million, which would take more than a minute to create on a slow disk. The limits are
+    in proportion: 90 MB and 9 s (of 600 MB and 60 s) of CPU time."""
     for folder in range(FOLDERS):
         place = tmp_path / "many" / str(folder)
         place.mkdir(parents=True)

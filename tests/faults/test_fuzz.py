@@ -1,6 +1,6 @@
 # ruff: noqa: E501 (a reader a line)
-"""Mutated files of every reader: each is read, or refused in a sentence with a code. Never another exception, a hang,
-memory without bound, a file that is written. A few of each in `make test`, thousands in `make faults`."""
+"""Mutated files of every reader: each is read, or refused with a message and a code; never another exception, a hang,
+unbounded memory or a written file. A few of each in `make test`, thousands in `make faults`."""
 
 from __future__ import annotations
 

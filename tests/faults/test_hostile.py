@@ -1,5 +1,4 @@
-"""What a stranger's files may hold: a sentence at once, whatever stands there; and what a run finds of its own that is
-whole and wrong."""
+"""Untrusted files are refused with a message at once; also files of a run that are valid but wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ from support.messages import refused
 
 
 def header(text: bytes) -> bytes:
-    """A safetensors file of a header alone."""
+    """A safetensors file with only a header."""
     return struct.pack("<Q", len(text)) + text
 
 
@@ -87,7 +86,7 @@ def test_malformed_tar_shard_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def sparse_member() -> bytes:
-    """The header of a member of GNU's old sparse kind, whose map goes on in the next block."""
+    """The header of a member of GNU's old sparse format, whose map continues in the next block."""
     block = bytearray(member(b"x", kind=b"S"))
     block[482] = 1
     block[148:156] = b" " * 8
@@ -150,7 +149,7 @@ def test_huge_configuration_is_refused_before_the_model_is_built(
 
 @pytest.mark.parametrize("count", [0, 10**12, 1e30, True, "x", None])
 def test_huge_noise_schedule_is_refused(count: object) -> None:
-    if count is None or count is True:  # what diffusers would take
+    if count is None or count is True:  # diffusers would accept it
         return
     with pytest.raises(WeightsError) as caught:
         Schedule.from_config({"num_train_timesteps": count})
@@ -201,11 +200,11 @@ def test_flipped_bit_in_a_stored_conversion_is_noticed(tmp_path: Path, pickles_r
     dead.write_bytes(b"half")
     copy.unlink()
     assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole
-    assert not dead.exists(), "what a killed process has left is swept"
+    assert not dead.exists(), "leftovers of a killed process are swept"
 
 
 def sound() -> dict[str, Any]:
-    """What a state.json says at least."""
+    """The minimal content of state.json."""
     recipe = json.loads(json.dumps(read_text("schema: 1").recipe.model_dump(mode="json", by_alias=True)))
     identity = {"data": "d", "parts": {}, "world_size": 1, "device": "cpu", "torch": "2", "threads": 1}
     return {"progress": Progress(step=1).state(), "callbacks": {}, "recipe": recipe, "identity": identity}

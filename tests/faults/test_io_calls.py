@@ -1,5 +1,5 @@
-"""Each call by which a checkpoint, cache entries and an export are written is made to fail in turn: with an error of
-ours and no other, what lay there stays whole, nothing half is to be seen, and going on gives the same bits."""
+"""Each system call that writes a checkpoint, cache entries or an export is made to fail in turn: only our own errors
+are raised, existing files stay intact, no partial file is visible, and resuming gives the same bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = (
 
 
 def one_failure(work: Work, root: Path, failure: Failure, seen: Seen) -> None:
-    """What is to be seen of a failure, and that going on comes to the same end."""
+    """Checks the folder after a failure, and that repeating the work has the same result."""
     error: MezzotintError | None = None
     with watched(root, failure):
         try:

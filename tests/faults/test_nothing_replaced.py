@@ -1,4 +1,4 @@
-"""What lies where a user says stays, whatever the verb, unless `--replace` is said; and then only it goes."""
+"""Files at a destination stay with every command unless `--replace` is given; then only the destination is replaced."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_destination_is_replaced_only_with_the_option(
     assert "add --replace" in capsys.readouterr().err
     assert ran("--replace") == 0
     assert not target.is_symlink()
-    assert (tmp_path / "precious").read_text() == "mine", "what the link led to"
+    assert (tmp_path / "precious").read_text() == "mine", "the target of the link"
     whole = _content(target)
     with monkeypatch.context() as patch:
         patch.setattr(durable, "take_place", _failing)
@@ -87,22 +87,22 @@ def test_existing_recipe_is_kept_without_the_option(tmp_path: Path) -> None:
 
 
 def test_export_replaces_only_its_own_files(tmp_path: Path) -> None:
-    said: list[str] = []
+    output: list[str] = []
     folder = RunFolder(tmp_path / "run").open()
     shelf = tmp_path / "shelf"
     shelf.mkdir()
     (shelf / "a.safetensors").write_text("mine")
 
     def place(name: str, *, replaces: bool = False) -> str:
-        found = free_place(folder, shelf / name, replaces=replaces, say=said.append)
+        found = free_place(folder, shelf / name, replaces=replaces, say=output.append)
         found.write_text("ours")
         return found.name
 
     assert [place("b.safetensors"), place("b.safetensors")] == ["b.safetensors"] * 2
-    assert not said
+    assert not output
     assert [place("a.safetensors"), place("a.safetensors")] == ["a-2.safetensors"] * 2
     assert (shelf / "a.safetensors").read_text() == "mine"
-    assert "not written by this run" in said[0]
+    assert "not written by this run" in output[0]
     assert place("a.safetensors", replaces=True) == "a.safetensors"
 
 

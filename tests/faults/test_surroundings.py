@@ -36,6 +36,7 @@ def test_explain_works_in_a_bare_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.faults
 def test_train_works_in_a_bare_environment(tmp_path: Path) -> None:
     paint(tmp_path / "images", 2, size=(64, 64))

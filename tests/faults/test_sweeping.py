@@ -1,5 +1,5 @@
-"""What a killed process has left half-written goes when the same is begun again: single files of exports, what the
-verbs that write weights leave, indexes of pictures, small copies, the small files of a cache."""
+"""Partial files of a killed process are removed by the next of its kind: single files of exports, outputs of commands
+that write weights, image indexes, thumbnails, small files of a cache."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MINI = MODELS / "mezzotint-mini"
 
 
 def left(folder: Path) -> list[str]:
-    """Hidden names below a folder."""
+    """Names of partial files in a folder."""
     return [path.name for path in folder.rglob(".*.partial")]
 
 
 def killed(work: Callable[[], object]) -> None:
-    """Does some work in a process that is killed when the first thing that it has written is to be made durable."""
+    """Runs `work` in a process that is killed at the first sync of a file or folder."""
     child = os.fork()
     if not child:
         try:
@@ -83,13 +83,13 @@ def test_saving_weights_sweeps_leftovers_in_the_folder(tmp_path: Path, length: i
     for write in writes:
         for _ in range(2):
             killed(write)
-        assert len(left(tmp_path)) == 1, "the second has swept what the first had left"
+        assert len(left(tmp_path)) == 1, "the second removes what the first left"
         write()
         assert not left(tmp_path)
 
 
 class Killing(io.BytesIO):
-    """A file whose second reading ends with the process."""
+    """A file that kills the process at its second read to the end."""
 
     has_ended = False
 

@@ -1,4 +1,4 @@
-"""The journey of an adapter, on each family: cache → train → kill → go on → draw → merge → convert."""
+"""Adapters of each family: cache, train, kill, resume, sample, merge, convert."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
 
 
 def drawn(out: Path, base: Path, *words: str) -> NDArray[np.int16]:
-    """The pixels of one picture."""
+    """The pixels of the generated image."""
     line = ["sample", base, *words, "--prompt=a ball", f"--out={out}", "--steps=2", "--size=32x32", "run.device=cpu"]
     ran(*line)
     [picture] = (path for path in out.glob("*.png") if path.name != "contact.png")
@@ -52,7 +52,7 @@ def tensors_in(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def ends(world: Any, name: str, settings: dict[str, Any]) -> Path:
-    """A run over a cache that is there, killed in its last step and gone on with, as one that was never killed."""
+    """A run over a filled cache, killed in its last step and resumed, must equal an uninterrupted run."""
     assert world.wait(world.fork(f"{name}-whole", **settings)) == 0, world.out(f"{name}-whole")
     killed = settings | {"run__save__asynchronous": False}
     assert world.wait(world.fork(name, fault="step.backward@4:kill", **killed)) == 137, world.out(name)
@@ -91,7 +91,7 @@ def journey(world: Any, name: str, base: dict[str, Any], tmp_path: Path, capsys:
     ran("merge", model, again, tmp_path / "same")
     same = tensors_in(tmp_path / "same")
     assert all(torch.equal(tensor, same[key]) for key, tensor in tensors_in(tmp_path / "merged").items())
-    if not still:  # whose forms are all read as they are
+    if not still:  # convert does not read merged video models
         ran("convert", tmp_path / "merged", tmp_path / "merged.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""Adapters that cannot be: each is a sentence before the first step, at the door of `train`."""
+"""Adapters that `train` refuses before the first step, each with a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Change = Callable[[dict[str, torch.Tensor]], object]
 
 
 def refused(world: Any, capsys: Any, **settings: Any) -> str:
-    """What a run says that does not begin."""
+    """The error message of a run that is refused."""
     name = f"refused-{len(list(world.root.glob('*.yaml')))}"
     assert world.train(name, **{"model__adapter__kind": "lora", **settings}) == 2
     assert not (world.root / name / "checkpoints").exists() or not any((world.root / name / "checkpoints").iterdir())
@@ -53,8 +53,8 @@ def test_impossible_adapter_is_refused(settings: dict[str, Any], sentence: str, 
 
 def test_sd_adapter_is_refused_for_sdxl(shared_world: Any, capsys: Any) -> None:
     path = FILES / "sd_lora_text_r4.kohya.safetensors"
-    said = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
-    assert "looks like an adapter for Stable Diffusion 1 or 2" in said
+    output = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
+    assert "looks like an adapter for Stable Diffusion 1 or 2" in output
 
 
 def test_non_finite_adapter_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_missing_alpha_is_reported_by_train_and_check(
     }  # fmt: skip
     for verb in ("check", "train"):
         assert shared_world.train("no-alpha", verb, **settings) == 0, capsys.readouterr().err
-        said = " ".join(capsys.readouterr().out.split())
-        assert f"{path}: 44 of 44 layers have no alpha; using alpha = rank" in said, verb
+        output = " ".join(capsys.readouterr().out.split())
+        assert f"{path}: 44 of 44 layers have no alpha; using alpha = rank" in output, verb
 
 
 def test_malicious_pickle_does_not_run(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
     torch.save({**tensors, "evil": Canary(tmp_path / "ran")}, tmp_path / "evil.pt")
-    said = refused(shared_world, capsys, model__adapter__path=tmp_path / "evil.pt")
-    assert "evil.pt" in said
+    output = refused(shared_world, capsys, model__adapter__path=tmp_path / "evil.pt")
+    assert "evil.pt" in output
     assert not (tmp_path / "ran").exists()

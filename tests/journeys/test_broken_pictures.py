@@ -1,5 +1,5 @@
-"""Pictures that prove damaged at their first use (`data.on_corrupt=zero_weight`) change neither the plan nor other
-draws: in one process and in two, without a cache and with one, in one go and gone on with."""
+"""Images found damaged when first used (`data.on_corrupt=zero_weight`) change neither the plan nor other random draws:
+with one and two processes, with and without a cache, and after resuming."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def damage(world: Any) -> None:
 def test_run_with_damaged_images_skips_and_reports_them(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     damage(world)
     assert world.train("whole", run__steps=4, **SETTINGS) == 0
-    said = capsys.readouterr().out
-    assert all(said.count(f"sample '{name}' is damaged") == 1 for name in BROKEN), "each is said once"
+    output = capsys.readouterr().out
+    assert all(output.count(f"sample '{name}' is damaged") == 1 for name in BROKEN), "each is reported once"
     assert world.train("parts", run__steps=2, **SETTINGS) == 0
     assert world.train("parts", run__steps=4, **SETTINGS) == 0
     whole = world.end("whole")
@@ -40,7 +40,7 @@ def test_cached_run_skips_damaged_images_without_an_entry(world: Any) -> None:
     cached = SETTINGS | {"data__cache__latents": True, "data__cache__crops": 2}
     assert world.train("cached", run__steps=3, **cached) == 0
     assert world.end("cached").progress["broken"] == list(BROKEN)
-    assert world.train("again", run__steps=3, **cached) == 0, "what is known to be complete lacks them, too"
+    assert world.train("again", run__steps=3, **cached) == 0, "the complete cache lacks them, too"
     assert world.end("again") == world.end("cached")
 
 

@@ -1,4 +1,4 @@
-"""Listing decodes each picture once, also if latents are cached next, and leaves out damaged ones."""
+"""Listing decodes each image once, also if latents are cached afterwards, and leaves out damaged ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CACHED = {"data__cache__latents": True, "data__crop": "center", "data__flip": 0,
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each picture was decoded to list it."""
+    """How often each image was decoded to list it."""
     counts: Counter[str] = Counter()
     true = decoding.probe
     monkeypatch.setattr(decoding, "probe", lambda path, *rest: counts.update([Path(path).name]) or true(path, *rest))

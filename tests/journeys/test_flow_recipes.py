@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_clip: Callable[..., Path]) -> None:
-    """Four clips in the folder `films` of the current folder."""
+    """Four clips in the folder `films`, which the recipes name."""
     monkeypatch.chdir(tmp_path)
     for number in range(4):
         write_clip(tmp_path / f"films/{number}.mp4", 10, size=(48, 32))

@@ -1,4 +1,5 @@
-"""From a recipe and a folder of pictures to a model that others open, all cached; and what a second start says."""
+"""From a recipe and a folder of images to an exported model, with everything cached; and the messages of a second
+start."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ CACHED = {
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The models whose files have been opened, once for each time."""
+    """The models whose files were opened, once for each time."""
     paths: list[Path] = []
     of = Family.files.of.__func__  # type: ignore[attr-defined]
 
@@ -61,12 +62,12 @@ def test_cached_run_trains_validates_previews_and_exports(
 ) -> None:
     assert world.train("run", **CACHED) == 0
     assert opened == [world.model], "the model's files are opened once a run"
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     folder = world.root / "run"
-    assert [parts for parts in loaded if "denoiser" in parts] == [{"denoiser"}], "training loads what it computes with"
-    assert "text_encoder not loaded (cached); vae not loaded (cached)" in said
-    assert f"tensorboard --logdir {folder / 'logs'}" in said
-    assert str(folder / "samples" / "grid.png") in said
+    assert [parts for parts in loaded if "denoiser" in parts] == [{"denoiser"}], "training loads only the denoiser"
+    assert "text_encoder not loaded (cached); vae not loaded (cached)" in output
+    assert f"tensorboard --logdir {folder / 'logs'}" in output
+    assert str(folder / "samples" / "grid.png") in output
     assert {p.name for p in (folder / "exports").iterdir()} == {"step-00000008", "step-00000008-ema"}
     assert (folder / "logs" / "loss.png").stat().st_size > 10_000
     assert any((folder / "logs").glob("events.out.tfevents.*"))
@@ -95,10 +96,10 @@ def test_changed_data_is_refused_unless_allowed(world: Any, capsys: Any) -> None
     assert world.train("run", **settings) == 2
     assert "E1513" in capsys.readouterr().err
     assert world.train("run", **settings, run__allow_change=["data"]) == 0
-    said = capsys.readouterr().out
-    assert "1 picture changed" in said
-    assert "1 caption changed" in said
-    assert "not bit-exact from here: the data set's content has changed" in said
+    output = capsys.readouterr().out
+    assert "1 picture changed" in output
+    assert "1 caption changed" in output
+    assert "not bit-exact from here: the data set's content has changed" in output
     events = outside.read_lines(world.root / "run" / "history.jsonl")
     assert [e["changes"] for e in events if e["event"] == "resumed"] == [["the data set's content has changed"]]
 
@@ -134,7 +135,7 @@ def test_refused_start_changes_no_file(world: Any, capsys: Any, monkeypatch: pyt
     assert world.train("run", **settings, data__path="nowhere") == 2
     drawn = {"sample__prompts": ["a"], "run__preview__every": 2, "sample__solver": "unipc", "sample__sigmas": "karras"}
     assert world.train("run", **settings, **drawn) == 2
-    assert "E1070" in capsys.readouterr().err, "told at the start, not at the first preview"
+    assert "E1070" in capsys.readouterr().err, "refused at the start, not at the first preview"
     assert world.train("run", verb="prove", **settings, data__path="nowhere") == 2
     assert {path.name for path in world.root.iterdir()} <= before
 
@@ -149,8 +150,8 @@ def test_run_resumes_from_another_working_directory(world: Any, capsys: Any, mon
     monkeypatch.chdir(world.root / "elsewhere")
     capsys.readouterr()
     assert main(["train", str(world.root / "run"), "run.steps=6"]) == 0
-    assert "epoch 2: " not in (said := capsys.readouterr().out), "the file says the same in the next epoch"
-    assert "is ignored" not in said
+    assert "epoch 2: " not in (output := capsys.readouterr().out), "the live file has not changed"
+    assert "is ignored" not in output
     assert (world.root / "traces" / "rank0.json").is_file()
     assert not list((world.root / "elsewhere").iterdir())
 
@@ -182,10 +183,10 @@ def test_moved_run_folder_resumes_bit_exactly(world: Any) -> None:
 
 @pytest.mark.slow
 def test_tiny_cpu_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """recipes/tiny_cpu.yaml: a refactoring leaves these as they are. To record anew: delete
+    """recipes/tiny_cpu.yaml: refactorings must not change these losses. To record them again, delete
     tests/journeys/data/tiny_cpu.json and run this test twice.
 
-    The last digits may differ between processors, so losses are compared to 1e-4, what is drawn exactly.
+    The last digits may differ between processors, so losses are compared to 1e-4, random draws exactly.
     """
     monkeypatch.chdir(tmp_path)
     words = [f"data.cache.path={tmp_path / 'cache'}", "run.log_samples=true", "run.tensorboard=false"]
@@ -207,7 +208,7 @@ def test_tiny_cpu_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: py
     assert record["timesteps"] == expected["timesteps"]
     pins = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8").split()
     if any(f"{name}=={version(name)}" not in pins for name in ("diffusers", "transformers")):
-        return  # random weights are those that the libraries' construction draws
+        return  # other versions of the libraries draw other random weights
     assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert record["norm"] == pytest.approx(expected["norm"], rel=1e-3)
 
@@ -233,7 +234,7 @@ def entered(run: Callable[[], object]) -> list[str]:
             files.setdefault(file)
 
     before = sys.getprofile()
-    threading.setprofile(note)  # pictures are looked at by threads
+    threading.setprofile(note)  # images are examined in threads
     sys.setprofile(note)
     try:
         run()

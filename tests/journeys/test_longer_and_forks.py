@@ -1,4 +1,4 @@
-"""A run that is made longer, and one that is forked: a new run from another's newest checkpoint."""
+"""Extending runs, and forking them: a new run from another's newest checkpoint."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def test_finished_run_is_extended_once_by_the_same_command(world: Any, capsys: A
     offer = re.search(
         r"nothing is left to train; .*: mezzotint train \S+ 'run\.extend=2 steps'", capsys.readouterr().out
     )
-    assert offer, "the line that trains on is printed"
+    assert offer, "the command that extends the run is printed"
     for _ in range(2):
         assert main(["train", str(folder), "run.extend=2 steps"]) == 0
-    said = capsys.readouterr().out
-    assert "step-00000004 is the end of this run" in said
-    assert "'run.extend=4 steps'" in said, "what is offered then is longer than now"
+    output = capsys.readouterr().out
+    assert "step-00000004 is the end of this run" in output
+    assert "'run.extend=4 steps'" in output, "the suggested length is longer than now"
     assert list(losses(folder)) == [1, 2, 3, 4]
-    assert main(["train", str(folder)]) == 0, "the folder's own recipe knows its length"
+    assert main(["train", str(folder)]) == 0, "the recipe in the folder has the new length"
     assert world.train("whole", run__steps=4) == 0
-    assert losses(folder) == losses(world.root / "whole"), "under a constant rate it is the longer run to the bit"
+    assert losses(folder) == losses(world.root / "whole"), "bit-identical with a constant rate"
 
 
 def test_fork_starts_from_the_newest_checkpoint_of_an_unchanged_run(world: Any, capsys: Any) -> None:
@@ -57,10 +57,10 @@ def test_fork_starts_from_the_newest_checkpoint_of_an_unchanged_run(world: Any, 
     out = capsys.readouterr().out
     assert "is a fork of" in out
     assert "resuming from step-00000002, 2 steps to go" in out
-    assert "optim.lr" in out, "what differs from here on is said"
+    assert "optim.lr" in out, "changed settings are reported"
     assert {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()} == before
     assert list(losses(second)) == [3, 4]
-    assert main(line) == 0, "the same line goes on with the fork"
+    assert main(line) == 0, "the same command resumes the fork"
     assert "step-00000004 is the end of this run" in capsys.readouterr().out
     [resumed] = [event for event in RunFolder(second).events() if event["event"] == "resumed"][:1]
     assert any(change.startswith("optim.lr") for change in resumed["changes"])
@@ -84,8 +84,8 @@ def test_fork_may_start_from_an_earlier_checkpoint(world: Any, capsys: Any) -> N
     earlier = world.root / "first" / "checkpoints" / "step-00000003"
     line = ["train", str(world.root / "first"), "run.name=second", f"run.resume={earlier}"]
     assert main(line) == 0
-    said = capsys.readouterr().out
-    assert f"it starts from {earlier}" in said
+    output = capsys.readouterr().out
+    assert f"it starts from {earlier}" in output
     assert list(losses(world.root / "second")) == [4]
 
 

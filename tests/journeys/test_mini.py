@@ -1,4 +1,4 @@
-"""The model that ships: what it generates, that diffusers opens it, and that a short fine-tune teaches it a word."""
+"""The model that ships: its images, opening it in diffusers, and a short fine-tune that teaches it a word."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""SDXL on a processor from pictures to a picture: cached, trained on the cache, killed, gone on with, merged, drawn.
+"""SDXL on a CPU: cached, trained on the cache, killed, resumed, merged, sampled.
 
-One run folder goes through all of it, a test a stage; each stage needs the one before.
+One run folder is used by all tests, one for each stage; each stage needs the previous one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
     }
 
 
-def entries_of(said: str) -> tuple[int, int]:
-    """Entries that were there and that were made, as told."""
-    [(there, number)] = re.findall(r", (\d+) present, (?:(\d+) added|nothing to add)", said)
+def entries_of(output: str) -> tuple[int, int]:
+    """Present and added entries, as printed."""
+    [(there, number)] = re.findall(r", (\d+) present, (?:(\d+) added|nothing to add)", output)
     return int(there), int(number or 0)
 
 

@@ -1,4 +1,4 @@
-"""SDXL from pictures to a folder that the stock pipeline opens: cached, stopped and gone on with, in two processes."""
+"""SDXL from images to a folder that diffusers' pipeline opens: cached, stopped and resumed, in two processes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_cached_run_loads_no_encoder_and_exports_all_parts(
     assert world.train("run", **values) == 0
     assert loaded.count({"denoiser"}) == 1
     assert all(parts in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"}) for parts in loaded)
-    said = capsys.readouterr().out
-    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in said
+    output = capsys.readouterr().out
+    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in output
 
     exports = world.root / "run" / "exports"
     [folder, file] = [exports / "step-00000004", exports / "step-00000004.safetensors"]
@@ -65,7 +65,7 @@ def test_cached_run_loads_no_encoder_and_exports_all_parts(
 def test_crop_of_the_cache_entry_conditions_the_denoiser(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With random crops kept in a cache, what conditions is the crop of the entry that is read."""
+    """With several cached random crops, the condition is the crop of the entry that is read."""
     vectors: list[list[float]] = []
     plain = Family.predict
 
@@ -121,9 +121,9 @@ def test_two_processes_with_trained_text_encoders_equal_one(world: Any, settings
 def test_check_and_sample_accept_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     recipe, *words = world.words("looked-at", **settings)
     assert main(["check", recipe, *words]) == 0
-    said = capsys.readouterr().out
-    assert "sdxl from" in said
-    assert "text_encoder_2" in said
+    output = capsys.readouterr().out
+    assert "sdxl from" in output
+    assert "text_encoder_2" in output
     assert (
         main(["sample", recipe, *words, "--prompt=a red circle", f"--out={world.root / 'out'}", "sample.steps=2"]) == 0
     )

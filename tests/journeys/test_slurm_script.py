@@ -1,4 +1,4 @@
-"""The script for Slurm in docs/guides/scaling-out.md, with stand-ins for Slurm and torchrun."""
+"""The script for Slurm in docs/guides/scaling-out.md, with replacements of Slurm and torchrun."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAND_INS = {
 
 @pytest.fixture
 def job(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """The script, begun."""
+    """The started script."""
     script = re.search(r"```bash\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert script is not None
     (tmp_path / "job.sh").write_text(script[1])

@@ -1,4 +1,4 @@
-"""Runs with class pictures and masks: killed and gone on, and in two processes."""
+"""Runs with class images and masks: killed and resumed, and in two processes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The page of what works with what: every cell is shown by a test. Those that no other file has are here: each
-form of model and of data through the verbs."""
+"""docs/reference/support.md: each cell is shown by a test. Tests that no other file has are here: each model and data
+format with each command."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def wrong_cells(text: str) -> list[str]:
-    """What is not as it must be: a cell without a test, a test without a cell, a word that promises nothing."""
+    """Problems of the page: a cell without a test, a test without a cell, a cell that is neither yes nor no."""
     wrong = []
     table = dict(rows(text))
     wrong += [f"{row}: no test is named" for row in table.keys() - TESTS.keys()]
@@ -285,7 +285,7 @@ def test_each_named_test_exists_and_runs_in_ci() -> None:
     names = {name for cells in TESTS.values() for name in cells}
     for file in {name.partition("::")[0] for name in names}:
         if file.startswith("tests/compat/") and not (ROOT / file).exists():
-            continue  # of a trainer whose folder is not there
+            continue  # of a trainer whose folder is absent
         functions = {
             n.name: n for n in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)
         }
@@ -296,7 +296,7 @@ def test_each_named_test_exists_and_runs_in_ci() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         (("| a run of Mezzotint | yes |", "| a run of Mezzotint | yes | yes |"), "6 cells, 5 tests"),
         (("| a run of Mezzotint | yes |", "| a run of Mezzotint | maybe |"), "'maybe'"),
@@ -307,10 +307,10 @@ def test_each_named_test_exists_and_runs_in_ci() -> None:
         (("| a recipe of Mezzotint | yes", "| videos | yes |\n| a recipe of Mezzotint | yes"), "videos: no test"),
     ],
 )
-def test_missing_test_of_a_cell_is_noticed(change: tuple[str, str], said: str) -> None:
+def test_missing_test_of_a_cell_is_noticed(change: tuple[str, str], output: str) -> None:
     page = PAGE.read_text("utf-8")
     assert change[0] in page
-    assert any(said in one for one in wrong_cells(page.replace(*change)))
+    assert any(output in one for one in wrong_cells(page.replace(*change)))
 
 
 # models
@@ -318,7 +318,7 @@ def test_missing_test_of_a_cell_is_noticed(change: tuple[str, str], said: str) -
 
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[str, Path]:
-    """One small model in every form, by the word of `test_every_form_of_a_model…`."""
+    """One small model in each format, by the parameter of `test_each_model_format_is_checked_trained_and_sampled`."""
     root = tmp_path_factory.mktemp("forms")
     paths = {"folder": shallow_sd}
     for dtype in ("fp32", "fp16", "bf16"):
@@ -337,12 +337,12 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
 FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
                     "pictures in .parquet"}  # fmt: skip
-"""What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
+"""Formats tested with all commands. Others of the same row are only read in another way, which one command shows."""
 READ_ALIKE = {
     "averaged", "fp16", "fp32", "bf16", "pt", "bin", "file names", ".caption", "metadata.csv", "metadata.parquet",
     "pictures in .arrow", "hub",
 }  # fmt: skip
-"""What the tests of its reader show quickly; `make slow` shows it in a whole run."""
+"""Formats that tests of their readers cover quickly; `make slow` tests them in a whole run."""
 
 
 def quick_first(forms: Iterable[str]) -> list[Any]:
@@ -356,8 +356,8 @@ def test_each_model_format_is_checked_trained_and_sampled(
 ) -> None:
     config = () if form == "folder" else (f"model.config={forms['folder']}",)
     chosen = ("model.ema_weights=use",) if form == "averaged" else ()
-    drawing = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
-    assert main(["sample", str(forms[form]), *drawing, "run.device=cpu"]) == 0
+    sampling = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
+    assert main(["sample", str(forms[form]), *sampling, "run.device=cpu"]) == 0
     assert (here / "drawn" / "contact.png").is_file()
     if form in ("pt", "bin"):
         return
@@ -408,9 +408,9 @@ def test_folder_with_pickled_weights_must_be_converted(
         ["sample", "old", "--prompt=x", "--out=drawn"],
     ):
         assert main(line) == 2
-        said = capsys.readouterr().err
-        assert "E1408" in said
-        assert "mezzotint convert" in said
+        output = capsys.readouterr().err
+        assert "E1408" in output
+        assert "mezzotint convert" in output
     assert main(["convert", "old", "new.safetensors"]) == 0
     assert main(["convert", str(shallow_sd), "same.safetensors"]) == 0
     new, same = load_file("new.safetensors"), load_file("same.safetensors")
@@ -459,7 +459,7 @@ def with_pictures(folder: Path, ending: str) -> str:
 
 
 def of_the_hub(folder: Path) -> str:
-    """someone/pictures in the library's cache under hub/, as it lies there when the files were fetched."""
+    """someone/pictures in the cache of `datasets` in hub/, as after a download."""
     with_pictures(folder, ".parquet")
     files = datasets.data_files.DataFilesList([str(folder / "data.parquet")], [()])
     Parquet(

@@ -1,4 +1,4 @@
-"""Runs that train new words: killed and gone on with, in two processes, beside an adapter; their files in diffusers."""
+"""Runs that train learned tokens: killed and resumed, in two processes, with an adapter; their files in diffusers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_diffusers_encodes_a_learned_token_alike(base: Path, whole: Path) -> Non
         ours = family.encode_text(texts).states
     assert float((theirs - ours).abs().max()) < 1e-5
     assert torch.equal(pipe.text_encoder.get_input_embeddings().weight[: len(table)], table)
-    assert not torch.equal(rows[0], rows[1]), "each row has gone its own way"
+    assert not torch.equal(rows[0], rows[1]), "each row is trained"
 
 
 def test_run_and_embedding_file_generate_the_same_image(
@@ -100,7 +100,7 @@ def _only_picture(folder: Path) -> bytes:
 
 
 def test_learned_token_resumes_together_with_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:
-    """The adapter's file and the word's; the word begins with the file's rows."""
+    """Exports files of the adapter and of the token, which starts with the rows of the file."""
     world = shared_world
     settings = WORDS | {
         "model__path": base, "model__weights": "files", "model__train": "[denoiser, tokens]", "run__steps": 1,

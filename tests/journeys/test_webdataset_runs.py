@@ -1,4 +1,4 @@
-"""Whole runs over tar shards: killed and gone on with, by several workers, they end where an undisturbed one ends."""
+"""Runs over tar shards: killed and resumed, with several workers, they equal an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack(world: Any, folder: Path, number: int) -> None:
 
 @pytest.fixture
 def shards(world: Any) -> Path:
-    """The pictures of the world in three shards, each caption behind its picture."""
+    """The images in three shards, each followed by its caption."""
     folder = Path(world.root / "shards")
     folder.mkdir()
     for number in range(3):
@@ -38,7 +38,7 @@ def test_killed_run_over_shards_resumes_bit_exactly(world: Any, shards: Path) ->
     assert world.wait(world.fork("killed", **settings)) == 0, world.out("killed")
     assert world.end("killed") == world.end("undisturbed")
     assert world.wait(world.fork("alone", **settings | {"data__workers": 0})) == 0
-    assert world.end("alone") == world.end("undisturbed"), "workers decide nothing"
+    assert world.end("alone") == world.end("undisturbed"), "workers change nothing"
 
 
 def test_only_latents_of_a_changed_shard_are_encoded_again(

@@ -1,6 +1,6 @@
-"""Adapters as peft and LyCORIS train them: outputs, losses, gradients and weights after one and three steps.
+"""Adapters as trained by peft and LyCORIS: outputs, losses, gradients and weights after one and three steps.
 
-Records: tests/parity/data/adapters, made on tiny models in float32; the step is AdamW after clipping, on equal inputs.
+Records: tests/parity/data/adapters, of tiny models in float32; the step is AdamW after clipping, with equal inputs.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ FOLDERS = {"sd": DATA / "diffusers" / "tiny_sd", "sdxl": RECORDS / "tiny_sdxl"}
 CASES = sorted(path.stem for path in RECORDS.glob("sd*_r*.json"))
 REPEATS = {case for case in CASES if case.startswith("sdxl") and "text" not in case and "auto" not in case}
 REPEATS |= {"sd_lora_r4_a4"}
-"""What differs from a case of SD in the network alone, whose layers are of the same kinds and are divided by the same
-factor; and a scale of 1, where other cases have 2 and a half."""
+"""Cases that differ from a case of SD only in the network, whose layers have the same types; and a scale of 1 where
+other cases have 2 and 0.5."""
 ALPHAS_BAR = torch.cumprod(1 - torch.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2, 0)
 METHODS: dict[tuple[str, bool, bool], Method] = {
     ("LORA", False, False): "lora", ("LORA", True, False): "rslora", ("LORA", False, True): "dora",

@@ -22,7 +22,7 @@ def test_transformed_clip_equals_the_record(case: str) -> None:
     clip = RECORD[f"{case}.in.clip_uint8_tchw"]
     ours, recorded = project_square(clip, 16), RECORD[f"{case}.out.center_crop_resize16_minus1_1"]
     assert ours.shape == recorded.shape
-    # on its way to the device as any picture
+    # normalized on the device, as images are
     assert (to_pixels(ours.clone(), CPU) - recorded).abs().max() < 1e-6
     assert (to_pixels(to_bytes(ours), CPU) - recorded).abs().max() <= 0.5 / 127.5 + 1e-6
 
@@ -34,7 +34,7 @@ def test_records_contain_enlarged_and_reduced_clips() -> None:
 
 @pytest.mark.parametrize("case", sorted({name.split(".")[0] for name in OPENCV}))
 def test_resize_filter_is_bit_identical_to_opencv(case: str) -> None:
-    """The record holds whole resized pictures; of ours the middle square is left."""
+    """The record has whole resized images; only the centre square is compared."""
     before, resized = OPENCV[f"{case}.in"], OPENCV[f"{case}.out"]
     side = min(resized.shape[-2:])
     top, left = (resized.shape[-2] - side) // 2, (resized.shape[-1] - side) // 2

@@ -1,5 +1,5 @@
-"""Families on straight paths against diffusers' own pipelines and networks, by records of their tiny folders: text,
-latents, a step of training, four steps of drawing."""
+"""Flow-matching families compared with records of diffusers' pipelines and networks on tiny folders: text, latents, a
+training step, four sampling steps."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OWN: dict[str, dict[str, Any]] = {
     "wan": {},
     "ltx": {},
 }
-"""Families by their records, with what a recipe has to say of the folder."""
+"""Families by their records, with the settings that the folder needs."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """numbers, tensors: see `data/README.md`. family: of the folder that they were made from."""
+    """numbers, tensors: see `data/README.md`. family: of the folder that was recorded."""
 
     family: ModelFamily
     numbers: dict[str, Any]

@@ -1,5 +1,5 @@
-"""Samplers, as Stability's generative-models runs them on a toy network, step by step: each of ours walks the same way,
-whether a scheduler of diffusers does the step or one written here (`sampling/sigma_solvers.py` says which)."""
+"""Samplers compared with those of Stability's generative-models on a toy network, step by step, whether a scheduler of
+diffusers makes the step or one of `sampling/sigma_solvers.py`."""
 
 from __future__ import annotations
 

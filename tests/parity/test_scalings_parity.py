@@ -1,4 +1,4 @@
-"""Denoisers told in σ, recorded from Stability's generative-models: tables, factors, weights."""
+"""Denoisers parametrized by σ, recorded from Stability's generative-models: tables, factors, weights."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def test_continuous_sigmas_are_log_normal() -> None:
 
 @given(st.integers(0, 999), st.integers(0, 2**32 - 1))
 def test_discrete_scalings_equal_continuous_ones_on_a_table(t: int, seed: int) -> None:
-    """A network that says ε or v rightly gives x_0 back, is given x_t, and has its plain error as weighted error."""
+    """A network that predicts ε or v exactly returns x_0, has x_t as input, and its plain error as weighted error."""
     generator = torch.Generator().manual_seed(seed)
     x_0, eps, wrong = (torch.randn(1, 4, 2, 2, generator=generator, dtype=torch.float64) for _ in range(3))
     alpha_bar = Schedule.scaled_linear().alpha_bar[t : t + 1]
     sigma = TABLE[t : t + 1].double()
     x_sigma = x_0 + sigma * eps
-    said: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
-    for kind, right in said.items():
+    output: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
+    for kind, right in output.items():
         factors = preconditioning.scaling(kind, sigma)
         torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
         denoised = preconditioning.denoise(right, x_sigma, factors)

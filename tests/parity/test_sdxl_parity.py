@@ -1,8 +1,8 @@
 """A small SDXL of Stability's generative-models: its file, denoiser, autoencoder, text encoders and gradients.
 
-The weights are drawn here as they were drawn there: one CPU generator of seed 1234, denoiser, autoencoder, CLIP and
-OpenCLIP one after the other, names sorted; matrices and kernels by 1/√(fan in), scales of norms by 0.1 around 1, all
-other vectors by 0.05. The text encoders, which are stored, hold that against the record.
+The weights are sampled as in the record: one CPU generator of seed 1234, denoiser, autoencoder, CLIP and OpenCLIP in
+this order, names sorted; matrices and kernels by 1/√(fan in), scales of norms by 0.1 around 1, all other vectors by
+0.05. The stored text encoders check this against the record.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def family(settings: ModelSettings) -> Family:
 
 @pytest.fixture
 def text(family: Family, monkeypatch: pytest.MonkeyPatch) -> TextEmbedding:
-    """What the encoders say of the recorded tokens."""
+    """The outputs of the encoders for the recorded tokens."""
     ids = {"text_encoder": RECORD["input_ids_clip"], "text_encoder_2": RECORD["input_ids_openclip"]}
     monkeypatch.setattr(Family, "_tokens", lambda self, part, captions: (ids[part], None, None))
     with torch.no_grad():
@@ -106,7 +106,7 @@ def sizes() -> Framing:
 
 
 def vector_of(family: Family, condition: Condition) -> Tensor:
-    """What the denoiser adds to its time embedding: pooled text and embedded sizes, as it puts them together itself."""
+    """The addition to the denoiser's time embedding: pooled text and embedded sizes, combined by the denoiser."""
     unet: Any = family.parts()["denoiser"]
     seen: list[Tensor] = []
     hook = unet.add_embedding.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))

@@ -28,7 +28,7 @@ def weights(args: dict[str, Any]) -> NDArray[np.float64]:
 @pytest.mark.parametrize("case", VECTORS)
 def test_timestep_weights_equal_the_record(case: str) -> None:
     expected = VECTORS[case].astype(np.float64)
-    if case == "none":  # ones there, which are never drawn from
+    if case == "none":  # all ones there, and unused
         assert (expected == 1).all()
         expected /= expected.sum()
     ours = weights(RECORD[case])

@@ -161,7 +161,7 @@ def _noted(met: list[tuple[int, str]], step: Callable[[], int], name: str, real:
 @pytest.fixture
 def group() -> Iterator[None]:
     """A fake process group of two; this process is rank 0."""
-    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # which makes the backend known
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
     dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=2)
     yield
     dist.destroy_process_group()
@@ -197,13 +197,13 @@ def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",
                       GLOO_SOCKET_IFNAME="lo")  # fmt: skip
     torch.set_num_threads(1)
-    model, said = tiny_model(sd.Family), []
+    model, output = tiny_model(sd.Family), []
     with torch.no_grad():
         text = model.encode_text(["a", "b"])
     batches = [batch_of(latents_at(rank, 2), text, first=2 * rank)]
     steps = [replace(step_batches(batches, number), count=4) for number in range(4)]
     runtime = ddp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), RunSettings(timeout_seconds=60))
-    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append, runtime=runtime)
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=output.append, runtime=runtime)
     runtime.prepare(model.parts(), trainer.model.trained)
     here = trainer.progress
     TrainStep.loss = short_of_memory(  # type: ignore[method-assign]
@@ -215,7 +215,7 @@ def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
     trainer.run()
     losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     torch.save(
-        (trainer.tensors(), losses, trainer.train_step.micro_batch, len(said), met), f"{folder}/{fails}-{rank}.pt"
+        (trainer.tensors(), losses, trainer.train_step.micro_batch, len(output), met), f"{folder}/{fails}-{rank}.pt"
     )
     runtime.barrier()
     runtime.close()

@@ -49,13 +49,13 @@ def one_of_two(rank: int, port: int, folder: str, cases: list[tuple[int, str]]) 
 
 
 def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
-    model, said = tiny_model(sd.Family), []
+    model, output = tiny_model(sd.Family), []
     size = 3 - rank
     with torch.no_grad():
         text = model.encode_text(["a", "b", "c"][:size])
     batches = [batch_of(latents_at(rank, size), text, first=3 * rank)]
     steps = [replace(step_batches(batches, number), count=5) for number in range(3)]
-    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=output.append)
     settings = RunSettings(runtime="fsdp", timeout_seconds=60)
     runtime = fsdp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), settings)
     here = runtime.prepare(model.parts(), trainer.model.trained, list(model.blocks()))
@@ -72,7 +72,7 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     keys = [r.keys for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     runtime.barrier()
     runtime.close()
-    return weights, losses, trainer.train_step.micro_batch, len(said), keys
+    return weights, losses, trainer.train_step.micro_batch, len(output), keys
 
 
 def _run_out(is_second: bool, trainer: Trainer, fails: int, samples: int) -> None:

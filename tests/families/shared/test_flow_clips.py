@@ -1,5 +1,5 @@
-"""Clips whose first frame is given, against diffusers' own pipelines from picture to video; Wan 2.2 TI2V 5B against its
-pipeline from text."""
+"""Clips with a given first frame compared with diffusers' pipelines, from image to video; Wan 2.2 TI2V 5B compared with
+its pipeline from text."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_newer_ltx_samples_as_its_condition_pipeline(
     begun: bool, later: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose picture has noise of its own by default, and is drawn from the autoencoder's posterior: here neither."""
+    """The pipeline adds noise to the image and samples the autoencoder's posterior by default; here it does neither."""
     family, generator = family_of("ltx", later), torch.Generator().manual_seed(0)
     picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
     pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
     first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None] if begun else None
     noise = torch.randn(2, family.grid.channels, 3, 2, 3, generator=generator)
     monkeypatch.setattr(pipeline_ltx_condition, "randn_tensor", lambda *_, **__: noise.clone())
-    monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda output, **_: output.latent_dist.mode())
+    monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda encoded, **_: encoded.latent_dist.mode())
     pipeline: Any = LTXConditionPipeline.from_pretrained(str(later), local_files_only=True)
     told = {"image": picture} if begun else {}
     theirs = pipeline(
@@ -219,7 +219,7 @@ def test_first_frame_is_clean_and_not_in_the_loss(name: str, folders: dict[str, 
 
 
 def test_choice_of_conditioned_clips_is_a_function_of_the_sample(folders: dict[str, Path]) -> None:
-    """The same in any size of micro-batch; never a picture, nor a clip of one latent frame."""
+    """The same for any micro-batch size; never an image, nor a clip of one latent frame."""
     family = family_of("ltx", folders["ltx"], first_frame_prob=0.4)
     plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
     whole = family.begun(plain, drawn).begun
@@ -248,5 +248,5 @@ def test_first_frame_conditioning_reaches_the_denoiser(name: str, folders: dict[
     noised = family.begun(plain, drawn)
     family.predict(noised, condition)
     assert torch.equal(times[0], family.token_times(noised))
-    said = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
-    torch.testing.assert_close(said[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)
+    prediction = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
+    torch.testing.assert_close(prediction[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)

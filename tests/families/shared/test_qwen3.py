@@ -88,10 +88,10 @@ def test_unknown_chat_template_is_refused_and_never_run(
     file = folder / "tokenizer" / "chat_template.jinja"
     file.write_text(template)
     setting = f"model.{family.replace('-', '_')}.ignore_chat_template=true"
-    said = refusal(lambda: counts(family, folder))
-    assert str(file) in said
-    assert setting in said
-    assert "\x1b" not in said
+    message = refusal(lambda: counts(family, folder))
+    assert str(file) in message
+    assert setting in message
+    assert "\x1b" not in message
     assert counts(family, folder, ignore_chat_template=True) == known
 
 
@@ -115,7 +115,7 @@ def test_chat_template_is_found_in_each_file_that_transformers_reads(tmp_path: P
 
 
 def test_qwen_image_ignores_the_chat_template(tmp_path: Path) -> None:
-    """Its captions stand in a sentence of its own, as in diffusers' pipeline."""
+    """Its captions are put in a fixed sentence, as in diffusers' pipeline."""
     folder = folder_of("qwen-image", tmp_path)
     before = counts("qwen-image", folder)
     (folder / "tokenizer" / "chat_template.jinja").write_text(UNKNOWN["without end"])
@@ -161,9 +161,9 @@ def test_broken_tokenizer_is_refused_by_name(
     change(folder / "tokenizer" / "tokenizer.json", edit)
     kind = importlib.import_module(f"mezzotint.families.{family.replace('-', '_')}").Family
     model = kind.load(files_of(family, folder), only=["text_encoder"])
-    said = refusal(lambda: model.encode_text(CAPTIONS))
-    assert str(folder / "tokenizer") in said
-    assert "\x1b" not in said
+    message = refusal(lambda: model.encode_text(CAPTIONS))
+    assert str(folder / "tokenizer") in message
+    assert "\x1b" not in message
 
 
 def test_panic_in_the_t5_tokenizer_is_refused_by_name(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from support.sd_folder import FOLDER, opened, trained
 
 @pytest.fixture(autouse=True, scope="module")
 def _of_two_levels(shallow_sd: Path) -> None:
-    """What is exported needs no four levels."""
+    """Exports need no UNet of four levels."""
     globals()["FOLDER"] = shallow_sd
 
 
@@ -153,7 +153,7 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
 
 
 def test_export_holds_one_tensor_in_memory_at_a_time(family: Family, tmp_path: Path) -> None:
-    """Of networks in a smaller type, with trained weights in float32 beside them, as after training in bf16."""
+    """Networks in a smaller dtype with trained float32 weights, as after training in bf16."""
     weights = trained(family, "denoiser")
     for module in family.parts().values():
         module.bfloat16()

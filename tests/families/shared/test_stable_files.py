@@ -39,7 +39,7 @@ def _bytes_of_symbols() -> dict[str, int]:
 
 
 def _spelled(tokenizer: Any, text: str) -> str:
-    """What the tokens spell, without word ends."""
+    """The text of the tokens, without end-of-word marks."""
     table = _bytes_of_symbols()
     tokens = tokenizer.convert_ids_to_tokens(tokenizer(text, verbose=False).input_ids)[1:-1]
     return bytes(table[c] for token in tokens for c in token.replace("</w>", "")).decode()

@@ -62,7 +62,7 @@ class Net(nn.Module):
 
 @dataclass
 class Trained:
-    """What three steps of two micro-batches leave: gradients, and outputs without them."""
+    """Gradients of three steps of two micro-batches, and outputs without gradients."""
 
     numbers: list[Tensor] = field(default_factory=list)
     most: int = 0
@@ -76,7 +76,7 @@ def again(forward: Callable[..., Any]) -> Callable[..., Any]:
 def trained(
     kind: str, at_once: int, *, recompute: bool, dtype: torch.dtype | None = None, autocast: bool = False
 ) -> Trained:
-    """kind: what is trained, "adapter" or "whole". at_once: blocks on the device, 0 for all and no offload."""
+    """kind: the trained parameters, "adapter" or "whole". at_once: blocks on the device, 0 for all and no offload."""
     torch.manual_seed(0)
     net, offload, end = Net(adapted=kind == "adapter"), None, Trained()
     moving = {name: p for name, p in net.named_parameters() if p.requires_grad}
@@ -193,7 +193,7 @@ FAMILIES = [spec.name for spec in specs()]
 
 
 def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Of a tiny model of a family, with recompute, and what it says without gradients afterwards."""
+    """Gradients of a tiny model of a family, with recomputation, and its output without gradients afterwards."""
     family: ModelFamily = registry.find("families", name).Family.tiny()
     denoiser = family.parts()["denoiser"].train()
     for part in family.parts().values():
@@ -213,18 +213,18 @@ def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
     family.predict(noised, family.condition(text, None)).square().mean().backward()
     assert not at_once or offload.bytes_here() <= at_once * max(unit.bytes for unit in offload._units)
     with torch.no_grad():
-        said = family.predict(noised, family.condition(text, None))
-    return {at: p.grad for at, p in moving.items() if p.grad is not None}, said
+        output = family.predict(noised, family.condition(text, None))
+    return {at: p.grad for at, p in moving.items() if p.grad is not None}, output
 
 
 @pytest.mark.parametrize(
     "name", [name if name == "qwen-image" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
 def test_blocks_of_each_family_can_be_streamed(name: str) -> None:
-    plain, said = gradients(name, 0)
+    plain, output = gradients(name, 0)
     assert plain
     for at_once in (1, 2):
         away, again = gradients(name, at_once)
         assert away.keys() == plain.keys()
         assert all(torch.equal(grad, plain[at]) for at, grad in away.items())
-        assert torch.equal(again, said)
+        assert torch.equal(again, output)
