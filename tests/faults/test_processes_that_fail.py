@@ -165,7 +165,11 @@ def test_roll_back_of_two_processes_survives_a_kill(shared_world: Any, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    "asynchronous",
+    [pytest.param(False, marks=pytest.mark.exhaustive), True],
+    ids=["synchronous", "asynchronous"],
+)
 def test_non_finite_weight_found_by_the_save_rolls_both_back(
     shared_world: Any, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
 ) -> None:

@@ -121,7 +121,7 @@ def content(path: Path) -> str:
 
 
 def storm(world: Any, kind: str, words: Sequence[str], result: Path, clear: Callable[[], None]) -> None:
-    """Kills a command and starts it again, until it was killed `kills` times; its result is complete or absent. result:
+    """Kills a command and starts it again, the requested number of times; its result is complete or absent. result:
     its output. clear: removes the output, so that it is written again."""
 
     def begin() -> int:

@@ -329,8 +329,14 @@ def test_standalone_component_files_train_as_the_folder_does(
     ("name", "runtime"),
     [
         ("flux", "ddp"),
-        *((name, "fsdp") for name in FLOW_MATCHING),
-        *(pytest.param(name, "ddp", marks=pytest.mark.exhaustive) for name in FLOW_MATCHING if name != "flux"),
+        ("sd3", "fsdp"),
+        ("ltx", "fsdp"),
+        *(
+            pytest.param(name, runtime, marks=pytest.mark.exhaustive)
+            for name in FLOW_MATCHING
+            for runtime in ("ddp", "fsdp")
+            if (name, runtime) not in (("flux", "ddp"), ("sd3", "fsdp"), ("ltx", "fsdp"))
+        ),
     ],
 )
 def test_two_processes_end_as_one_does(shared_world: Any, clips: Path, name: str, runtime: str) -> None:

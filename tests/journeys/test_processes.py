@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 import torch
+import torch.distributed.run
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -183,7 +186,7 @@ def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
 
 
 def run_as_main(module: str, words: list[str]) -> NoReturn:
-    """Runs `python -m MODULE` in this process and exits. The processes that a launcher starts are new interpreters."""
+    """Runs `python -m MODULE` in this process and exits."""
     status = 1
     try:
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
@@ -198,7 +201,20 @@ def run_as_main(module: str, words: list[str]) -> NoReturn:
         os._exit(status)
 
 
-# accelerate starts two interpreters, which takes longer than all else here; torchrun is in the test of SIGTERM below
+def fork_workers() -> None:
+    """Makes torchrun fork its workers in this process, instead of starting interpreters, which takes longer than all
+    else here."""
+
+    def launch(config: LaunchConfig, entrypoint: object) -> Callable[..., object]:
+        def start(*words: str) -> object:
+            assert words[:3] == ("-u", "-m", "mezzotint")
+            return elastic_launch(replace(config, start_method="fork"), run_worker)(list(words[3:]))
+
+        return start
+
+    torch.distributed.run.elastic_launch = launch
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_accelerate_launch_trains_in_two_processes(shared_world: Any, one_process: Path) -> None:
@@ -207,6 +223,7 @@ def test_accelerate_launch_trains_in_two_processes(shared_world: Any, one_proces
     words = shared_world.words("accelerate", **SETTINGS | {"run__steps": 2})
     child = os.fork()
     if not child:
+        fork_workers()
         run_as_main("accelerate.commands.accelerate_cli", [*options, "-m", "mezzotint", "train", *words])
     assert shared_world.wait(child) == 0
     folder = shared_world.root / "accelerate"
@@ -214,13 +231,15 @@ def test_accelerate_launch_trains_in_two_processes(shared_world: Any, one_proces
     assert logged(folder) == pytest.approx(logged(one_process)[:2], rel=2e-5)
 
 
-def start_torchrun(world: Any, name: str, **settings: Any) -> int:
+def start_torchrun(world: Any, name: str, *, forks: bool, **settings: Any) -> int:
     """Starts torchrun with two processes in a process group of its own; their output is appended to NAME.out."""
     words = world.words(name, **SETTINGS | settings)
     child = os.fork()
     if not child:
         os.setsid()
         append_output_to(world.root / f"{name}.out")
+        if forks:
+            fork_workers()
         address = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
         line = [*address, "--nproc-per-node", "2", "-m", "mezzotint", "train", *words]
         run_as_main("torch.distributed.run", line)
@@ -293,15 +312,20 @@ def test_torchrun_restarts_after_a_kill_and_the_result_is_the_same(
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed(shared_world: Any) -> None:
-    world, name = shared_world, "group-term"
-    child = start_torchrun(world, name, run__steps=400, run__save__every=1000)
+@pytest.mark.parametrize(
+    "forks", [True, pytest.param(False, marks=pytest.mark.exhaustive)], ids=["forked", "new-interpreters"]
+)
+def test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed(shared_world: Any, forks: bool) -> None:
+    world, name = shared_world, f"group-term-{forks}"
+    child = start_torchrun(world, name, forks=forks, run__steps=400, run__save__every=1000)
     metrics, checkpoints = world.root / name / "metrics.jsonl", world.root / name / "checkpoints"
     end = time.monotonic() + 200
     while not outside.read_lines(metrics):
         assert time.monotonic() < end, world.out(name)
         time.sleep(0.2)
-    of_training = ["pgrep", "-P", str(child), "-f", "^[^ ]*python[^ ]* -u -m mezzotint"]  # as in the docs
+    of_training = ["pgrep", "-P", str(child)]
+    if not forks:
+        of_training += ["-f", "^[^ ]*python[^ ]* -u -m mezzotint"]  # as in the docs
     workers = [int(pid) for pid in subprocess.check_output(of_training).split()]
     assert len(workers) == 2
     assert json.loads((world.root / name / "environment.json").read_text())["processes"] == 2
