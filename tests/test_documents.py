@@ -474,7 +474,7 @@ def test_written_pages_are_current() -> None:
 
 
 def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
-    pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items()}
+    pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items() if DOCS in path.parents}
     written = [text for name, text in pages.items() if name.startswith("reference/errors/")]
     codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
     assert sorted(codes) == sorted(error_codes())

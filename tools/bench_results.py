@@ -55,13 +55,13 @@ def measure(folder: Path) -> None:
 
 
 def table(root: Path) -> str:
-    """Markdown of all results: device, file, what it says."""
-    lines = ["| device | result | says | how |", "|---|---|---|---|"]
+    """Markdown of all results: device, file, result, command."""
+    lines = ["| device | file | result | command |", "|---|---|---|---|"]
     for file in sorted(root.glob("*/*.json")):
         document = json.loads(file.read_text("utf-8"))
         how = _how(document)
-        said = "; ".join(_said(document))
-        lines.append(f"| {file.parent.name} | [{file.stem}]({file.relative_to(root)}) | {said} | {how} |")
+        results = "; ".join(_results(document))
+        lines.append(f"| {file.parent.name} | [{file.stem}]({file.relative_to(root)}) | {results} | {how} |")
     return "\n".join(lines)
 
 
@@ -74,7 +74,9 @@ def _how(document: Mapping[str, Any]) -> str:
     return f"`{' '.join(words)}`, {document['date'][:10]}, {commit[:12]}"
 
 
-def _said(document: Mapping[str, Any]) -> Iterator[str]:
+def _results(document: Mapping[str, Any]) -> Iterator[str]:
+    for name, part in document.get("parts", {}).items():  # of tools/check_gpu.py
+        yield f"{name}: {'ok' if part['ok'] else 'failed'}" if part["ok"] is not None else name
     for row in document.get("rows", ()):
         if row.get("against"):
             by = row["against"]["cpu_seconds" if row["against"]["by"] == "CPU seconds" else "seconds"]

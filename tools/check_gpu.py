@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
@@ -33,7 +32,7 @@ from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.settings.base import with_values
 from mezzotint.settings.counting import size
 from mezzotint.settings.reading.read import Reading, located
-from mezzotint.settings.recipe import Recipe, effective
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.bench import synthetic
 from mezzotint.tasks.bench.bench import Options, bench
 from mezzotint.tasks.bench.measuring import Measured, measure
@@ -169,22 +168,50 @@ def _check_speed(card: Card) -> Result:
 
 
 def _check_resume(card: Card) -> Result:
-    """Four deterministic steps against two and two more, which must have the same losses bit for bit."""
-    losses = []
-    for name, stops in (("whole", (4,)), ("resumed", (2, 4))):
-        recipe = with_values(card.to_compare(deterministic=True, precision="bf16"), {"run.name": name})
-        recipe = with_values(recipe, {"run.folder": card.folder / name, "optim.schedule.kind": "constant"})
-        for steps in stops:
-            text = yaml.safe_dump(effective(with_values(recipe, {"run.steps": steps})), sort_keys=False)
-            file = card.folder / f"{name}-{steps}.yaml"
-            file.write_text(text, "utf-8")
-            if train.run([str(file)]):
-                return {"ok": False, "error": f"mezzotint train {file.name} failed"}
-        lines = (card.folder / name / "metrics.jsonl").read_text("utf-8").splitlines()
-        losses.append([row["loss"] for row in map(json.loads, lines) if "loss" in row])
+    """For each way of training, with tiny models (in a dry run for the first): four deterministic steps against two and
+    two more, which must have the same losses bit for bit."""
+    ways = {}
+    for way, settings in list(WAYS.items())[: 1 if card.is_small else None]:
+        losses = []
+        for name, stops in (("whole", (4,)), ("resumed", (2, 4))):
+            place = card.folder / f"{name} {way}"
+            words = ["tiny_cpu", f"run.device={card.recipe.run.device}", "run.deterministic=true", *_QUIET, *settings]
+            words += [f"run.folder={place}", f"data.cache.path={card.folder / 'cache of tiny models'}"]
+            if any(train.run([*words, f"run.steps={steps}"]) for steps in stops):
+                return {"ok": False, "error": f"the training of {way} failed", "ways": ways}
+            rows = map(json.loads, (place / "metrics.jsonl").read_text("utf-8").splitlines())
+            losses.append([row["loss"] for row in rows if "loss" in row])
+        ways[way] = {"settings": settings, "losses": losses[0], "is_equal": losses[0] == losses[1]}
     torch.use_deterministic_algorithms(False)
-    return {"ok": losses[0] == losses[1] and len(losses[0]) == 4, "losses": losses}
+    return {"ok": all(way["is_equal"] for way in ways.values()), "ways": ways}
 
+
+_QUIET = ("data.batch_size=2", "run.log_every=1", "run.save.every=null", "optim.schedule.kind=constant")
+_BF16 = ("run.precision=bf16",)
+_LORA = (*_BF16, "model.adapter.kind=lora", "model.adapter.rank=4")
+_FAMILIES = ("sdxl", "sd3", "flux", "flux2", "qwen_image", "wan", "z_image")
+WAYS: Mapping[str, Sequence[str]] = {
+    "float32": (),
+    "bf16": _BF16,
+    "fp16": ("run.precision=fp16",),
+    "bf16 weights": (*_BF16, "run.weight_dtype=same"),
+    "text encoder": ("model.train=[denoiser,text_encoder]",),
+    "recomputed activations": (*_BF16, "run.gradient_checkpointing.enabled=true"),
+    "channels last": (*_BF16, "run.kernels.channels_last=true"),
+    "cached": ("data.cache.latents=true", "data.cache.text=true", "run.device_prefetch=2"),
+    "worker processes": ("data.workers=2",),
+    "EMA on the host": ("optim.ema.device=cpu",),
+    "offloaded blocks": ("run.offload.blocks=2",),
+    "LoRA on offloaded blocks": (*_LORA, "run.offload.blocks=2"),
+    "LoRA": _LORA,
+    "DoRA": ("model.adapter.kind=dora",),
+    "LoKr": ("model.adapter.kind=lokr",),
+    "Adafactor": ("optim.optimizer.kind=adafactor",),
+} | {
+    f"LoRA of {family}": (f"model.family={family}", f"model.path=tiny-{family.replace('_', '-')}", *_LORA)
+    for family in _FAMILIES
+}
+"""The ways of training whose resume is checked: settings of the recipe tiny_cpu."""
 
 CHECKS: Mapping[str, Callable[[Card], Result]] = {
     "losses agree with the CPU": _check_losses,
@@ -233,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
     reading, _ = parse_with(["sd15", *line.settings], "bench")
     recipe, _ = settling.settle_seeds(located(reading))
     with closing(open_runtime(recipe.run, Launch())) as runtime:
-        about = origin(line.settings, runtime, Launch())
+        about = origin(line.settings, runtime, Launch()) | {"command": ["python", "tools/check_gpu.py", *line.settings]}
 
     def say(text: str) -> None:
         print(text, flush=True)

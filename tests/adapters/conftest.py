@@ -1,4 +1,4 @@
-"""The two small models of the records, their layers and weights."""
+"""The two small models of the records with their layers and weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from torch import Tensor
 
-from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.adapters.names import LayerNames
 from mezzotint.weights.files import tensor_files
 
 DATA = Path(__file__).parents[1] / "parity" / "data"
@@ -23,8 +23,8 @@ class Base(NamedTuple):
     weights: dict[str, dict[str, Tensor]]
 
 
-def opened(folder: Path) -> Base:
-    """A model folder of the records."""
+def open_base(folder: Path) -> Base:
+    """Opens a model folder of the records."""
     files = {c.name: next(c.glob("*.safetensors")) for c in folder.iterdir() if c.name in COMPONENTS}
     weights = {component: tensor_files.read(file) for component, file in files.items()}
     shapes = {c: {name: tuple(tensor.shape) for name, tensor in held.items()} for c, held in weights.items()}
@@ -40,10 +40,5 @@ COMPONENTS = ("unet", "text_encoder", "text_encoder_2")
 
 @pytest.fixture(scope="session")
 def bases() -> dict[str, Base]:
-    """The small models by the word that names of records begin with."""
-    return {"sd": opened(DATA / "diffusers" / "tiny_sd"), "sdxl": opened(RECORDS / "tiny_sdxl")}
-
-
-def layer(names: LayerNames, ending: str) -> LayerName:
-    """The first layer whose path ends so."""
-    return next(each for each in names.weights if each.path.endswith(ending))
+    """The small models by the prefix of record names."""
+    return {"sd": open_base(DATA / "diffusers" / "tiny_sd"), "sdxl": open_base(RECORDS / "tiny_sdxl")}

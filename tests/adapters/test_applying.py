@@ -20,20 +20,20 @@ FIRST, LATER = object(), object()
 WEIGHTS = {"a.weight": torch.eye(3), "b.weight": torch.zeros(3, 3), "b.bias": torch.zeros(3)}
 
 
-def ones(layer: str, strength: float, behind: int) -> AppliedAdapter:
-    """Adds `strength` to each number of a layer."""
+def ones(layer: str, strength: float, after: int) -> AppliedAdapter:
+    """An adapter that adds `strength` to each weight of a layer."""
     tensors = {"lora_down.weight": torch.ones(1, 3), "lora_up.weight": torch.ones(3, 1)}
     return AppliedAdapter(
         Path(f"{layer}.safetensors"),
         Adapter({LayerName("unet", layer): AdapterModule("lora", tensors)}),
         strength,
-        behind,
+        after,
     )
 
 
 @pytest.fixture
 def merge(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A merge of a model and a later file that brings layer b."""
+    """A merge of a model and a later file with layer b."""
 
     def values(self: Merge, component: str, names: Any) -> dict[str, Tensor]:
         return {name: WEIGHTS[name] for name in names}
@@ -51,26 +51,26 @@ def merge(monkeypatch: pytest.MonkeyPatch) -> Any:
     return of
 
 
-def test_what_changes_a_tensor_is_added_to_the_same_weight(merge: Any) -> None:
+def test_all_adapters_of_a_tensor_are_added_to_the_original_weight(merge: Any) -> None:
     both = (ones("a", 0.5, 1), ones("a", -2.0, 1))
     for adapters in (both, both[::-1]):
         assert torch.equal(merge(*adapters).values("unet", WEIGHTS)["a.weight"], torch.eye(3) - 1.5)
     assert torch.equal(merge(*both).values("unet", WEIGHTS)["b.weight"], WEIGHTS["b.weight"])
 
 
-def test_a_tensor_of_a_later_file_is_changed_by_adapters_behind_it_alone(merge: Any) -> None:
-    before, behind = ones("b", 1.0, 0), ones("b", 2.0, 1)
-    laid = merge(before, behind)
-    assert torch.equal(laid.values("unet", WEIGHTS)["b.weight"], torch.full((3, 3), 2.0))
-    assert laid.changing("unet", "b.weight") == [behind]
-    assert laid.changing("unet", "b.bias") == []
-    assert laid.changing("unet", "a.weight") == []
-    assert merge(ones("a", 0.0, 1)).changing("unet", "a.weight") == [], "no strength, no change"
+def test_tensor_of_later_file_is_changed_only_by_adapters_after_it(merge: Any) -> None:
+    before, after = ones("b", 1.0, 0), ones("b", 2.0, 1)
+    merged = merge(before, after)
+    assert torch.equal(merged.values("unet", WEIGHTS)["b.weight"], torch.full((3, 3), 2.0))
+    assert merged.changing("unet", "b.weight") == [after]
+    assert merged.changing("unet", "b.bias") == []
+    assert merged.changing("unet", "a.weight") == []
+    assert merge(ones("a", 0.0, 1)).changing("unet", "a.weight") == [], "strength 0 changes nothing"
 
 
-def test_with_a_type_asked_for_the_sum_comes_in_float32(merge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sum_is_float32_when_an_output_dtype_is_requested(merge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WEIGHTS, "a.weight", torch.eye(3, dtype=torch.bfloat16))
     exact = merge(ones("a", 1 / 512, 1), dtype=torch.float16).values("unet", ["a.weight"])["a.weight"]
     assert exact.dtype == torch.float32
-    assert float(exact[0, 0]) == 1 + 1 / 512, "not rounded to bfloat16 on its way"
+    assert float(exact[0, 0]) == 1 + 1 / 512, "not rounded to bfloat16 in between"
     assert merge(ones("a", 1 / 512, 1)).values("unet", ["a.weight"])["a.weight"].dtype == torch.bfloat16

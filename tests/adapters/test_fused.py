@@ -16,7 +16,7 @@ WIDTH = 6
 
 
 def module(kind: str, rows: int, seed: int, *, rank: int = 3, alpha: float | None = 2.0) -> AdapterModule:
-    """A module of random numbers for a matrix of so many rows."""
+    """A random module for a matrix with this number of rows."""
     draw = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> Tensor:
@@ -40,7 +40,7 @@ def module(kind: str, rows: int, seed: int, *, rank: int = 3, alpha: float | Non
 
 
 @pytest.mark.parametrize("kind", ["lora", "dora", "loha", "lokr"])
-def test_each_part_of_a_fused_layer_changes_its_rows_as_the_whole_does(kind: str) -> None:
+def test_split_fused_layer_changes_each_part_like_the_whole(kind: str) -> None:
     whole = module(kind, sum(ROWS), 0)
     weight = torch.randn(sum(ROWS), WIDTH)
     parts = fused.split(whole, ROWS)
@@ -56,7 +56,7 @@ def test_each_part_of_a_fused_layer_changes_its_rows_as_the_whole_does(kind: str
 
 @pytest.mark.parametrize("kind", ["lora", "dora"])
 @pytest.mark.parametrize("alphas", [(2.0, 2.0, 2.0, 2.0), (2.0, 1.0, None, 6.0)])
-def test_joined_parts_are_block_diagonal_and_come_back_with_their_own_ranks(
+def test_joined_parts_are_block_diagonal_and_split_back_to_their_ranks(
     kind: str, alphas: tuple[float | None, ...]
 ) -> None:
     parts = [module(kind, rows, n, rank=2 + n % 2, alpha=alphas[n]) for n, rows in enumerate(ROWS)]
@@ -73,7 +73,7 @@ def test_joined_parts_are_block_diagonal_and_come_back_with_their_own_ranks(
         torch.testing.assert_close(part.difference(shape), original.difference(shape))
 
 
-def test_parts_without_an_adapter_stay_as_they_are() -> None:
+def test_parts_without_adapter_stay_unchanged() -> None:
     parts = [None, module("lora", 8, 1), None, None]
     joined = fused.join(parts, ROWS)
     assert joined is not None
@@ -84,7 +84,7 @@ def test_parts_without_an_adapter_stay_as_they_are() -> None:
     assert [part is None for part in back] == [True, False, True, True]
 
 
-def test_what_cannot_be_joined_exactly_is_not_joined() -> None:
+def test_parts_that_cannot_be_joined_exactly_are_not_joined() -> None:
     assert fused.join([module("lokr", rows, n) for n, rows in enumerate(ROWS)], ROWS) is None
     assert fused.join([module("loha", rows, n) for n, rows in enumerate(ROWS)], ROWS) is None
     assert fused.join([None, module("dora", 8, 1), None, None], ROWS) is None
@@ -95,7 +95,7 @@ def test_what_cannot_be_joined_exactly_is_not_joined() -> None:
 
 
 @pytest.mark.parametrize("kind", ["lora", "dora", "loha", "lokr"])
-def test_halves_of_rows_change_places(kind: str) -> None:
+def test_swapping_halves_swaps_the_adapted_rows(kind: str) -> None:
     plain = module(kind, 8, 0)
     weight = torch.randn(8, WIDTH)
     swapped = fused.swap_halves(plain, (8, WIDTH))

@@ -25,7 +25,7 @@ def adapter(kind: str = "lora", **more: torch.Tensor) -> Adapter:
     return Adapter({LayerName("unet", "small"): small, LayerName("unet", "large"): module})
 
 
-def test_the_largest_rank_and_its_alpha_stand_for_the_file() -> None:
+def test_header_has_the_largest_rank_and_its_alpha() -> None:
     words = header.entries(adapter(), AdapterSettings(kind="lora"), {}, None, {"steps": 100})
     assert words == {
         "ss_network_module": "networks.lora", "ss_network_dim": "4", "ss_network_alpha": "8.0", "ss_network_args": "{}",
@@ -41,13 +41,13 @@ def test_the_largest_rank_and_its_alpha_stand_for_the_file() -> None:
     ],
     ids=["loha", "dora"],
 )
-def test_other_kinds_name_their_formula(of_kind: Adapter, module: str, algorithm: str) -> None:
+def test_header_names_the_algorithm_of_other_kinds(of_kind: Adapter, module: str, algorithm: str) -> None:
     words = header.entries(of_kind, AdapterSettings(kind="lora"), {}, None, {})
     assert words["ss_network_module"] == module
     assert json.loads(words["ss_network_args"]) == {"algo": algorithm}
 
 
-def test_the_base_the_trigger_and_modelspecs_words() -> None:
+def test_header_has_base_trigger_and_modelspec_entries() -> None:
     settings = AdapterSettings(kind="lora", trigger="sks")
     described = Description("2", "v", 768, "mine")
     words = header.entries(adapter(), settings, {"vae": "b", "denoiser": "a"}, described, {})
@@ -56,4 +56,4 @@ def test_the_base_the_trigger_and_modelspecs_words() -> None:
     assert words["modelspec.trigger_phrase"] == "sks"
     assert (words["ss_base_model_version"], words["ss_v2"]) == ("sd_v2_v", "True")
     assert "sks" in words["ss_tag_frequency"]
-    assert modelspec.LEGACY_HASH in words, "left open, for the seal"
+    assert modelspec.LEGACY_HASH in words, "filled in when the file is sealed"

@@ -1,4 +1,4 @@
-"""Every family, kind and layout: written files are read back, and other programs accept their names."""
+"""Adapters of every family, kind and layout: files are read back, and other programs accept their names."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ PIPELINES = {
     "qwen-image": "QwenImagePipeline", "wan": "WanPipeline", "ltx": "LTXPipeline",
 }  # fmt: skip
 LAYOUTS: tuple[Layout, ...] = ("diffusers", "kohya", "comfy")
+COMBINATIONS = [(f, k) for f in FAMILIES for k in KINDS if k == "lora" or f in ("sd", "flux", "z-image", "wan")]
+"""Each family with LoRA, and each kind with a U-Net, a fused and swapped, a fused, and a plain transformer."""
 
 
 @functools.cache
@@ -40,7 +42,7 @@ def names_of(family: str) -> LayerNames:
 
 
 def adapter_for(family: str, kind: str, preset: str = "attention+mlp", *, alpha: float | None = 2.0) -> Adapter:
-    """An adapter with random numbers, rank 4, of all trainable parts."""
+    """An adapter of random values and rank 4 for all trainable parts."""
     names, draw = names_of(family), torch.Generator().manual_seed(7)
 
     def random(*shape: int) -> Tensor:
@@ -81,18 +83,15 @@ def assert_same_change(one: Adapter, other: Adapter, names: LayerNames) -> None:
 
 
 def layouts_of(family: str, kind: str) -> tuple[Layout, ...]:
-    """The layouts that have a place for a kind."""
+    """The layouts that support a kind."""
     fused = family in ("flux", "flux2", "sd3", "z-image")
     kohya: tuple[Layout, ...] = () if fused and kind in ("loha", "lokr") else ("kohya",)
     own: tuple[Layout, ...] = ("diffusers",) if kind in ("lora", "dora") else ()
     return (*own, *kohya, "comfy")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_written_in_any_layout_and_read_back_it_changes_the_same_weights(
-    family: str, kind: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("family", "kind"), COMBINATIONS)
+def test_adapter_in_any_layout_changes_the_same_weights(family: str, kind: str, tmp_path: Path) -> None:
     names = names_of(family)
     adapter = adapter_for(family, kind)
     for layout in LAYOUTS:
@@ -111,15 +110,11 @@ def test_written_in_any_layout_and_read_back_it_changes_the_same_weights(
         assert {m.scale for m in back.modules.values()} == {m.scale for m in adapter.modules.values()}
 
 
-@pytest.mark.parametrize("preset", ["attention", "all-linear"])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_reader_takes_its_export_whole_at_the_strength_that_was_trained(
-    family: str, kind: str, preset: str, tmp_path: Path
-) -> None:
-    """The files of `run.export.adapter=auto`: diffusers takes the first, ComfyUI the second."""
+@pytest.mark.parametrize(("family", "kind"), COMBINATIONS)
+def test_each_reader_accepts_its_export_at_full_strength(family: str, kind: str, tmp_path: Path) -> None:
+    """The files of `run.export.adapter=auto`: the first is for diffusers, the second for ComfyUI."""
     names = names_of(family)
-    adapter = adapter_for(family, kind, preset)
+    adapter = adapter_for(family, kind, "all-linear")
     generating: Layout = "kohya" if family in ("sd", "sdxl") else "comfy"
     for label, layout in (("diffusers", "diffusers"), ("ComfyUI", generating)):
         if layout not in layouts_of(family, kind):
@@ -134,25 +129,25 @@ def test_every_reader_takes_its_export_whole_at_the_strength_that_was_trained(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_diffusers_file_has_its_strength_in_its_tensors(family: str, tmp_path: Path) -> None:
+def test_diffusers_layout_stores_the_strength_in_its_tensors(family: str, tmp_path: Path) -> None:
     """Programs that ignore the header and find no alpha apply alpha = rank."""
     names = names_of(family)
     adapter = adapter_for(family, "lora", alpha=1.0)
     writing.write(adapter, tmp_path / "a.safetensors", names, "diffusers")
     save_file(load_file(tmp_path / "a.safetensors"), tmp_path / "bare.safetensors")
     assert_same_change(adapter, files.read(tmp_path / "bare.safetensors", names), names)
-    assert {m.alpha for m in files.read(tmp_path / "a.safetensors", names).modules.values()} == {1.0}, "to train on"
+    assert {m.alpha for m in files.read(tmp_path / "a.safetensors", names).modules.values()} == {1.0}, (
+        "for further training"
+    )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "dora"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_diffusers_itself_reads_its_layout(family: str, kind: str, tmp_path: Path) -> None:
-    """The names and numbers that its pipelines make of a file, of every family."""
+def test_diffusers_pipelines_read_the_diffusers_layout(family: str, tmp_path: Path) -> None:
+    """The names and values that the pipeline of each family reads from a file."""
     import diffusers
 
     names = names_of(family)
-    adapter = adapter_for(family, kind, "all-linear", alpha=1.0)
+    adapter = adapter_for(family, "lora", "all-linear", alpha=1.0)
     writing.write(adapter, tmp_path / "a.safetensors", names, "diffusers")
     more = {"unet_config": None} if family in ("sd", "sdxl") else {}
     with warnings.catch_warnings():
@@ -171,7 +166,7 @@ def keys(layer: LayerName, *leaves: str) -> list[str]:
     return [f"{layer.component}.{path}.{leaf}.weight" for path in paths for leaf in leaves]
 
 
-# --- reading what others write ----------------------------------------------------------------------------------------
+# --- files of other programs ----------------------------------------------------------------------------------------
 
 PREFIXES = {
     "transformer.": ("diffusers", False), "diffusion_model.": ("diffusers", False), "": ("diffusers", False),
@@ -180,11 +175,16 @@ PREFIXES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("leaves", [("lora_A.weight", "lora_B.weight"), ("lora_down.weight", "lora_up.weight")])
-@pytest.mark.parametrize("family", FLOW)
-def test_every_prefix_is_read_before_diffusers_and_original_names(
-    family: str, leaves: tuple[str, str], prefix: str, tmp_path: Path
+LEAVES = [("lora_A.weight", "lora_B.weight"), ("lora_down.weight", "lora_up.weight")]
+OF_OTHERS = [("flux", prefix, leaves) for prefix in PREFIXES for leaves in LEAVES]
+OF_OTHERS += [
+    (family, *way) for family in FLOW[1:] for way in (("diffusion_model.", LEAVES[0]), ("lora_unet_", LEAVES[1]))
+]
+
+
+@pytest.mark.parametrize(("family", "prefix", "leaves"), OF_OTHERS)
+def test_all_prefixes_of_diffusers_and_original_names_are_read(
+    family: str, prefix: str, leaves: tuple[str, str], tmp_path: Path
 ) -> None:
     names = names_of(family)
     layers = [layer for layer in names.weights if layer.component == "transformer"]
@@ -206,7 +206,7 @@ def test_every_prefix_is_read_before_diffusers_and_original_names(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_name_stands_for_two_layers(family: str) -> None:
+def test_every_name_identifies_one_layer(family: str) -> None:
     names = names_of(family)
     for layer, original_layer in names.original_layers.items():
         lookup = names.lookup(layer.component)
@@ -218,7 +218,7 @@ def test_no_name_stands_for_two_layers(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["flux", "flux2", "sd3", "z-image"])
-def test_a_fused_projection_in_a_file_becomes_its_parts(family: str, tmp_path: Path) -> None:
+def test_fused_projection_is_split_into_its_parts(family: str, tmp_path: Path) -> None:
     names = names_of(family)
     fused = {o for o in names.original_layers.values() if len(o.parts) > 1}
     assert fused
@@ -242,8 +242,8 @@ def test_a_fused_projection_in_a_file_becomes_its_parts(family: str, tmp_path: P
     assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
 
 
-def test_names_are_those_that_other_trainers_write() -> None:
-    """sd-scripts' of FLUX and SD3, musubi-tuner's of Wan; ComfyUI's are the model makers' with a prefix."""
+def test_names_match_other_trainers() -> None:
+    """Names of sd-scripts for FLUX and SD3, of musubi-tuner for Wan; ComfyUI uses original names with a prefix."""
     flux, wan = adapter_for("flux", "lora", "attention"), adapter_for("wan", "lora")
     kohya = writing.kohya_tensors(flux, names_of("flux"))
     assert "lora_unet_double_blocks_0_img_attn_qkv.lora_down.weight" in kohya
@@ -254,14 +254,14 @@ def test_names_are_those_that_other_trainers_write() -> None:
     assert {"diffusion_model.blocks.0.self_attn.q.lora_A.weight", "diffusion_model.blocks.0.ffn.0.lora_B.weight",
             "diffusion_model.blocks.0.cross_attn.o.alpha"} <= comfy.keys()  # fmt: skip
     split = writing.comfy_tensors(flux, names_of("flux"))
-    assert "transformer.transformer_blocks.0.attn.to_q.lora_A.weight" in split, "ComfyUI keeps them apart there"
+    assert "transformer.transformer_blocks.0.attn.to_q.lora_A.weight" in split, "ComfyUI keeps them separate"
     joined = writing.comfy_tensors(adapter_for("z-image", "lora"), names_of("z-image"))
     assert joined["diffusion_model.layers.0.attention.qkv.lora_A.weight"].shape[0] == 12
-    assert not any(".to_q." in name for name in joined), "versions of ComfyUI that know the family do not know these"
+    assert not any(".to_q." in name for name in joined), "ComfyUI does not know these names"
 
 
 @pytest.mark.parametrize("family", ["qwen-image", "z-image", "flux", "wan"])
-def test_diffusers_names_of_transformers_are_those_of_its_scripts(family: str, tmp_path: Path) -> None:
+def test_transformer_names_match_diffusers_scripts(family: str, tmp_path: Path) -> None:
     names = names_of(family)
     writing.write(adapter_for(family, "lora", "attention"), tmp_path / "a.safetensors", names, "diffusers")
     of_denoiser = [name for name in load_file(tmp_path / "a.safetensors") if name.startswith("transformer.")]
@@ -269,12 +269,11 @@ def test_diffusers_names_of_transformers_are_those_of_its_scripts(family: str, t
     assert all(name.endswith((".lora_A.weight", ".lora_B.weight")) for name in of_denoiser)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "label", ["flux-dev", "sd3.5-medium", "klein-4b", "z-image", "qwen-image", "wan-1.3b", "ltx-2b"]
 )
-def test_original_names_and_rows_are_those_of_diffusers_conversion(label: str) -> None:
-    """At full size, since diffusers' conversion of FLUX counts on it."""
+def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
+    """At full size, which diffusers' conversion of FLUX requires."""
     family, config, _ = FULL[label]
     model: Any = registry.find("families", family).Family.files
     shapes = components.shapes(model.spec.networks["denoiser"], config, where=Path(label))
@@ -307,7 +306,7 @@ def of_two() -> Adapter:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_two_denoisers_are_two_files_that_are_both_read_back(layout: Layout, tmp_path: Path) -> None:
+def test_adapter_of_two_denoisers_round_trips_as_two_files(layout: Layout, tmp_path: Path) -> None:
     names, adapter = two_denoisers(), of_two()
     written = writing.write(adapter, tmp_path / "fox.safetensors", names, layout)
     assert [file.name for file in written.files] == ["fox_high_noise.safetensors", "fox_low_noise.safetensors"]
@@ -316,10 +315,10 @@ def test_two_denoisers_are_two_files_that_are_both_read_back(layout: Layout, tmp
     for file, component in zip(written.files, ("transformer", "transformer_2"), strict=True):
         assert files.read(file, names).components == (component,)
     renamed = written.files[1].rename(tmp_path / "renamed.safetensors")
-    assert files.read(renamed, names).components == ("transformer_2",), "the header says it"
+    assert files.read(renamed, names).components == ("transformer_2",), "by its header"
 
 
-def test_a_foreign_file_of_one_of_two_denoisers_goes_by_its_name(tmp_path: Path) -> None:
+def test_denoiser_of_a_foreign_file_is_inferred_from_its_name(tmp_path: Path) -> None:
     names = two_denoisers()
     tensors = writing.comfy_tensors(adapter_for("wan", "lora"), names_of("wan"))
     for name, component in (
@@ -330,7 +329,7 @@ def test_a_foreign_file_of_one_of_two_denoisers_goes_by_its_name(tmp_path: Path)
         save_file(tensors, tmp_path / f"{name}.safetensors")
         adapter = files.read(tmp_path / f"{name}.safetensors", names)
         assert adapter.components == (component,)
-        assert bool(adapter.notes) == (name == "lowlands"), "a guess has a note"
+        assert bool(adapter.notes) == (name == "lowlands"), "a guess is noted"
     given = files.read(tmp_path / "lowlands.safetensors", names, denoiser="transformer_2")
     assert given.components == ("transformer_2",)
     second = [layer for layer in names.weights if layer.component == "transformer_2" and layer.path.endswith("to_q")]
@@ -348,8 +347,8 @@ def verdict_of(label: str, tensors: dict[str, Tensor], family: str) -> readers.V
     return readers.judge(reader, tensors, {}, names_of(family), family)
 
 
-def test_names_that_comfyui_does_not_know_are_counted_as_refused() -> None:
-    """Diffusers' names of Wan, and of FLUX behind kohya's prefix."""
+def test_names_unknown_to_comfyui_are_refused() -> None:
+    """Diffusers' names of Wan, and of FLUX with kohya's prefix."""
     adapter = adapter_for("flux", "lora", "attention")
     flux = {f"lora_unet_{layer.path.replace('.', '_')}.{leaf}": tensor for layer, module in adapter.modules.items()
             if layer.component == "transformer" for leaf, tensor in module.tensors.items()}  # fmt: skip
@@ -359,7 +358,7 @@ def test_names_that_comfyui_does_not_know_are_counted_as_refused() -> None:
     assert verdict_of("ComfyUI", wan, "wan").accepted == 0
 
 
-def test_a_strength_that_only_the_header_has_is_reported() -> None:
+def test_strength_only_in_the_header_is_reported() -> None:
     layer = next(iter(adapter_for("flux", "lora", "attention").modules))
     tensors = {f"{layer}.lora_A.weight": torch.ones(4, 16), f"{layer}.lora_B.weight": torch.ones(16, 4)}
     settings = '{"transformer.r": 4, "transformer.lora_alpha": 2}'
@@ -370,11 +369,12 @@ def test_a_strength_that_only_the_header_has_is_reported() -> None:
         assert verdict.strengths == expected
 
 
-def test_attention_of_a_unet_under_diffusers_names_is_not_accepted_by_comfyui() -> None:
+def test_comfyui_refuses_unet_attention_under_diffusers_names() -> None:
     adapter = adapter_for("sd", "lora")
     tensors = writing.diffusers_tensors(adapter, Path("x"), names_of("sd"), "unet")
     verdict = verdict_of("ComfyUI", tensors, "sd")
     attention = sum(
-        layer.component == "unet" and bool(readers._ATTENTION.search(layer.path)) for layer in adapter.modules
+        layer.component == "unet" and layer.path.endswith((".to_q", ".to_k", ".to_v", ".to_out.0"))
+        for layer in adapter.modules
     )
     assert verdict.layers - verdict.accepted == attention > 0

@@ -26,24 +26,24 @@ FILES = {
     "sd_lokr_r2_a4_factor4.lycoris.safetensors": 1,
     "sd_lora_text_r4.kohya.safetensors": 1,
     "sd_lora_text_r4.diffusers": 1,
-    "sd_lora_r4_a8.kohya.safetensors": 4096,  # its numbers are float16
+    "sd_lora_r4_a8.kohya.safetensors": 4096,  # float16
     "sdxl_dora_r4_a8.lycoris.safetensors": 1,
     "sdxl_lokr_r2_a4_factor4.lycoris.safetensors": 1,
     "sdxl_lora_text_r4.kohya.safetensors": 1,
     "sdxl_lora_text_r4.diffusers": 1,
     "sdxl_lora_r4_a8.kohya.safetensors": 4096,
 }
-"""Files that other tools wrote, and how much coarser than float32 their numbers are."""
+"""Files written by other tools, and the factor by which their rounding exceeds that of float32."""
 
 
 def read(name: str, bases: dict[str, Any]) -> tuple[Adapter, Any]:
-    """A file of the records, and the model that it is for."""
+    """A file of the records, and its base model."""
     base = bases[name.split("_")[0]]
     return files.read(RECORDS / "files" / name, base.names), base
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_merged_weights_are_those_of_the_record(name: str, bases: dict[str, Any]) -> None:
+def test_merged_weights_match_the_record(name: str, bases: dict[str, Any]) -> None:
     adapter, base = read(name, bases)
     merged = {}
     for component in adapter.components:
@@ -59,7 +59,7 @@ def test_merged_weights_are_those_of_the_record(name: str, bases: dict[str, Any]
     assert ((statistics(merged) - record).abs() <= bound).all()
 
 
-def test_other_weights_are_untouched_and_types_stay(bases: dict[str, Any]) -> None:
+def test_other_weights_and_dtypes_are_unchanged(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     half = {name: weight.half() for name, weight in base.weights["unet"].items()}
     merged = merging.merged("unet", half, [(adapter, 0.5)])
@@ -68,13 +68,13 @@ def test_other_weights_are_untouched_and_types_stay(bases: dict[str, Any]) -> No
     assert {tensor.dtype for tensor in merged.values()} == {torch.float16}
 
 
-def test_strength_0_is_the_model_to_the_bit(bases: dict[str, Any]) -> None:
+def test_strength_0_leaves_the_weights_unchanged(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_dora_r4_a8.lycoris.safetensors", bases)
     merged = merging.merged("unet", base.weights["unet"], [(adapter, 0.0)])
     assert all(merged[name] is weight for name, weight in base.weights["unet"].items())
 
 
-def test_a_sum_too_large_for_its_type_is_named(bases: dict[str, Any]) -> None:
+def test_overflow_in_float16_is_reported(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     half = {name: weight.half() for name, weight in base.weights["unet"].items()}
     with pytest.raises(WeightsError, match=r"unet\..*too large for float16; merge into fp32 or bf16") as caught:
@@ -82,7 +82,7 @@ def test_a_sum_too_large_for_its_type_is_named(bases: dict[str, Any]) -> None:
     assert caught.value.code == "E1416"
 
 
-def test_joined_changes_weights_as_all_of_them_together(bases: dict[str, Any]) -> None:
+def test_joined_adapter_equals_the_sum_of_its_parts(bases: dict[str, Any]) -> None:
     one, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     two, _ = read("sd_lora_r4_a8.kohya.safetensors", bases)
     parts = [(one, 0.7), (two, -1.2)]
@@ -93,7 +93,7 @@ def test_joined_changes_weights_as_all_of_them_together(bases: dict[str, Any]) -
     assert {module.rank for module in joined.modules.values()} == {4, 8}
 
 
-def test_scaled_has_the_strength_in_itself(bases: dict[str, Any]) -> None:
+def test_scaled_adapter_contains_the_strength(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_loha_r2_a4.lycoris.safetensors", bases)
     own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
     outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
@@ -101,7 +101,7 @@ def test_scaled_has_the_strength_in_itself(bases: dict[str, Any]) -> None:
         within(own[name], outside[name], roundings=4)
 
 
-def test_what_does_not_add_up_is_refused_by_layer(bases: dict[str, Any]) -> None:
+def test_dora_cannot_be_joined_or_scaled(bases: dict[str, Any]) -> None:
     dora, _ = read("sd_dora_r4_a8.lycoris.safetensors", bases)
     for act in (lambda: merging.joined([(dora, 1.0)]), lambda: merging.scaled(dora, 0.5)):
         with pytest.raises(WeightsError, match=r"^error\[E1436\]: unet\.down_blocks"):
@@ -110,7 +110,7 @@ def test_what_does_not_add_up_is_refused_by_layer(bases: dict[str, Any]) -> None
     assert merging.joined([(plain, 1.0)]).modules == {}
 
 
-def test_a_lokr_of_two_whole_factors_is_scaled_too(bases: dict[str, Any]) -> None:
+def test_lokr_with_two_full_factors_can_be_scaled(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lokr_r2_a4_factor4.lycoris.safetensors", bases)
     assert any({"lokr_w1", "lokr_w2"} <= module.tensors.keys() for module in adapter.modules.values())
     own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
@@ -119,7 +119,7 @@ def test_a_lokr_of_two_whole_factors_is_scaled_too(bases: dict[str, Any]) -> Non
         within(own[name], outside[name], roundings=4)
 
 
-def test_what_is_not_finite_is_told_with_its_layer() -> None:
+def test_non_finite_result_is_reported_with_its_layer() -> None:
     pair = {"lora_down.weight": torch.ones(1, 2), "lora_up.weight": torch.full((3, 1), 1e30)}
     layer, rows = LayerName("unet", "a.b"), {"dora_scale": torch.ones(3, 1)}
     large = AdapterModule("lora", pair, 1e30)

@@ -1,4 +1,4 @@
-"""How an adapter changes a layer's weight."""
+"""Changes of a layer's weight by an adapter."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def module_of(case: str) -> AdapterModule:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_weight_is_that_of_lycoris_forward_pass(case: str) -> None:
+def test_weight_matches_lycoris_forward_pass(case: str) -> None:
     module, base = module_of(case), TENSORS[f"{case}.base"]
     assert module.scale == pytest.approx(CASES[case]["scale"])
-    assert module.rank == CASES[case]["rank"] or case == "lokr_conv"  # two whole factors have no rank
+    assert module.rank == CASES[case]["rank"] or case == "lokr_conv"  # two full factors have no rank
     adapted = module.adapted(base)
     if base.ndim == 2:
         within(adapted, TENSORS[f"{case}.effective_weight"], roundings=40)
@@ -40,7 +40,7 @@ def test_weight_is_that_of_lycoris_forward_pass(case: str) -> None:
         within(output, TENSORS[f"{case}.conv_output"], roundings=400)
 
 
-def test_a_lokr_may_have_a_kernel_in_a_tensor_of_its_own() -> None:
+def test_lokr_may_have_a_separate_kernel_tensor() -> None:
     draw = torch.Generator().manual_seed(1)
     shapes = {"lokr_w1": (4, 2), "lokr_w2_a": (2, 4), "lokr_w2_b": (2, 4), "lokr_t2": (2, 2, 3, 3)}
     tensors = {leaf: torch.randn(*shape, generator=draw) for leaf, shape in shapes.items()}
@@ -79,20 +79,20 @@ def test_scale_is_alpha_over_the_rank_or_its_root(
     assert (module.scale, module.plain_alpha) == (scale, plain)
 
 
-def test_strength_runs_along_the_straight_line_through_base_and_trained_weight() -> None:
+def test_strength_interpolates_between_base_and_trained_weight() -> None:
     for module in (lora(alpha=3.0), lora(alpha=3.0, dora=True)):
         whole = module.adapted(WEIGHT) - WEIGHT
         assert torch.equal(module.adapted(WEIGHT, 0.0), WEIGHT)
         within(module.adapted(WEIGHT, -0.5), WEIGHT - 0.5 * whole, roundings=8)
 
 
-def test_dora_rows_have_the_lengths_of_the_file() -> None:
+def test_dora_rows_have_the_stored_magnitudes() -> None:
     module = lora(dora=True)
     within(row_lengths(module.adapted(WEIGHT)), module.tensors[MAGNITUDE], roundings=8)
 
 
 @pytest.mark.parametrize("weight", [WEIGHT, WEIGHT[:, :, None, None]], ids=["matrix", "pointwise convolution"])
-def test_pointwise_convolutions_and_matrices_are_taken_for_each_other(weight: Tensor) -> None:
+def test_pointwise_convolutions_and_matrices_are_interchangeable(weight: Tensor) -> None:
     plain = lora()
     pointwise = AdapterModule("lora", {name: tensor[:, :, None, None] for name, tensor in plain.tensors.items()})
     for module in (plain, pointwise):
@@ -102,18 +102,18 @@ def test_pointwise_convolutions_and_matrices_are_taken_for_each_other(weight: Te
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (5, 7), (5, 6, 3, 3), (10, 3)])
-def test_a_weight_of_another_shape_does_not_fit(shape: tuple[int, ...]) -> None:
+def test_weight_of_another_shape_does_not_fit(shape: tuple[int, ...]) -> None:
     assert not lora().fits(shape)
 
 
-def test_lengths_of_other_rows_do_not_fit() -> None:
+def test_magnitudes_of_another_row_count_do_not_fit() -> None:
     module = lora(dora=True)
     torn = AdapterModule("lora", dict(module.tensors) | {MAGNITUDE: torch.ones(4, 1)})
     assert module.fits((5, 6))
     assert not torn.fits((5, 6))
 
 
-def test_computes_in_float32_whatever_the_file_has() -> None:
+def test_adapted_weight_is_float32_for_float16_files() -> None:
     half = lora(alpha=8.0).to(torch.float16)
     assert half.adapted(WEIGHT.half()).dtype == torch.float32
     assert half.parameters == 2 * 6 + 5 * 2

@@ -11,7 +11,7 @@ from mezzotint.adapters.names import LayerName, LayerNames
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
 
 
-def test_sdxl_denoiser_has_the_names_of_the_record(bases: dict[str, Any]) -> None:
+def test_sdxl_denoiser_names_match_the_record(bases: dict[str, Any]) -> None:
     names: LayerNames = bases["sdxl"].names
     record: dict[str, str] = json.loads((RECORDS / "sdxl_kohya_names.json").read_text())["sgm"]
     flat = {layer.path: name for layer, name in names.kohya.items() if layer.component == "unet"}
@@ -20,7 +20,7 @@ def test_sdxl_denoiser_has_the_names_of_the_record(bases: dict[str, Any]) -> Non
     assert flat.keys() - record.keys() == set()
 
 
-def test_every_flat_name_stands_for_one_layer(bases: dict[str, Any]) -> None:
+def test_every_flat_name_identifies_one_layer(bases: dict[str, Any]) -> None:
     for base in bases.values():
         names: LayerNames = base.names
         assert len(set(names.kohya.values())) == len(names.weights) == len(names.kohya)
@@ -28,7 +28,7 @@ def test_every_flat_name_stands_for_one_layer(bases: dict[str, Any]) -> None:
         assert all(lookup[flat] == layer for layer, flat in names.kohya.items())
 
 
-def test_encoders_are_met_under_several_names(bases: dict[str, Any]) -> None:
+def test_text_encoders_are_found_under_several_names(bases: dict[str, Any]) -> None:
     one, two = bases["sd"].names, bases["sdxl"].names
     path = "text_model.encoder.layers.0.self_attn.q_proj"
     flat = path.replace(".", "_")
@@ -40,14 +40,14 @@ def test_encoders_are_met_under_several_names(bases: dict[str, Any]) -> None:
     assert "lora_te_" + flat not in two.lookup("unet")
 
 
-def test_sdxl_files_with_names_of_diffusers_are_read_too(bases: dict[str, Any]) -> None:
+def test_diffusers_names_of_sdxl_are_found(bases: dict[str, Any]) -> None:
     names: LayerNames = bases["sdxl"].names
     layer = next(each for each in names.weights if each.path.endswith("attn1.to_q"))
     assert names.lookup("unet")["lora_unet_" + layer.path.replace(".", "_")] == layer
     assert "down_blocks" not in names.kohya[layer]
 
 
-def test_autoencoder_and_tables_of_tokens_are_no_layers(bases: dict[str, Any]) -> None:
+def test_autoencoder_and_token_embeddings_are_not_layers(bases: dict[str, Any]) -> None:
     for base in bases.values():
         assert {layer.component for layer in base.names.weights} == base.names.shapes.keys() - {"vae"}
         assert not any("token_embedding" in layer.path for layer in base.names.weights)

@@ -24,12 +24,17 @@ from support.rounding import within
 METHODS: tuple[Method, ...] = ("lora", "rslora", "dora", "loha", "lokr")
 
 
-@pytest.fixture
-def unet(bases: dict[str, Any]) -> Any:
+@pytest.fixture(scope="module")
+def original_unet(bases: dict[str, Any]) -> Any:
     pytest.importorskip("peft")
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel.from_pretrained(bases["sd"].folder / "unet").eval()
+
+
+@pytest.fixture
+def unet(original_unet: Any) -> Any:
+    return copy.deepcopy(original_unet)
 
 
 def shape_of(bases: dict[str, Any], method: Method, **others: Any) -> AdapterShape:
@@ -38,44 +43,42 @@ def shape_of(bases: dict[str, Any], method: Method, **others: Any) -> AdapterSha
     return AdapterShape(method, layers, **({"rank": 2, "alpha": 6.0} | others))
 
 
-def says(unet: nn.Module) -> torch.Tensor:
+def predict(unet: nn.Module) -> torch.Tensor:
     draw = torch.Generator().manual_seed(0)
     sample, states = torch.randn(1, 4, 8, 8, generator=draw), torch.randn(1, 5, 32, generator=draw)
     with torch.no_grad():
         return unet(sample, 400, encoder_hidden_states=states).sample  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_adapter_begins_without_effect_and_trains_alone(
+@pytest.mark.parametrize("method", ["lora", "dora", "loha", "lokr"])
+def test_initial_adapter_has_no_effect_and_only_it_is_trainable(
     method: Method, bases: dict[str, Any], unet: nn.Module
 ) -> None:
-    before = says(unet)
+    before = predict(unet)
     networks.attach(unet, shape_of(bases, method))
     networks.set_initial(unet, "unet", seed=3)
-    assert (says(unet) - before).abs().max() <= 1e-6 * before.abs().max()
+    assert (predict(unet) - before).abs().max() <= 1e-6 * before.abs().max()
     own = {id(each.parameter) for each in networks.trained(unet)}
     assert {id(p) for p in unet.parameters() if p.requires_grad} == own
     assert {each.path for each in networks.trained(unet)} == set(shape_of(bases, method).layers)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_read_off_loaded_and_read_off_again_it_is_the_same(
-    method: Method, bases: dict[str, Any], unet: nn.Module
-) -> None:
+def test_exported_adapter_loads_back_exactly(method: Method, bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, method)
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
     for each in networks.trained(unet):
         nn.init.normal_(each.parameter, generator=torch.Generator().manual_seed(len(each.path)))
-    output, modules = says(unet), read_off(unet, shape)
+    output, modules = predict(unet), read_off(unet, shape)
     if method == "lokr":  # whole factors carry the scale
         modules = {path: m for path, m in modules.items() if not {"lokr_w1", "lokr_w2"} <= m.tensors.keys()}
         assert all(module.scale == 3.0 for module in modules.values())
         return
     networks.set_initial(unet, "unet", seed=4)
-    assert not torch.equal(says(unet), output)
+    assert not torch.equal(predict(unet), output)
     networks.load(unet, modules)
-    assert torch.equal(says(unet), output)
+    assert torch.equal(predict(unet), output)
 
 
 ALL = "lokr_w1_a lokr_w1_b lokr_w2_a lokr_w2_b"
@@ -92,20 +95,20 @@ ALL = "lokr_w1_a lokr_w1_b lokr_w2_a lokr_w2_b"
         (4, -1, True, "lokr_w1 lokr_w2"),
     ],
 )
-def test_what_is_written_of_a_lokr_changes_weights_as_it_did_in_training(
+def test_exported_lokr_changes_weights_like_in_training(
     convolution: bool, rank: int, factor: int, both: bool, leaves: str
 ) -> None:
-    """Whichever factors are whole: readers of files take alpha / rank, but 1 where both are."""
+    """For any full factors: readers of files scale by alpha / rank, but by 1 if both factors are full."""
     pytest.importorskip("peft")
     network = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1) if convolution else nn.Linear(32, 32))
-    inputs, weight = drawn(2, 32, 5, 5) if convolution else drawn(2, 32), network[0].weight.detach().clone()
+    inputs, weight = sampled(2, 32, 5, 5) if convolution else sampled(2, 32), network[0].weight.detach().clone()
     shape = AdapterShape("lokr", ["0"], rank, 6.0, factor=factor, decompose_both=both)
     networks.attach(network, shape)
     networks.set_initial(network, "unet", seed=3)
     plain = network[0].base_layer(inputs)
     assert torch.equal(network(inputs), plain), "without effect at first"
     for number, each in enumerate(networks.trained(network)):
-        each.parameter.data.copy_(drawn(*each.parameter.shape, seed=number))
+        each.parameter.data.copy_(sampled(*each.parameter.shape, seed=number))
     module = read_off(network, shape)["0"]
     assert " ".join(sorted(module.tensors)) == leaves
     trained = network(inputs)
@@ -113,12 +116,12 @@ def test_what_is_written_of_a_lokr_changes_weights_as_it_did_in_training(
     within(network[0].base_layer(inputs), trained, roundings=400)
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def sampled(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def modules_of_lycoris(kind: Any) -> tuple[dict[str, AdapterModule], dict[str, Tensor]]:
-    """Adapters as LyCORIS makes them, and the weights that they are for, by the name of the record."""
+    """Adapters written by LyCORIS, and the weights that they belong to, by the name of the record."""
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, tensor in load_file(RECORDS / "lycoris.safetensors").items():
         case, _, leaf = name.partition(".")
@@ -134,17 +137,17 @@ def modules_of_lycoris(kind: Any) -> tuple[dict[str, AdapterModule], dict[str, T
 
 
 @pytest.mark.parametrize("kind", ["loha", "lokr"])
-def test_layers_of_any_form_are_trained_together_as_their_file_has_them(kind: Any) -> None:
-    """Factors whole or not, split by other rules than peft's, and kernels in a tensor of their own."""
+def test_loaded_layers_train_in_the_form_of_their_file(kind: Any) -> None:
+    """Factors that are full or low-rank, split by other rules than peft's, and kernels in a separate tensor."""
     pytest.importorskip("peft")
     modules, weights = modules_of_lycoris(kind)
     if kind == "lokr":
         assert set(ALL.split()) == modules["lokr_both"].tensors.keys()
         assert {"lokr_w1", "lokr_w2"} == modules["lokr_conv"].tensors.keys()
-        first = {"lokr_w1_a": drawn(4, 2), "lokr_w1_b": drawn(2, 4, seed=1)}
-        modules["whole_w2"] = AdapterModule("lokr", first | {"lokr_w2": drawn(4, 6)}, 6.0)
-        kernel = {"lokr_w2_a": drawn(2, 4), "lokr_w2_b": drawn(2, 4), "lokr_t2": drawn(2, 2, 3, 3)}
-        modules["kernel"] = AdapterModule("lokr", {"lokr_w1": drawn(4, 2)} | kernel, 6.0)
+        first = {"lokr_w1_a": sampled(4, 2), "lokr_w1_b": sampled(2, 4, seed=1)}
+        modules["whole_w2"] = AdapterModule("lokr", first | {"lokr_w2": sampled(4, 6)}, 6.0)
+        kernel = {"lokr_w2_a": sampled(2, 4), "lokr_w2_b": sampled(2, 4), "lokr_t2": sampled(2, 2, 3, 3)}
+        modules["kernel"] = AdapterModule("lokr", {"lokr_w1": sampled(4, 2)} | kernel, 6.0)
         weights |= {"whole_w2": weights["lokr_auto"], "kernel": weights["lokr_conv"]}
     network = nn.ModuleDict({case: layer_with(weight) for case, weight in weights.items()})
     shape = networks.shape_of(modules)
@@ -153,7 +156,7 @@ def test_layers_of_any_form_are_trained_together_as_their_file_has_them(kind: An
     for case, module in read_off(network, shape).items():
         assert module.tensors.keys() == modules[case].tensors.keys()
         assert module.scale == modules[case].scale
-        inputs = drawn(2, weights[case].shape[1], *(5,) * (weights[case].ndim - 2))
+        inputs = sampled(2, weights[case].shape[1], *(5,) * (weights[case].ndim - 2))
         expected = layer_with(modules[case].adapted(weights[case]))(inputs)
         within(network[case](inputs), expected, roundings=400, name=case)
         network[case](inputs).sum().backward()
@@ -167,7 +170,7 @@ def layer_with(weight: Tensor) -> nn.Module:
     return layer
 
 
-def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> None:
+def test_decomposed_first_lokr_factor_starts_with_unit_variance() -> None:
     pytest.importorskip("peft")
     first = {}
     for both in (True, False):
@@ -179,7 +182,7 @@ def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> N
     assert [float(each.std()) for each in first.values()] == pytest.approx([1, 1], rel=0.2)
 
 
-def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_values_depend_only_on_seed_and_layer(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
@@ -194,7 +197,7 @@ def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], une
 
 
 @pytest.mark.parametrize("init", ["kaiming", "gaussian"])
-def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_values_have_the_documented_range(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
     networks.attach(unet, shape_of(bases, "lora", rank=8))
     networks.set_initial(unet, "unet", seed=3, init=init)
     for each in networks.trained(unet):
@@ -208,7 +211,7 @@ def test_initial_values_are_as_wide_as_stated(init: Any, bases: dict[str, Any], 
             assert each.parameter.std().item() == pytest.approx(1 / 8, rel=0.3)
 
 
-def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_initial_magnitudes_are_the_row_norms(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "dora")
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
@@ -217,7 +220,7 @@ def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn
         assert torch.allclose(module.tensors[MAGNITUDE], row_lengths(weight), rtol=1e-6)
 
 
-def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_layers_may_have_individual_ranks_and_alphas(bases: dict[str, Any], unet: nn.Module) -> None:
     plain = shape_of(bases, "lora")
     shape = shape_of(bases, "lora", ranks={plain.layers[0]: 5}, alphas={plain.layers[1]: 1.0}, alpha=None)
     networks.attach(unet, shape)
@@ -228,7 +231,7 @@ def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], un
     assert layer.scaling["default"] == 0.5
 
 
-def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], unet: nn.Module) -> None:
+def test_adapter_with_missing_layers_is_not_loaded(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
     networks.attach(unet, shape)
     modules = read_off(unet, shape)
@@ -239,12 +242,12 @@ def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], une
         networks.load(unet, {path: m for path, m in modules.items() if path != first})
 
 
-def test_a_layer_that_is_not_there_is_named(unet: nn.Module) -> None:
+def test_missing_layer_is_reported(unet: nn.Module) -> None:
     with pytest.raises(WeightsError, match=r"no layer mid_block\.attn"):
         networks.attach(unet, AdapterShape("lora", ["mid_block.attn"]))
 
 
-def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peft_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WeightsError, match=r'pip install "mezzotint\[adapters\]"') as caught:
         networks.require_peft()
@@ -252,41 +255,33 @@ def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
-@pytest.mark.parametrize(
-    ("method", "low"),
-    [
-        ("lora", "int8"),
-        pytest.param("lora", "nf4", marks=pytest.mark.slow),
-        pytest.param("dora", "int8", marks=pytest.mark.slow),
-        pytest.param("lokr", "nf4", marks=pytest.mark.slow),
-    ],
-)
-def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(
-    method: Method, low: LowBit, bases: dict[str, Any], unet: Any
-) -> None:
-    """The same start, steps and end as over a plain network with the matrices that the few bits stand for."""
-    small = low_bit.converted(copy.deepcopy(unet), WeightForm(torch.float32, low))
-    for path, module in small.named_modules():
-        if isinstance(module, LowBitLinear):
-            unet.get_submodule(path).weight.data.copy_(module.weight)
-    paths = [path for path, module in small.named_modules() if isinstance(module, LowBitLinear) and "attn" in path]
-    kept = {name: tensor.clone() for name, tensor in small.named_buffers()}
+@pytest.mark.parametrize("low", ["int8", "nf4"])
+@pytest.mark.parametrize(("method", "lr"), [("lora", 0.05), ("dora", 0.05), ("lokr", 0.002)])
+def test_adapter_trains_the_same_on_a_quantized_base(method: Method, lr: float, low: LowBit) -> None:
+    """The same losses as with a plain network that has the dequantized matrices."""
+    pytest.importorskip("peft")
+    plain: Any = nn.Sequential(nn.Linear(128, 64), nn.SiLU(), nn.Linear(64, 128))
+    for number in (0, 2):
+        plain[number].weight.data.copy_(sampled(*plain[number].weight.shape, seed=number) / 10)
+    quantized: Any = low_bit.converted(copy.deepcopy(plain), WeightForm(torch.float32, low))
+    for number in (0, 2):
+        assert isinstance(quantized[number], LowBitLinear)
+        plain[number].weight.data.copy_(quantized[number].weight)
+    before = {name: tensor.clone() for name, tensor in quantized.named_buffers()}
     losses = {}
-    for name, network in (("small", small), ("plain", unet)):
-        networks.attach(network, AdapterShape(method, paths, 4))
+    for name, network in (("quantized", quantized), ("plain", plain)):
+        networks.attach(network, AdapterShape(method, ["0", "2"], 4))
         networks.set_initial(network, "unet", seed=3)
-        moving = torch.optim.Adam([each.parameter for each in networks.trained(network)], lr=1e-2)
-        draw = torch.Generator().manual_seed(0)
-        sample, states = torch.randn(1, 4, 8, 8, generator=draw), torch.randn(1, 5, 32, generator=draw)
-        losses[name] = []
+        optimizer = torch.optim.SGD([each.parameter for each in networks.trained(network)], lr=lr)
+        inputs, losses[name] = sampled(5, 128), []
         for _ in range(5):
-            loss = (network(sample, 400, encoder_hidden_states=states).sample - sample).square().mean()
-            moving.zero_grad()
+            loss = (network(inputs) - inputs).square().mean()
+            optimizer.zero_grad()
             loss.backward()
-            moving.step()
+            optimizer.step()
             losses[name].append(float(loss.detach()))
-    assert losses["small"] == pytest.approx(losses["plain"], rel=1e-3)
-    assert losses["small"][-1] < losses["small"][0]
-    after = {name.replace(".base_layer", ""): tensor for name, tensor in small.named_buffers()}
-    assert kept.keys() == after.keys()
-    assert all(torch.equal(after[name], tensor) for name, tensor in kept.items()), "to the bit"
+    assert losses["quantized"] == pytest.approx(losses["plain"], rel=1e-3)
+    assert losses["quantized"][-1] < losses["quantized"][0]
+    after = {name.replace(".base_layer", ""): tensor for name, tensor in quantized.named_buffers()}
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())

@@ -21,7 +21,7 @@ RECORD_OF = {"sd1": "sd15", "sd2": "sd21", "sdxl": "sdxl"}
 
 
 @pytest.mark.parametrize("model", RECORD_OF)
-def test_names_of_full_size_networks_are_those_of_kohyas(model: str) -> None:
+def test_names_of_full_size_networks_match_kohya(model: str) -> None:
     folder = open_folder(shipped(model))
     layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
     assert layout is not None
@@ -38,13 +38,13 @@ def test_names_of_full_size_networks_are_those_of_kohyas(model: str) -> None:
     assert len(targets.select_layers(names, "unet", "all-linear")) > record["unet_modules"] * 0.7
 
 
-def test_patterns_choose_by_name(bases: dict[str, Any]) -> None:
+def test_patterns_select_layers_by_name(bases: dict[str, Any]) -> None:
     names: LayerNames = bases["sd"].names
     layers = targets.select_layers(names, "unet", ["mid_block.*.to_q", "conv_in"])
     assert {layer.path.rpartition(".")[2] for layer in layers} == {"to_q", "conv_in"}
 
 
-def test_a_family_adds_what_its_own_layers_are_called() -> None:
+def test_family_adds_its_own_layer_names() -> None:
     names = LayerNames({"net": {f"{path}.weight": (4, 4) for path in ("a.to_q", "a.mix", "b.squash", "door.in")}})
     own = {"attention": r".*\.mix", "mlp": r".*\.squash", "outer": r"door\..*"}
 
@@ -57,7 +57,7 @@ def test_a_family_adds_what_its_own_layers_are_called() -> None:
     assert paths("all-linear", {}) == ["a.to_q", "a.mix", "b.squash", "door.in"]
 
 
-def test_a_pattern_that_fits_nothing_is_an_error(bases: dict[str, Any]) -> None:
+def test_pattern_without_match_is_an_error(bases: dict[str, Any]) -> None:
     path = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_w"
     with pytest.raises(WeightsError, match=r"no layer of unet matches .*did you mean .*attn1\.to_") as caught:
         targets.select_layers(bases["sd"].names, "unet", [path])

@@ -40,11 +40,11 @@ def adapter(model_files: ModelFiles, train: tuple[str, ...] = ("denoiser",), **s
     return TrainedAdapter.of(ModelSettings(path=shipped("tiny-sd"), train=train, adapter=words), model_files)  # type: ignore[arg-type]
 
 
-def parts_of(model_files: ModelFiles) -> dict[str, nn.Module]:
-    return {part: module.requires_grad_(False) for part, module in Family.load(model_files).parts().items()}
+def parts_of(model_files: ModelFiles, *parts: str) -> dict[str, nn.Module]:
+    return {part: module.requires_grad_(False) for part, module in Family.load(model_files, parts).parts().items()}
 
 
-def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files: ModelFiles) -> None:
+def test_target_with_a_part_prefix_applies_only_to_that_part(model_files: ModelFiles) -> None:
     trained = adapter(model_files, BOTH, targets=["denoiser/*.to_q", "text_encoder/*.q_proj"])
     assert {path.rpartition(".")[2] for path in trained.shapes["denoiser"].layers} == {"to_q"}
     assert {path.rpartition(".")[2] for path in trained.shapes["text_encoder"].layers} == {"q_proj"}
@@ -55,7 +55,7 @@ def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files:
 @pytest.mark.parametrize(
     ("targets", "sentence"), [(["*nowhere*"], "nowhere"), (["denoiser/attention"], "matches no layer of text_encoder")]
 )
-def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: list[str], sentence: str) -> None:
+def test_targets_without_match_are_reported(model_files: ModelFiles, targets: list[str], sentence: str) -> None:
     with pytest.raises(WeightsError, match=sentence) as caught:
         adapter(model_files, BOTH, targets=targets)
     assert caught.value.code == "E1437"
@@ -76,7 +76,7 @@ def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: lis
         ({"alpha_pattern": {"text_encoder/*": 3}}, "alpha_pattern: text_encoder/.* is for text_encoder"),
     ],
 )
-def test_words_that_no_layer_answers_to_are_refused(
+def test_patterns_that_match_no_layer_are_refused(
     model_files: ModelFiles, settings: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(WeightsError, match=sentence) as caught:
@@ -84,7 +84,7 @@ def test_words_that_no_layer_answers_to_are_refused(
     assert caught.value.code == "E1437"
 
 
-def test_the_last_pattern_that_fits_decides_rank_and_alpha(model_files: ModelFiles) -> None:
+def test_last_matching_pattern_decides_rank_and_alpha(model_files: ModelFiles) -> None:
     patterns = {"*attn1*": 8, "denoiser/mid_block*": 3}
     trained = adapter(model_files, rank_pattern=patterns, alpha_pattern={"*attn2*": 0.5})
     ranks, alphas = trained.shapes["denoiser"].ranks, trained.shapes["denoiser"].alphas
@@ -95,9 +95,9 @@ def test_the_last_pattern_that_fits_decides_rank_and_alpha(model_files: ModelFil
     assert str(adapter(model_files)) == "lora of rank 2"
 
 
-def test_parameters_are_called_as_in_checkpoints_and_counted(model_files: ModelFiles) -> None:
+def test_parameters_have_checkpoint_names_and_are_counted(model_files: ModelFiles) -> None:
     trained = adapter(model_files, BOTH)
-    parameters = trained.put_on(parts_of(model_files))
+    parameters = trained.put_on(parts_of(model_files, *BOTH))
     assert {name.partition("/")[0] for name in parameters} == set(BOTH)
     assert all(name.endswith(("lora_down.weight", "lora_up.weight")) for name in parameters)
     assert sum(trained.numbers.values()) == sum(p.numel() for p in parameters.values())
@@ -106,9 +106,9 @@ def test_parameters_are_called_as_in_checkpoints_and_counted(model_files: ModelF
     assert len(parameters) == 2 * len(written.modules)
 
 
-def test_a_change_that_is_too_long_is_scaled_back_and_others_stay(model_files: ModelFiles) -> None:
+def test_change_above_max_norm_is_scaled_down(model_files: ModelFiles) -> None:
     trained = adapter(model_files, targets=["*mid_block*.to_q", "*mid_block*.to_k"], max_norm=1.5)
-    weights = {name: p.detach() for name, p in trained.put_on(parts_of(model_files)).items()}
+    weights = {name: p.detach() for name, p in trained.put_on(parts_of(model_files, "denoiser")).items()}
     draw = torch.Generator().manual_seed(0)
     for name, tensor in weights.items():
         tensor.normal_(std=5.0 if "to_q" in name else 0.01, generator=draw)
@@ -120,17 +120,17 @@ def test_a_change_that_is_too_long_is_scaled_back_and_others_stay(model_files: M
     assert all(torch.equal(weights[name], before[name]) for name in weights if "to_k" in name)
 
 
-def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_own_weights(
+def test_pissa_starts_without_effect_and_is_exported_as_a_difference(
     model_files: ModelFiles,
 ) -> None:
-    trained, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files)
+    trained, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files, "denoiser")
     own = {name.removesuffix(".weight"): t.clone() for name, t in parts["denoiser"].state_dict().items()}
     weights = {name: p.detach().clone() for name, p in trained.put_on(parts).items()}
     kept = trained.tensors()
     assert {name.removeprefix(START) for name in kept} == weights.keys()
     for layer, module in trained.as_file(weights).modules.items():
         change = module.difference(trained.names.weights[layer])
-        assert module.rank == 4, "twice the rank: after and before"
+        assert module.rank == 4, "twice the rank: the values after and before training"
         assert float(change.abs().max()) < 1e-6 * float(own[layer.path].abs().max())
         weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
     moved = next(iter(trained.as_file(weights).modules.values()))
@@ -138,12 +138,12 @@ def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_ow
 
 
 @pytest.mark.parametrize("record", ["sd_lokr_r2_a4_factor4", "sd_loha_r2_a4", "sd_dora_r4_a8"])
-def test_training_goes_on_from_files_of_others_as_they_are(record: str) -> None:
-    """Of the LoKr some second factors are whole and some are not, and no header tells its factor."""
+def test_adapters_of_other_tools_can_be_trained_further(record: str) -> None:
+    """The LoKr has full and decomposed second factors, and no header with its factor."""
     settings = ModelSettings(path=SD, adapter={"path": FILES / f"{record}.lycoris.safetensors"})  # type: ignore[arg-type]
-    opened = Family.files.of(settings)
-    trained = TrainedAdapter.of(settings, opened)
-    parameters = trained.put_on(dict(Family.load(opened).parts()))
+    model_files_of_base = Family.files.of(settings)
+    trained = TrainedAdapter.of(settings, model_files_of_base)
+    parameters = trained.put_on(dict(Family.load(model_files_of_base, ["denoiser"]).parts()))
     written = trained.as_file({name: p.detach() for name, p in parameters.items()})
     assert trained.initial is not None
     assert written.modules.keys() == trained.initial.modules.keys()
@@ -170,7 +170,7 @@ def module(kind: Any, **shapes: tuple[int, ...]) -> AdapterModule:
         ("mixed", r"layers of several kinds \(loha, lora\), which cannot be trained together"),
     ],
 )
-def test_a_file_that_cannot_be_trained_is_refused_with_what_to_write(
+def test_adapter_that_cannot_be_trained_is_refused_with_advice(
     kind: str, sentence: str, model_files: ModelFiles, tmp_path: Path
 ) -> None:
     names = adapter(model_files).names

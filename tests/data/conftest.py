@@ -1,4 +1,4 @@
-"""What the tests of data share: places of indexes, and small data sets."""
+"""Shared fixtures of the tests of data: index folders and small data sets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def only_s3_server() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_server(only_s3_server: S3Server) -> Iterator[S3Server]:
-    """S3 on this machine, where s3:// addresses lead, with an empty bucket `box`."""
+    """An S3 server on this machine that s3:// addresses use, with an empty bucket `box`."""
     with pytest.MonkeyPatch.context() as patch:
         only_s3_server.make_known(patch)
         yield only_s3_server
@@ -47,7 +47,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def painted(tmp_path: Path) -> Path:
-    """Six pictures with captions."""
+    """Six images with captions."""
     paint(tmp_path / "pictures", 6)
     return tmp_path / "pictures"
 
@@ -59,7 +59,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Nine pictures of several shapes with three-line captions."""
+    """Nine images of several shapes with three-line captions."""
     folder = tmp_path_factory.mktemp("pictures")
     for i, (width, height) in enumerate(SIZES):
         rng = np.random.Generator(np.random.Philox(key=i))
@@ -78,7 +78,7 @@ ClipWriter = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> Path:
-    """Two folders: nine clips of several lengths and shapes, some that are none, and seven pictures."""
+    """Two folders: clips of several lengths and shapes and files that are not clips, and seven images."""
     folder = tmp_path_factory.mktemp("films")
     entries: list[dict[str, Any]] = []
     for n, (num, size) in enumerate([(14, (48, 32)), (7, (48, 32)), (6, (32, 48)), (9, (64, 32)), (20, (40, 40))]):
@@ -97,7 +97,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> P
 
 
 @pytest.fixture(autouse=True)
-def _disks_that_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That pictures lie on the disk before the index that names them, `test_extracted` shows; nobody else waits."""
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are not synced, which takes long; `test_extracted` tests the order of syncs."""
     monkeypatch.setattr(durable, "sync_file", lambda path: None)
     monkeypatch.setattr(durable, "sync_folder", lambda path: None)

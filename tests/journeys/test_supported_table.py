@@ -60,7 +60,7 @@ SHIPPED = "tests/tasks/check/test_recipes.py::test_check_finds_nothing_wrong"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
-XL_FILES = f"{SDXL}::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
+XL_FILES = f"{SDXL}::test_single_file_and_folder_round_trip"
 XL_MINDSPORE = (
     "tests/compat/mindone/test_sdxl_files.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
 )
@@ -212,29 +212,29 @@ TESTS: dict[str, tuple[str, ...]] = {
     ) * 6,
     # files that are something else
     "a model with other inputs: inpainting (nine channels), depth, image editing, upscaling": (
-        "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
+        "tests/weights/test_kinds.py::test_folder_is_recognised_by_its_configurations",
     ),
-    "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
+    "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),
     "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
     'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
         f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
     ),
     "a quantized file with separate scales (scaled_fp8)": (
-        "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
+        "tests/weights/single_file/test_original.py::test_unreadable_checkpoints_are_refused_with_the_reason",
     ),
     "an autoencoder file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
-        "tests/weights/single_file/test_standalone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
+        "tests/weights/single_file/test_standalone.py::test_autoencoders_without_conversion_are_refused",
     ),
     "SDXL or its refiner, where model.family is sd": (
-        f"{SINGLE}::test_other_kinds_are_refused_by_name",
+        f"{SINGLE}::test_other_kinds_are_refused",
     ),
     "an adapter (LoRA, LoHa, LoKr) where a model is expected": (
         "tests/tasks/weights/test_adapter_files.py::test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write",
     ),
-    "ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
-    "only a VAE or a text encoder": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),
+    "ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused",),
+    "only a VAE or a text encoder": (f"{SINGLE}::test_standalone_vae_is_refused",),
     "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
-        f"{SINGLE}::test_files_that_are_no_weights_are_refused_by_name",
+        f"{SINGLE}::test_files_without_weights_are_refused",
     ),
     "a pickle that asks for more than tensors": (
         "tests/weights/files/test_unpickling.py::test_functions_are_refused_by_name",

@@ -1,4 +1,4 @@
-"""Fixtures of several rooms."""
+"""Shared fixtures of the tests of weights."""
 
 from __future__ import annotations
 

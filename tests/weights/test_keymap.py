@@ -1,4 +1,4 @@
-"""Names of single files and ours: every tensor of the full-size models has its place, both ways, in the right shape."""
+"""Mapping between names of single files and of diffusers: joined, pointwise and duplicate tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from mezzotint.weights.keymap import Entry, Table
 
 
-def test_joined_tensors_are_parted_and_joined_again_to_the_bit() -> None:
+def test_joined_tensors_are_split_and_joined_exactly() -> None:
     entry = Entry("joined", ("q", "k", "v"))
     whole = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)).half()
     parts = entry.to_ours(whole)
@@ -18,22 +18,22 @@ def test_joined_tensors_are_parted_and_joined_again_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6, 4, 1, 1), (6, 4, 1), (6, 4)])
-def test_convolutions_of_one_pixel_become_linear_layers(shape: tuple[int, ...]) -> None:
+def test_pointwise_convolutions_become_linear_layers(shape: tuple[int, ...]) -> None:
     entry = Entry("conv", ("linear",), pointwise=True)
-    found = entry.to_ours(torch.arange(24.0).reshape(shape))["linear"]
-    assert found.shape == (6, 4)
-    assert entry.to_foreign({"linear": found}).shape == (6, 4, 1, 1)
+    linear = entry.to_ours(torch.arange(24.0).reshape(shape))["linear"]
+    assert linear.shape == (6, 4)
+    assert entry.to_foreign({"linear": linear}).shape == (6, 4, 1, 1)
     assert entry.to_ours(torch.ones(6, 4, 3, 3))["linear"].shape == (6, 4, 3, 3)
 
 
-def test_what_is_parted_owns_its_memory() -> None:
+def test_split_tensors_own_their_memory() -> None:
     whole = torch.zeros(6, 2)
     parts = Entry("joined", ("q", "k", "v")).to_ours(whole)
     whole.fill_(1)
     assert all(not part.any() for part in parts.values())
 
 
-def test_a_name_that_stands_for_two_tensors_is_a_bug() -> None:
+def test_duplicate_names_are_an_assertion_error() -> None:
     with pytest.raises(AssertionError, match="is the name of two"):
         Table([Entry("a", ("x",)), Entry("a", ("y",))])
     with pytest.raises(AssertionError, match="is mapped twice"):

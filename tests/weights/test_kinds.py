@@ -1,4 +1,4 @@
-"""Files of other kinds are recognised by names and shapes alone."""
+"""Files of other kinds are recognised by names and shapes only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _header(**shapes: tuple[int, ...]) -> dict[str, TensorInfo]:
         (_header(something=(4,)), "an unknown kind of file"),
     ],
 )
-def test_a_file_is_told_by_its_tensors(header: dict[str, TensorInfo], words: str) -> None:
+def test_file_is_recognised_by_its_tensors(header: dict[str, TensorInfo], words: str) -> None:
     assert words in kinds.of_tensors(header)
 
 
@@ -60,16 +60,18 @@ def test_a_file_is_told_by_its_tensors(header: dict[str, TensorInfo], words: str
         ({"transformer": 1, "_class_name": "FluxPipeline"}, {}, "FluxPipeline"),
     ],
 )
-def test_a_folder_is_told_by_its_small_files(index: dict[str, object], unet: dict[str, object], words: str) -> None:
+def test_folder_is_recognised_by_its_configurations(
+    index: dict[str, object], unet: dict[str, object], words: str
+) -> None:
     assert words in str(kinds.of_index(index, unet, "sd"))
 
 
-def test_stable_diffusion_folders_are_what_is_wanted() -> None:
+def test_stable_diffusion_folders_are_accepted() -> None:
     assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 768}, "sd") is None
     assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 1024}, "sd") is None
 
 
-def test_paths_of_other_kinds_are_told(tmp_path: Path) -> None:
+def test_paths_of_other_kinds_are_described(tmp_path: Path) -> None:
     assert kinds.of_path(tmp_path) == "a folder without model_index.json"
     save_file({"x.lora_A.weight": torch.ones(1)}, tmp_path / "pytorch_lora_weights.safetensors")
     assert "LoRA" in str(kinds.of_path(tmp_path))

@@ -1,4 +1,4 @@
-"""Frozen weights in 8 or 4 bits: near the matrix, of few bytes, the same each time, untouched by casts."""
+"""Frozen weights quantized to 8 or 4 bits: close to the matrix, small, deterministic, unchanged by casts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mezzotint.weights.low_bit import LowBit, LowBitLinear, WeightForm
 KINDS: tuple[LowBit, ...] = ("int8", "nf4")
 has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
 SHARE = {"int8": 0.501 / 127, "nf4": 0.16}
-"""How far a number may move, by the largest of those that share its scale: half a step of a row's 127; in NF4 half of
-the widest gap between two of its 16 values (−1 and −0.696), and what 8 bits leave of the scale."""
+"""The largest rounding error, relative to the maximum of the values that share a scale: half of 1/127; in NF4 half of
+the widest gap between two of its 16 values (−1 and −0.696), and the error of the 8-bit scale."""
 
 
 def linear(low: LowBit) -> tuple[nn.Linear, LowBitLinear]:
-    """A layer, and the same in few bits."""
+    """A layer, and the same layer quantized."""
     plain = nn.Linear(128, 96).requires_grad_(False)
     with torch.no_grad():
         plain.weight.copy_(torch.randn(96, 128, generator=torch.Generator().manual_seed(0)))
@@ -40,7 +40,7 @@ def linear(low: LowBit) -> tuple[nn.Linear, LowBitLinear]:
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_matrix_product_and_gradient_are_near(low: LowBit) -> None:
+def test_matrix_product_and_gradient_are_close(low: LowBit) -> None:
     plain, layer = linear(low)
     groups = plain.weight.reshape(96, 1, 128) if low == "int8" else plain.weight.reshape(96, 2, 64)
     bound = SHARE[low] * groups.abs().amax(dim=2, keepdim=True).expand_as(groups).reshape(96, 128)
@@ -60,7 +60,7 @@ def test_matrix_product_and_gradient_are_near(low: LowBit) -> None:
 
 @has_torchao
 @pytest.mark.parametrize(("low", "each"), [("int8", 1.0), ("nf4", 0.5)])
-def test_bytes_are_few_and_the_same_each_time_and_on_the_meta_device(low: LowBit, each: float) -> None:
+def test_quantized_size_is_small_and_equal_on_the_meta_device(low: LowBit, each: float) -> None:
     _, layer = linear(low)
     small = dict(layer.named_buffers())
     size = sum(t.nbytes for t in small.values())
@@ -74,27 +74,27 @@ def test_bytes_are_few_and_the_same_each_time_and_on_the_meta_device(low: LowBit
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_a_cast_leaves_the_matrix_and_autocast_holds(low: LowBit) -> None:
+def test_cast_keeps_the_quantized_matrix_and_autocast_applies(low: LowBit) -> None:
     _, layer = linear(low)
     before = layer.weight
     layer.to(torch.bfloat16)
     assert torch.equal(layer.weight, before)
     assert layer.bias.dtype == torch.bfloat16
-    assert not layer.state_dict().keys() - {"bias"}, "what is made of the base's file is in no file of ours"
+    assert not layer.state_dict().keys() - {"bias"}, "quantized weights are in no checkpoint"
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.ones(1, 128)).dtype == torch.bfloat16
     assert layer(torch.ones(1, 128)).dtype == torch.float32
 
 
 @has_torchao
-def test_what_does_not_fit_stays_as_it_is() -> None:
+def test_unsuitable_layers_are_not_quantized() -> None:
     net = low_bit.converted(nn.Sequential(nn.Linear(10, 3), nn.Conv2d(2, 2, 3)), WeightForm(torch.bfloat16, "nf4"))
     assert [type(module) for module in net.children()] == [nn.Linear, nn.Conv2d]
     assert {p.dtype for p in net.parameters()} == {torch.bfloat16}
 
 
 class Counted:
-    """Stored tensors; how many bytes are asked for at once."""
+    """Stored tensors that record how many bytes each read returns."""
 
     def __init__(self, stored: Any) -> None:
         self.place: Path = stored.place
@@ -108,10 +108,8 @@ class Counted:
 
 
 @has_torchao
-@pytest.mark.parametrize("low", [None, *KINDS])
-def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
-    low: LowBit | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("low", [None, "nf4"])
+def test_stored_weights_are_converted_a_few_at_a_time(low: LowBit | None, monkeypatch: pytest.MonkeyPatch) -> None:
     files = Family.files.of(ModelSettings(path=shipped("mezzotint-mini")))
     stored = Counted(components.tensor_files.InFile(files.weights_of("denoiser").path))
     monkeypatch.setattr(tensor_files, "AT_ONCE", 200_000)
@@ -134,25 +132,23 @@ def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
 
 @has_torchao
 @pytest.mark.parametrize("low", KINDS)
-def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_it(
-    low: LowBit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
+def test_piecewise_quantization_equals_torchao(low: LowBit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(low_bit, "_AT_ONCE", 64 * 5)
+    plain, layer = linear(low)
     import torchao.quantization as torchao
 
     if low == "int8":
-        whole = torchao.Int8Tensor.from_hp(weight.float(), granularity=torchao.PerRow())
+        whole = torchao.Int8Tensor.from_hp(plain.weight, granularity=torchao.PerRow())
     else:
-        whole = torchao.to_nf4(weight.float(), 64, 64)
-    quantized = low_bit._quantize(weight, low)
+        whole = torchao.to_nf4(plain.weight, 64, 64)
+    quantized = dict(layer.named_buffers())
     assert quantized.keys() == ({"qdata", "scale"} if low == "int8" else set(whole.__tensor_flatten__()[0]))
     for name, tensor in quantized.items():
         assert tensor.dtype == getattr(whole, name).dtype, name
         assert torch.equal(tensor, getattr(whole, name)), name
 
 
-def test_without_the_package_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchao_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(WeightsError, match=r'pip install "mezzotint\[low-bit\]"') as caught:
         low_bit.prepare(nn.Sequential(nn.Linear(64, 64)), WeightForm(torch.bfloat16, "int8"))

@@ -1,4 +1,4 @@
-"""Models' files into one: laid over each other tensor by tensor, or summed up, read in portions."""
+"""Merging model files: replaced tensor by tensor or summed, read in chunks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def base() -> Base:
 
 
 def part_file(path: Path, base: Base, value: float) -> Path:
-    """A file with one tensor of the denoiser, all of a value."""
+    """A file with one constant tensor of the denoiser."""
     save_file({NAME: torch.full(base.shapes["unet"][NAME], value)}, path)
     return path
 
 
-def test_the_last_file_that_has_a_tensor_gives_it(base: Base, tmp_path: Path) -> None:
+def test_last_file_with_a_tensor_wins(base: Base, tmp_path: Path) -> None:
     others = [open_other(part_file(tmp_path / f"{value}.safetensors", base, value), base) for value in (1.0, 2.0)]
     merged = Merge(base, others)
     tensors = merged.read("unet", [NAME, "conv_out.bias"])
@@ -39,7 +39,7 @@ def test_the_last_file_that_has_a_tensor_gives_it(base: Base, tmp_path: Path) ->
     assert any(line.startswith("unet: ") and "1 tensors from" in line for line in merged.report())
 
 
-def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
+def test_weighted_sum_requires_complete_models(base: Base, tmp_path: Path) -> None:
     other = open_other(FOLDER, base)
     tensors = Merge(base, [other], shares=(0.25, 0.5)).read("vae", ["encoder.conv_in.bias"])
     plain = base.source.held["vae"].read(["encoder.conv_in.bias"])
@@ -49,7 +49,7 @@ def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
     assert caught.value.code == "E1405"
 
 
-def test_a_file_is_planned_and_read_in_portions(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_planned_and_read_in_chunks(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planned, "CHUNK", 200_000)
     merged, counts = Merge(base, []), list[int]()
     plan = file_plan(merged, sd.LAYOUT)

@@ -1,4 +1,4 @@
-"""What is asked of every model's files: random weights by seed, and what the denoiser predicts."""
+"""Files of any model: random weights by seed, and the prediction of the denoiser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.weights.folder.model_folder import shipped
 from support.sd_folder import FOLDER, edit
 
 
-def test_random_weights_are_a_function_of_the_seed() -> None:
+def test_random_weights_depend_only_on_the_seed() -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
     one, same, other = (Family.of(settings, only=["text_encoder"], seed=s) for s in (1, 1, 2))
     states = [f.encode_text(["a red circle"]).states for f in (one, same, other)]
@@ -27,13 +27,13 @@ def test_random_weights_are_a_function_of_the_seed() -> None:
     assert Family.files.of(settings, 1).text_identity() != Family.files.of(settings, 2).text_identity()
 
 
-def test_random_may_be_asked_for_where_weights_are(family: Family) -> None:
-    drawn = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
-    pairs = zip(drawn.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
+def test_random_weights_can_be_requested_for_a_trained_model(family: Family) -> None:
+    random = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
+    pairs = zip(random.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 
-def test_the_prediction_is_the_recipes_else_the_schedulers(copy: Path) -> None:
+def test_prediction_is_taken_from_the_recipe_or_the_scheduler(copy: Path) -> None:
     def prediction(**settings: Any) -> str:
         return Family.of(ModelSettings(path=copy, **settings), only=[]).prediction
 

@@ -1,4 +1,4 @@
-"""Which size a clip falls into."""
+"""Assignment of clips to buckets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 
-def test_a_clip_goes_to_the_most_frames_then_to_its_shape_then_to_what_it_fills() -> None:
+def test_clip_bucket_is_chosen_by_frames_then_shape_then_size() -> None:
     listed = [[5, 32, 32], [5, 64, 64], [5, 128, 128], [5, 32, 64], [9, 32, 32]]
     settings = DataSettings(format="videofolder", clips={"frames": 9, "buckets": listed})
     table = buckets.table(settings)

@@ -1,4 +1,4 @@
-"""Which frames a visit sees: within the clip, everywhere in it, and by address alone."""
+"""Sampling of frames: within the clip, at every position, and determined by the address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from mezzotint.settings.sections.clips import ClipsSettings
     start=st.sampled_from(["random", "not-last"]),
     address=st.integers(0, 2**64 - 1),
 )
-def test_frames_lie_in_the_clip_and_in_one_window(
+def test_frames_are_within_the_clip_and_one_window(
     available: int, num_frames: int, stride: int, start: str, address: int
 ) -> None:
     clips = ClipsSettings(interval=stride, start=start, short="repeat")  # type: ignore[arg-type]
@@ -43,7 +43,7 @@ def test_frames_lie_in_the_clip_and_in_one_window(
 ANYWHERE, NOT_LAST = ClipsSettings(start="random"), ClipsSettings(start="not-last")
 
 
-def test_every_place_is_drawn_and_not_last_leaves_out_the_last() -> None:
+def test_every_start_is_sampled_and_not_last_omits_the_last() -> None:
     begins = [
         {int(drawn(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
         for clips in (ANYWHERE, NOT_LAST)
@@ -52,7 +52,7 @@ def test_every_place_is_drawn_and_not_last_leaves_out_the_last() -> None:
     assert num_starts(5, 5, ANYWHERE) == num_starts(5, 5, NOT_LAST) == 1
 
 
-def test_too_short_a_clip_is_refused_in_words() -> None:
+def test_too_short_clip_is_refused_with_the_reason() -> None:
     every_second = ClipsSettings(interval=2)
     assert unusable(17, 17, ANYWHERE) is None
     assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, but 17 are needed"
@@ -65,14 +65,14 @@ def test_too_short_a_clip_is_refused_in_words() -> None:
     assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed, it has 40"
 
 
-def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:
+def test_images_of_a_clip_include_its_first_and_last_frame() -> None:
     for num in range(2, 18):
         numbers = stills_of_clip(17, num)
         assert (numbers[0], numbers[-1]) == (0, 16)
         assert len(set(numbers.tolist())) == num
 
 
-def test_a_frame_is_asked_for_in_its_middle() -> None:
+def test_frame_time_is_the_middle_of_the_frame() -> None:
     assert times_of([0, 1, 29], begin=2.0, rate=10).tolist() == pytest.approx([2.05, 2.15, 4.95])
 
 
@@ -82,7 +82,7 @@ def test_a_frame_is_asked_for_in_its_middle() -> None:
     frames=st.integers(1, 300),
     address=st.integers(0, 2**64 - 1),
 )
-def test_frames_at_a_rate_are_evenly_spaced_and_lie_in_the_clip(
+def test_frames_at_a_rate_are_evenly_spaced_within_the_clip(
     rate: float, new_rate: float, frames: int, address: int
 ) -> None:
     seconds = frames / rate

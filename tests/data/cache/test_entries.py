@@ -1,4 +1,4 @@
-"""Which entry of a cache belongs to a visit."""
+"""Cache entries of a visit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.loader_samples import _caches, _embedding, data, steps
 from support.messages import refused
 
 
-def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_cached_batches_have_the_entries_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 3, "dtype": "fp16"})
     latents, text = _caches(catalogue, settings, tmp_path)
     assert latents.views == 3
@@ -37,7 +37,7 @@ def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, fo
     assert len({view for _, view in used}) == 3
 
 
-def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_cached_crops_match_the_reported_positions(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "crops": 4})
     latents, _ = _caches(catalogue, settings, tmp_path)
     table = buckets.table(settings)
@@ -51,7 +51,7 @@ def test_cached_crops_are_those_that_the_batch_reports(catalogue: Catalogue, fol
                 assert tuple(batch.crop_top_left[i].tolist()) == placed.crop_top_left
 
 
-def test_a_missing_entry_says_what_to_do(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_missing_entry_is_reported_with_advice(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True})
     latents, text = _caches(catalogue, settings, tmp_path)
     other = LatentCache(tmp_path, settings, identity="another VAE", compute="fp32", seed=7)

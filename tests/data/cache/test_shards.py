@@ -1,4 +1,4 @@
-"""Shards of a store: torn and taken over, full, and written by several processes."""
+"""Shards of a store: truncated, continued, full, and written by several processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.errors import StorageError
 from support.stores import SHAPE, addresses, file_of, filled, flip, open_store, rows
 
 
-def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:
+def test_damaged_index_record_is_ignored(tmp_path: Path) -> None:
     for at in range(0, _shards.RECORD.itemsize, 3):
         store = filled(tmp_path / str(at), range(3))
         flip(file_of(store, ".index"), _shards.RECORD.itemsize + at, at % 8)
@@ -27,7 +27,7 @@ def test_a_flipped_index_record_is_not_believed(tmp_path: Path) -> None:
         assert [entry >= 0 for entry in entries.tolist()] == [True, False, True], at
 
 
-def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -> None:
+def test_truncated_rows_and_index_lose_only_the_missing_entries(tmp_path: Path) -> None:
     store = filled(tmp_path / "whole", range(4))
     rows_data, index_data = file_of(store, ".rows").read_bytes(), file_of(store, ".index").read_bytes()
     name = file_of(store, ".rows").stem
@@ -46,22 +46,22 @@ def test_rows_and_index_cut_at_any_byte_lose_only_what_was_cut(tmp_path: Path) -
         assert torch.equal(again.read(again.sound(addresses(range(4)))), rows(range(4)))
 
 
-def test_a_missing_rows_file_makes_its_entries_absent(tmp_path: Path) -> None:
+def test_entries_without_rows_file_are_absent(tmp_path: Path) -> None:
     store = filled(tmp_path, range(3))
     file_of(store, ".rows").unlink()
     assert (open_store(tmp_path).find(addresses(range(3))) == -1).all()
 
 
-def test_a_full_shard_is_followed_by_another(tmp_path: Path) -> None:
+def test_full_shard_is_followed_by_another(tmp_path: Path) -> None:
     store = Store(tmp_path, shape=SHAPE, dtype="fp32", shard_bytes=100)
     for n in range(0, 12, 2):
         store.append(addresses([n, n + 1]), rows([n, n + 1]))
-    assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the third, that is after four
+    assert len(list(store.folder.glob("*.rows"))) == 3  # 48 bytes a row: full with the second append
     reader = open_store(tmp_path)
     assert torch.equal(reader.read(reader.find(addresses(range(12)))), rows(range(12)))
 
 
-def test_a_shard_is_taken_over_when_its_owner_is_gone(tmp_path: Path) -> None:
+def test_shard_is_continued_after_its_writer_closed(tmp_path: Path) -> None:
     first, second = filled(tmp_path, [0]), open_store(tmp_path)
     second.append(addresses([1]), rows([1]))
     assert len(list(first.folder.glob("*.rows"))) == 2  # the first still holds its lock
@@ -74,7 +74,7 @@ def test_a_shard_is_taken_over_when_its_owner_is_gone(tmp_path: Path) -> None:
     assert torch.equal(first.read(first.find(addresses(range(5)))), rows(range(5)))
 
 
-def test_a_disk_that_fills_up_before_the_index_knows_leaves_no_entry(tmp_path: Path) -> None:
+def test_full_disk_before_the_index_is_written_leaves_no_entry(tmp_path: Path) -> None:
     store = filled(tmp_path, [0])
     fault_injection.arm("cache.append@1:enospc")
     try:
@@ -101,7 +101,7 @@ def _append_all(folder: Path, order: list[int]) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("fault", "left"), [("cache.append@4:kill", 3), ("cache.commit@4:kill", 4)])
-def test_what_was_committed_before_a_kill_stays(tmp_path: Path, fault: str, left: int) -> None:
+def test_entries_committed_before_a_kill_are_kept(tmp_path: Path, fault: str, left: int) -> None:
     writer = multiprocessing.get_context("fork").Process(target=_append_until_killed, args=(tmp_path, fault))
     writer.start()
     writer.join(60)
@@ -111,13 +111,13 @@ def test_what_was_committed_before_a_kill_stays(tmp_path: Path, fault: str, left
     assert [entry >= 0 for entry in entries.tolist()] == [n < left for n in range(8)]
     assert torch.equal(store.read(entries[:left]), rows(range(left)))
     assert store.append(addresses(range(8)), rows(range(8))) == 8 - left
-    assert len(list(store.folder.glob("*.rows"))) == 1  # the dead writer's shard goes on
+    assert len(list(store.folder.glob("*.rows"))) == 1  # the shard of the killed writer is continued
     again = open_store(tmp_path)
     assert torch.equal(again.read(again.find(addresses(range(8)))), rows(range(8)))
 
 
 @pytest.mark.distributed
-def test_processes_that_write_at_once_make_a_whole_store(tmp_path: Path) -> None:
+def test_concurrent_writers_make_a_complete_store(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     orders = [random.Random(i).sample(range(30), 30) for i in range(3)]
     writers = [context.Process(target=_append_all, args=(tmp_path, order)) for order in orders]
@@ -141,9 +141,9 @@ def test_rows_are_synced_every_few_bytes_and_when_the_writer_is_closed(
     syncs_after = []
     for n in range(6):
         store.append(addresses([n]), rows([n]), at_once=False)
-        syncs_after.append(len(syncs) // 2)  # of the rows, then of the index
+        syncs_after.append(len(syncs) // 2)  # one of the rows and one of the index
         assert store.has(addresses([n]), checks=True).all()
-    first = syncs_after[0]  # of the folder of a new shard
+    first = syncs_after[0]  # the folder of a new shard
     assert [count - first for count in syncs_after] == [0, 0, 0, 1, 1, 1]
     assert open_store(tmp_path).has(addresses(range(6)), checks=True).tolist() == [True] * 4 + [False] * 2
     store.close_writer()

@@ -1,4 +1,4 @@
-"""Embeddings with a mask take as much room as their caption, and come back whole."""
+"""Text embeddings with a mask are stored up to their length and read back completely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = [1, 16, 17, 33, 40]
 
 
 def embedding(pooled: bool = False) -> TextEmbedding:
-    """Five captions of `LENGTHS` tokens, of 40."""
+    """Embeddings of five captions with `LENGTHS` of 40 tokens."""
     states = torch.randn(5, 40, 3, generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(40)[None] < torch.tensor(LENGTHS)[:, None]).long()
     return TextEmbedding(states, mask, torch.arange(10.0).view(5, 2) if pooled else None)
@@ -41,7 +41,7 @@ def filled(folder: Path, text: TextEmbedding) -> TextRows:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_each_caption_is_kept_up_to_its_last_token(pooled: bool, tmp_path: Path) -> None:
+def test_embeddings_are_stored_up_to_the_last_token(pooled: bool, tmp_path: Path) -> None:
     text = embedding(pooled)
     rows = filled(tmp_path, text)
     assert [store.shape for store in rows.stores] == [(n * 4 + 2 * pooled,) for n in (16, 32, 40)]
@@ -56,7 +56,7 @@ def test_each_caption_is_kept_up_to_its_last_token(pooled: bool, tmp_path: Path)
         assert torch.equal(read_back.pooled, text.pooled[order])
 
 
-def test_without_a_mask_there_is_one_length_and_nothing_is_cut(tmp_path: Path) -> None:
+def test_embeddings_without_mask_are_stored_whole(tmp_path: Path) -> None:
     text = TextEmbedding(embedding().states)
     rows = filled(tmp_path, text)
     assert [store.shape for store in rows.stores] == [(120,)]
@@ -65,7 +65,7 @@ def test_without_a_mask_there_is_one_length_and_nothing_is_cut(tmp_path: Path) -
     assert read_back.mask is None
 
 
-def test_what_is_not_there_is_named_by_its_number_and_a_damaged_row_counts_as_absent(tmp_path: Path) -> None:
+def test_missing_rows_are_numbered_and_damaged_ones_count_as_absent(tmp_path: Path) -> None:
     rows = filled(tmp_path, embedding())
     missing = rows.read(addresses(7))
     assert missing.tolist() == [5, 6]
@@ -82,7 +82,7 @@ def test_what_is_not_there_is_named_by_its_number_and_a_damaged_row_counts_as_ab
     assert not again.damaged(addresses(5)).any()
 
 
-def test_lengths_are_few_and_end_with_the_whole() -> None:
+def test_stored_lengths_are_few_and_include_the_full_length() -> None:
     assert TextLayout(300, 4096, True, 0).lengths == (*range(16, 300, 16), 300)
     assert TextLayout(16, 8, True, 0).lengths == (16,)
     assert TextLayout(8, 8, True, 0).lengths == (8,)

@@ -1,12 +1,11 @@
-"""The catalogue: made once, found again, mended when damaged, refused when the data set is not usable."""
+"""The catalogue: built once, reused, rebuilt when damaged, refused when the data set is not usable."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from support.data_sets import small_of as settings_of
 from support.image_catalogues import Looks, error_of, indexes_in
 
 
-def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
+def test_columns_describe_the_files(painted: Path, index: Path) -> None:
     Image.new("RGBA", (40, 90), (0, 0, 0, 0)).save(painted / "100.png")
     (painted / "100.txt").write_text("one\ntwo\n")
     data_set = build(settings_of(painted, captions={"lines": "random"}, repeats=2.5), index)
@@ -43,7 +42,7 @@ def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
     assert [data_set.key(row) for row in range(7)] == sorted(data_set.key(row) for row in range(7))
 
 
-def test_columns_are_memory_maps_and_travel_as_an_address(painted: Path, index: Path) -> None:
+def test_columns_are_memory_maps_and_pickle_as_an_address(painted: Path, index: Path) -> None:
     data_set = build(settings_of(painted), index)
     assert isinstance(data_set.digest, np.memmap) or data_set.digest.nbytes < 256
     with pytest.raises(ValueError, match="read-only"):
@@ -55,20 +54,20 @@ def test_columns_are_memory_maps_and_travel_as_an_address(painted: Path, index: 
     assert there.path(3) == data_set.path(3)
 
 
-def test_other_processes_open_what_the_first_has_listed(
+def test_other_processes_reuse_the_listing_of_the_first(
     painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_set = build(settings_of(painted), index)
     address = to_address(data_set)
     with monkeypatch.context() as patch:
-        patch.setattr("mezzotint.data.formats.base.files_below", lambda *_: pytest.fail("nothing is listed again"))
+        patch.setattr("mezzotint.data.formats.base.files_below", lambda *_: pytest.fail("files are listed again"))
         there = at_address(address)
     assert there is not None
     assert (there.fingerprint, there.path(3)) == (data_set.fingerprint, data_set.path(3))
     os.utime(data_set.path(3), (1, 1))
-    assert at_address(address) is None, "other files lie here: this process has to look itself"
+    assert at_address(address) is None, "the files have changed: this process has to list them"
     shutil.rmtree(data_set.folder)
-    assert at_address(address) is None, "an index of another machine's disk"
+    assert at_address(address) is None, "an index on another machine's disk"
 
 
 def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) -> None:
@@ -82,7 +81,7 @@ def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) 
     assert len(indexes_in(index)) == 1
 
 
-def test_same_size_and_time_but_other_bytes_is_noticed(painted: Path, index: Path) -> None:
+def test_changed_bytes_with_the_same_size_and_time_are_detected(painted: Path, index: Path) -> None:
     path = painted / "001.png"
     data_set = build(settings_of(painted), index)
     assert data_set.verify(1)
@@ -98,21 +97,16 @@ def test_same_size_and_time_but_other_bytes_is_noticed(painted: Path, index: Pat
     assert not data_set.verify(1)
 
 
-def test_two_processes_at_once_make_one_index(painted: Path, index: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from mezzotint.data.catalogue.catalogue import build; "
-        "from mezzotint.settings.sections.data import DataSettings; "
-        "s = DataSettings(path=[Path(sys.argv[1])], resolution=64, buckets={'step': 8}); "
-        "print(build(s, Path(sys.argv[2])).fingerprint)"
-    )
-    runs = [
-        subprocess.Popen([sys.executable, "-c", code, painted, index], stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    answers = {run.communicate()[0] for run in runs}
-    assert [run.returncode for run in runs] == [0, 0]
-    assert answers == {build(settings_of(painted), index).fingerprint + "\n"}
-    assert len(indexes_in(index)) == 1
+def test_concurrent_builds_make_one_index(painted: Path, index: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    runs = [context.Process(target=build, args=(settings_of(painted), index)) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0, 0]
+    (folder,) = indexes_in(index)
+    assert build(settings_of(painted), index).folder == folder
     assert not list(index.glob("*/.*"))
 
 
@@ -131,7 +125,9 @@ def test_old_indexes_are_removed(painted: Path, index: Path) -> None:
         (("a.png",), "none of 1 files can be used: a.png (not a picture of a known format)"),
     ],
 )
-def test_nothing_usable_is_an_error(tmp_path: Path, index: Path, names: tuple[str, ...], sentence: str) -> None:
+def test_data_set_without_usable_files_is_an_error(
+    tmp_path: Path, index: Path, names: tuple[str, ...], sentence: str
+) -> None:
     painted = tmp_path / "r"
     painted.mkdir()
     for name in names:
@@ -141,7 +137,7 @@ def test_nothing_usable_is_an_error(tmp_path: Path, index: Path, names: tuple[st
     assert sentence in error.message
 
 
-def test_a_few_broken_files_pass_and_many_do_not(painted: Path, index: Path) -> None:
+def test_few_broken_files_are_skipped_but_many_are_an_error(painted: Path, index: Path) -> None:
     def break_files(count: int) -> DataSettings:
         for i in range(count):
             (painted / f"broken{i:02}.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
@@ -161,11 +157,11 @@ def test_a_few_broken_files_pass_and_many_do_not(painted: Path, index: Path) -> 
     assert len(build(generous, index)) == 6
 
 
-def test_names_on_one_line() -> None:
+def test_control_characters_in_names_are_escaped() -> None:
     assert readable("a\nb\x1b[31m\udcff ü") == "a\\nb\\x1b[31m\\udcff ü"
 
 
-def test_a_sample_of_several_folders_is_called_by_its_path(painted: Path, index: Path) -> None:
+def test_label_of_a_sample_of_several_folders_is_its_path(painted: Path, index: Path) -> None:
     one, settings = build(settings_of(painted), index), settings_of(painted)
     other = painted.parent / "other"
     other.mkdir()
@@ -184,7 +180,7 @@ def spread(painted: Path, index: Path, n: int) -> Catalogue:
     return replace(data_set, key_hash=keys, width=np.zeros(n, np.int32))
 
 
-def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, index: Path) -> None:
+def test_holdout_has_exactly_the_share_and_grows_with_it(painted: Path, index: Path) -> None:
     few = spread(painted, index, 40)
 
     def held(share: float, seed: int = 3) -> list[int]:
@@ -199,7 +195,7 @@ def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, 
     assert set(held(0.1)) < set(held(0.3)) != set(held(0.3, seed=4))
 
 
-def test_holdout_is_bounded(painted: Path, index: Path) -> None:
+def test_holdout_size_is_bounded(painted: Path, index: Path) -> None:
     many = spread(painted, index, 2000)
     most = many.split(HoldoutSettings(fraction=0.5, max_samples=10), 3)[1]
     assert len(most) == 10
@@ -210,7 +206,7 @@ def test_holdout_is_bounded(painted: Path, index: Path) -> None:
         assert [len(part) for part in two.split(HoldoutSettings(fraction=share), 0)] == [1, 1]
 
 
-def test_buckets_of_many_are_looked_up_in_pieces_and_are_the_same(
+def test_buckets_are_the_same_when_assigned_in_chunks(
     painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(painted)

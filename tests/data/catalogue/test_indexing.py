@@ -1,4 +1,4 @@
-"""What an index is made of, and what is left out of it."""
+"""Contents of an index, and what is left out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.data_sets import small_of as settings_of
 from support.image_catalogues import error_of, paint
 
 
-def test_fingerprint_is_the_content_not_the_place(painted: Path, index: Path, tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_not_on_the_path(painted: Path, index: Path, tmp_path: Path) -> None:
     first = build(settings_of(painted), index)
     moved = painted.rename(tmp_path / "moved")
     assert build(settings_of(moved), index).fingerprint == first.fingerprint
@@ -22,7 +22,7 @@ def test_fingerprint_is_the_content_not_the_place(painted: Path, index: Path, tm
     assert build(settings_of(moved, repeats=2), index).fingerprint != first.fingerprint
 
 
-def test_several_folders_have_keys_and_repeats_of_their_own(tmp_path: Path, index: Path) -> None:
+def test_several_folders_have_separate_keys_and_repeats(tmp_path: Path, index: Path) -> None:
     paint(tmp_path / "a", 2)
     paint(tmp_path / "b", 2)
     data_set = build(settings_of(tmp_path / "a", tmp_path / "b", repeats=[1, 0.5]), index)
@@ -31,11 +31,11 @@ def test_several_folders_have_keys_and_repeats_of_their_own(tmp_path: Path, inde
     assert data_set.repeats.tolist() == [1, 1, 0.5, 0.5]
 
 
-def test_no_path_is_an_error(index: Path) -> None:
+def test_missing_path_is_an_error(index: Path) -> None:
     assert error_of(settings_of(), index).code == "E1201"
 
 
-def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> None:
+def test_samples_excluded_by_the_recipe_are_not_errors(painted: Path, index: Path) -> None:
     for i in range(30):
         Image.new("RGB", (80, 80)).save(painted / f"mute{i:02}.png")
     paint(painted, 1, start=90, size=(20, 20))
@@ -46,7 +46,7 @@ def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> N
     assert data_set.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket (data.small_images=skip)")
 
 
-def test_captions_are_counted(painted: Path, index: Path) -> None:
+def test_empty_and_long_captions_are_counted(painted: Path, index: Path) -> None:
     (painted / "000.txt").write_text("")
     (painted / "001.txt").write_text("word " * 61)
     report = build(settings_of(painted), index).report

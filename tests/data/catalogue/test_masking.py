@@ -1,4 +1,4 @@
-"""Mask files are looked at once, when the data set is indexed, and fit their pictures."""
+"""Mask files are checked against their images once, when the data set is indexed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def paths_of(*paths: Path | str) -> Texts:
     return builder.texts()
 
 
-def test_each_mask_is_known_by_its_bytes_and_pictures_without_have_none(tmp_path: Path) -> None:
+def test_masks_are_identified_by_their_bytes(tmp_path: Path) -> None:
     Image.new("L", (8, 4), 255).save(tmp_path / "a.png")
     columns = _masking.probe_masks(paths_of(tmp_path / "a.png", ""), SIZES, 10_000, workers=1)
     digest = hashlib.sha256((tmp_path / "a.png").read_bytes()).digest()
@@ -32,7 +32,7 @@ def test_each_mask_is_known_by_its_bytes_and_pictures_without_have_none(tmp_path
     assert _masking.probe_masks(paths_of("", ""), SIZES, 10_000, workers=1) == {}
 
 
-def test_a_mask_of_another_size_and_one_that_is_not_an_image_are_refused(tmp_path: Path) -> None:
+def test_masks_of_wrong_size_or_format_are_refused(tmp_path: Path) -> None:
     Image.new("L", (4, 8)).save(tmp_path / "turned.png")
     with pytest.raises(DatasetError, match=r"1 mask of another size .*turned.png is 4×8, its image 8×4") as caught:
         _masking.probe_masks(paths_of(tmp_path / "turned.png", ""), SIZES, 10_000, workers=1)

@@ -1,4 +1,4 @@
-"""Pictures are looked at once, and what is known of them is taken over."""
+"""Images are probed once, and the results are reused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_changed_files_are_decoded_again(painted: Path, index: Path, looks:
     assert second.fingerprint != first.fingerprint
 
 
-def test_other_settings_take_over_what_is_known(painted: Path, index: Path, looks: Looks) -> None:
+def test_other_settings_reuse_known_files(painted: Path, index: Path, looks: Looks) -> None:
     build(settings_of(painted), index)
     looks.taken()
     build(settings_of(painted, resolution=32, repeats=3, captions={"source": "filename"}), index)
@@ -50,7 +50,7 @@ def test_other_settings_take_over_what_is_known(painted: Path, index: Path, look
     assert len(looks.taken()) == 6
 
 
-def test_a_killed_start_loses_nothing_that_was_decoded(
+def test_interrupted_start_keeps_what_was_decoded(
     painted: Path, index: Path, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paint(painted, 60, start=200)
@@ -63,32 +63,32 @@ def test_a_killed_start_loses_nothing_that_was_decoded(
         fault_injection.arm("")
     journal = next(index.glob("*/journal-*.jsonl"))
     with journal.open("a") as file:
-        file.write('["torn')  # what a crash leaves of its last line
+        file.write('["torn')  # a line truncated by a crash
     looks.taken()
     assert len(build(settings_of(painted), index, workers=1)) == 66
     assert 66 - 40 <= len(looks.taken()) <= 66 - 28
     assert not journal.exists()
 
 
-def test_opening_pictures_gives_the_same_index_and_does_not_count_as_decoding(
+def test_verification_on_first_use_gives_the_same_index_without_decoding(
     painted: Path, index: Path, looks: Looks
 ) -> None:
     glanced = build(settings_of(painted, verify="on_first_use"), index)
-    assert looks.taken() == [], "plain pictures are not decoded"
+    assert looks.taken() == [], "plain images are not decoded"
     decoded = build(settings_of(painted), index)
-    assert len(looks.taken()) == 6, "what was only opened is decoded"
+    assert len(looks.taken()) == 6, "images that were only opened are decoded"
     assert glanced.fingerprint == decoded.fingerprint
     for name in ("width", "height", "digest", "conversions"):
         assert (getattr(glanced, name) == getattr(decoded, name)).all()
     Image.new("RGB", (99, 70)).save(painted / "002.png")
     changed = build(settings_of(painted, verify="on_first_use"), index)
-    assert changed.report.decoded == 1, "what a decode said is taken over"
+    assert changed.report.decoded == 1, "results of decoding are reused"
     broken_inside(painted / "003.png")
     assert len(build(settings_of(painted, verify="on_first_use"), index)) == 6
     assert len(build(settings_of(painted), index)) == 5
 
 
-def test_a_killed_start_proves_no_more_than_it_saw(painted: Path, index: Path, looks: Looks) -> None:
+def test_interrupted_start_does_not_verify_unseen_files(painted: Path, index: Path, looks: Looks) -> None:
     broken_inside(painted / "005.png")
     try:
         fault_injection.arm("data.decode@6:raise")

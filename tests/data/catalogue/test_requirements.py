@@ -1,4 +1,4 @@
-"""A data set without what a recipe needs of it is refused, with what to do."""
+"""A data set without masks or words that the recipe requires is refused with advice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 
 class Rows:
-    """What of a catalogue is looked at. captions: of each row; masked: which rows have a mask."""
+    """The part of a catalogue that is used. captions: of each row; masked: which rows have a mask."""
 
     roots = (Path("photos"),)
 
@@ -48,16 +48,16 @@ def test_masks_are_counted_among_the_rows_and_required(source: str) -> None:
     assert caught.value.code == "E1475"
 
 
-def test_nothing_is_required_where_no_masks_are_asked_for() -> None:
+def test_masks_are_not_required_without_the_setting() -> None:
     rows: Any = Rows(["a"], masked=[0])
     assert requirements.count_masks(rows, [0], DataSettings()) == 0
     requirements.require_masks(rows, DataSettings())
 
 
-def test_a_word_has_to_stand_in_a_caption_of_the_rows_whatever_its_case() -> None:
+def test_required_word_must_be_in_a_caption_in_any_case() -> None:
     rows: Any = Rows(["a <Toy> on grass", "grass"], masked=[])
     requirements.require_words(rows, [0, 1], ["<toy>", "grass"])
     with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         requirements.require_words(rows, [1], ["<toy>"])
     assert caught.value.code == "E1474"
-    assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted: < is the shell's"
+    assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted for the shell"

@@ -1,4 +1,4 @@
-"""Captions are cleaned without a word to the terminal, and only where the packages are there."""
+"""Captions are cleaned without warnings, and only if the packages are installed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.messages import refused
 
 
 @pytest.mark.parametrize("caption", ["cats.html", "videos/cat.xml", "http://example.com"])
-def test_a_caption_that_looks_like_a_file_is_cleaned_without_a_warning(caption: str) -> None:
+def test_caption_like_a_file_name_is_cleaned_without_warning(caption: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         clean(caption)
 
 
-def test_markup_that_the_parser_rejects_is_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markup_rejected_by_the_parser_is_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def reject(*_: object, **__: object) -> None:
         raise ParserRejectedMarkup("expected name token")
 
@@ -28,7 +28,7 @@ def test_markup_that_the_parser_rejects_is_kept_as_text(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("package", ["ftfy", "bs4"])
-def test_a_package_that_is_not_installed_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cleaner() is clean
     monkeypatch.setitem(sys.modules, package, None)
     with refused("E1466", f"needs the package {package}.*install mezzotint"):

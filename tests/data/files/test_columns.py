@@ -1,4 +1,4 @@
-"""Columns on disk: damaged ones are made again, and a disk that refuses them is named."""
+"""Columns on disk: damaged ones are rebuilt, and write errors are reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.image_catalogues import indexes_in
         lambda folder: (folder / "manifest.json").unlink(),
     ],
 )
-def test_damaged_index_is_made_again(painted: Path, index: Path, harm: Callable[[Path], Any]) -> None:
+def test_damaged_index_is_rebuilt(painted: Path, index: Path, harm: Callable[[Path], Any]) -> None:
     first = build(settings_of(painted), index)
     harm(first.folder)
     second = build(settings_of(painted), index)
@@ -45,7 +45,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def test_index_folder_that_cannot_be_made_is_named(painted: Path, tmp_path: Path) -> None:
+def test_index_folder_that_cannot_be_created_is_reported(painted: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match=r"set data\.cache\.path to another folder") as caught:
         build(settings_of(painted), tmp_path / "file")
@@ -54,7 +54,7 @@ def test_index_folder_that_cannot_be_made_is_named(painted: Path, tmp_path: Path
     assert caught.value.code == "E1720"
 
 
-def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_and_leaves_no_index(painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -69,7 +69,7 @@ def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monk
     assert len(build(settings_of(painted), index)) == 6
 
 
-def test_all_texts_are_each_of_them() -> None:
+def test_iterating_texts_equals_indexing_them() -> None:
     builder = TextBuilder()
     texts = ["one", "", "zwei ü", os.fsdecode(b"no utf-8 \xff"), "\n"]
     for text in texts:

@@ -1,4 +1,4 @@
-"""Pictures from inside tables, kept beside the index."""
+"""Images embedded in tables, extracted next to the index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.messages import refused
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_the_loader_reads_them_in_workers_too(root: Path, index: Path, workers: int) -> None:
+def test_loader_reads_extracted_images_in_workers(root: Path, index: Path, workers: int) -> None:
     write(root / "data.parquet", {"image": pictures(10, 90, 200), "text": ["10", "90", "200"]})
     settings = DataSettings.model_validate(
         {"path": [root], "format": "metadata", "resolution": 64, "buckets": {"step": 8}, "workers": workers}
@@ -39,7 +39,7 @@ def test_second_start_decodes_and_writes_nothing(root: Path, index: Path, monkey
     assert catalogue(root, index).fingerprint == first.fingerprint
 
 
-def test_an_edited_caption_keeps_the_pictures(root: Path, index: Path) -> None:
+def test_edited_caption_keeps_the_extracted_images(root: Path, index: Path) -> None:
     write(root / "data.parquet", {"image": pictures(1, 2), "text": ["a", "b"]})
     first = catalogue(root, index)
     times = {path: path.stat().st_mtime_ns for path in index.glob("*/pictures/*/*")}
@@ -51,7 +51,7 @@ def test_an_edited_caption_keeps_the_pictures(root: Path, index: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["removed", "changed", "all removed"])
-def test_pictures_that_are_lost_or_changed_are_put_again(root: Path, index: Path, damage: str) -> None:
+def test_lost_or_changed_images_are_extracted_again(root: Path, index: Path, damage: str) -> None:
     write(root / "data.parquet", {"image": pictures(1, 2), "text": ["a", "b"]})
     first = catalogue(root, index)
     path = first.path(1)
@@ -68,18 +68,16 @@ def test_pictures_that_are_lost_or_changed_are_put_again(root: Path, index: Path
     assert all(again.verify(i) for i in range(2))
 
 
-def test_pictures_that_no_index_names_are_swept(root: Path, index: Path) -> None:
+def test_unreferenced_images_are_removed(root: Path, index: Path) -> None:
     for number in range(7):
         write(root / "data.parquet", {"image": pictures(number, 100), "text": ["a", str(number)]})
         data_set = catalogue(root, index)
     assert len(data_set) == 2
-    assert 5 <= len(kept(index)) <= 6  # the last four indexes, perhaps the one being replaced, and the shared picture
+    assert 5 <= len(kept(index)) <= 6  # of four or five indexes, and the shared image
     assert data_set.digest[0].tobytes().hex() in kept(index)
 
 
-def test_pictures_are_on_disk_before_the_index_that_names_them(
-    root: Path, index: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_are_synced_before_the_index(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root / "data.parquet", {"image": pictures(1, 2), "text": ["a", "b"]})
     synced: list[str] = []
     monkeypatch.setattr(durable, "sync_file", lambda path: synced.append(path.name))
@@ -90,7 +88,7 @@ def test_pictures_are_on_disk_before_the_index_that_names_them(
     assert {*names, *(name[:2] for name in names), "pictures"} <= set(synced[:at_index])
 
 
-def test_a_full_disk_is_said_as_such(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(root / "data.parquet", {"image": pictures(1), "text": ["a"]})
 
     def full(path: Path, data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Which files lie below a folder: order, links, roots that are none."""
+"""Listing the files below a folder: order, links, invalid roots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.data_sets import put
 from support.messages import refused
 
 
-def test_order_depends_on_names_alone(tmp_path: Path) -> None:
+def test_order_depends_only_on_names(tmp_path: Path) -> None:
     names = [f"{folder}/{i}.png" for folder in "zyx" for i in (10, 9, 2, 1)]
     for root, order in ((tmp_path / "one", names), (tmp_path / "two", names[::-1])):
         put(root, *order)
@@ -25,7 +25,7 @@ def test_order_depends_on_names_alone(tmp_path: Path) -> None:
     assert one == two == sorted(names)
 
 
-def test_digest_of_a_listing_changes_with_name_size_and_time(tmp_path: Path) -> None:
+def test_digest_depends_on_names_sizes_and_times(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
     seen = [walk(tmp_path, FORMAT.suffixes).digest()]
     assert walk(tmp_path, FORMAT.suffixes).digest() == seen[0]
@@ -41,7 +41,7 @@ def test_digest_of_a_listing_changes_with_name_size_and_time(tmp_path: Path) -> 
     assert len(set(seen)) == 5
 
 
-def test_links_between_folders_end(tmp_path: Path) -> None:
+def test_circular_links_are_not_followed(tmp_path: Path) -> None:
     put(tmp_path, "a/1.png", "b/2.png")
     (tmp_path / "a" / "to_b").symlink_to(tmp_path / "b")
     (tmp_path / "b" / "to_a").symlink_to(tmp_path / "a")
@@ -49,7 +49,7 @@ def test_links_between_folders_end(tmp_path: Path) -> None:
     assert len(walk(tmp_path, FORMAT.suffixes).refused) == 2
 
 
-def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_similar_folder_name_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photo.txt").write_text("")
     with refused("E1201", re.escape(f"did you mean {tmp_path / 'photos'}?")):
@@ -58,14 +58,14 @@ def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: 
     with refused("E1201", r"; did you mean photos\?$"):
         walk(Path("fotos"), {".png"})
     (tmp_path / "samples").mkdir()
-    with refused("E1201", r"; did you mean shapes\?$"):  # which ships
+    with refused("E1201", r"; did you mean shapes\?$"):  # a shipped data set
         walk(Path("shapez"), {".png"})
     with refused("E1201", r"; set data\.path to the folder of images$"):
         walk(Path("zzz"), {".png"})
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "loop"])
-def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
+def test_root_that_is_not_a_folder_is_reported(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "root"
     if kind == "file":
         root.write_text("x")
@@ -77,7 +77,7 @@ def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("ends_early", [False, True])
-def test_several_processes_list_what_one_lists(
+def test_listing_is_the_same_with_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: bool
 ) -> None:
     names = [f"{folder}/{inner}/{number} é\udcff.png" for folder in "abc" for inner in "de" for number in range(3)]
@@ -85,7 +85,7 @@ def test_several_processes_list_what_one_lists(
         put(tmp_path, name)
     (tmp_path / "b/out.png").symlink_to("/etc/passwd")
     (tmp_path / "link").symlink_to("a")
-    alone = walk(tmp_path, {".png", ".txt"})
+    single = walk(tmp_path, {".png", ".txt"})
     monkeypatch.setattr(listing, "_MANY", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     forks: list[Any] = []
@@ -97,11 +97,11 @@ def test_several_processes_list_what_one_lists(
         if not ends_early:
             return answer
         answer()
-        return lambda: None  # as of a process that was killed
+        return lambda: None  # like a killed process
 
     monkeypatch.setattr(listing, "_scan_in_fork", watched)
-    together = walk(tmp_path, {".png", ".txt"})
-    assert (len(forks), len(alone.names)) == (2, 25)
-    assert (together.stats == alone.stats).all()
-    assert (together.names, together.refused, together.unknown) == (alone.names, alone.refused, alone.unknown)
-    assert together.digest() == alone.digest()
+    parallel = walk(tmp_path, {".png", ".txt"})
+    assert (len(forks), len(single.names)) == (2, 25)
+    assert (parallel.stats == single.stats).all()
+    assert (parallel.names, parallel.refused, parallel.unknown) == (single.names, single.refused, single.unknown)
+    assert parallel.digest() == single.digest()

@@ -1,4 +1,4 @@
-"""What samples have of their own, as columns."""
+"""Settings of single samples as columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sample(name: str, *overrides: tuple[str, str], group: str = "") -> Sample:
     return Sample(name, Path(name), ("a caption",), group=group, overrides=overrides)
 
 
-def test_columns_give_back_what_samples_have_of_their_own() -> None:
+def test_overrides_round_trip_through_columns() -> None:
     tags = Tags("", ("a", "b"), (2.0, 1.0)).encoded()
     own = sample("a", ("flip", "0.1"), ("caption_dropout", "0"), ("shuffle_tags", "true"), ("rating", "3"),
                  ("tags", tags), ("start", "7"), ("sizes", "1,2,3,4,5,6"), group="x")  # fmt: skip
@@ -38,11 +38,11 @@ def test_columns_give_back_what_samples_have_of_their_own() -> None:
     assert {"flip", "rating", "group", "start", "tags", "sizes"} <= set(used(table))
 
 
-def test_samples_with_nothing_of_their_own_use_no_column() -> None:
+def test_samples_without_overrides_use_no_column() -> None:
     assert used(columns_of(sample("a"), sample("b"))) == ()
 
 
-def test_a_marked_file_is_another_when_it_changes(tmp_path: Path) -> None:
+def test_mark_changes_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a file.npz"
     path.write_bytes(b"one")
     before = Marked.of(path)

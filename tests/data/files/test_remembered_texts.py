@@ -1,4 +1,4 @@
-"""Of captions, what has changed is read, and nothing else."""
+"""Only changed caption files are read again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Opens = Callable[[], list[str]]
 
 @pytest.fixture
 def opens(monkeypatch: pytest.MonkeyPatch) -> Opens:
-    """The names of the caption files that were opened since the last call."""
+    """Returns the names of the caption files that were opened since the last call."""
     names: list[str] = []
     original = outside.read_bytes
 
@@ -36,7 +36,7 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Opens:
     return taken
 
 
-def test_one_changed_file_makes_one_file_be_read(painted: Path, index: Path, opens: Opens) -> None:
+def test_only_changed_caption_files_are_read(painted: Path, index: Path, opens: Opens) -> None:
     first = build(settings_of(painted), index)
     assert opens() == [f"00{number}.txt" for number in range(6)]
     (painted / "003.txt").write_text("another caption")
@@ -47,14 +47,14 @@ def test_one_changed_file_makes_one_file_be_read(painted: Path, index: Path, ope
     ]
     os.utime(painted / "000.png")
     build(settings_of(painted), index)
-    assert opens() == [], "a changed picture is no changed caption"
+    assert opens() == [], "a changed image is not a changed caption"
     (painted / "005.txt").unlink()
     (painted / "005.png").unlink()
     assert len(build(settings_of(painted), index)) == 5
     assert opens() == []
 
 
-def test_what_becomes_of_a_text_may_change(painted: Path, index: Path, opens: Opens) -> None:
+def test_caption_settings_can_change_without_reading_files(painted: Path, index: Path, opens: Opens) -> None:
     (painted / "000.txt").write_text("one\ntwo\n")
     build(settings_of(painted, captions={"prefix": "first, "}), index)
     opens()
@@ -63,7 +63,7 @@ def test_what_becomes_of_a_text_may_change(painted: Path, index: Path, opens: Op
     assert opens() == []
 
 
-def test_a_file_of_the_same_size_and_other_times_is_read(painted: Path, index: Path, opens: Opens) -> None:
+def test_file_with_the_same_size_and_other_times_is_read(painted: Path, index: Path, opens: Opens) -> None:
     build(settings_of(painted), index)
     opens()
     (painted / "001.txt").write_text("PICTURE 1")
@@ -72,7 +72,7 @@ def test_a_file_of_the_same_size_and_other_times_is_read(painted: Path, index: P
     assert opens() == ["001.txt"]
 
 
-def test_damage_and_folders_that_moved_make_files_be_read(
+def test_damaged_texts_and_moved_folders_are_read_again(
     painted: Path, index: Path, opens: Opens, tmp_path: Path
 ) -> None:
     build(settings_of(painted), index)
@@ -86,7 +86,7 @@ def test_damage_and_folders_that_moved_make_files_be_read(
     assert len(opens()) == 6
 
 
-def test_a_caption_that_cannot_be_read_is_tried_again(painted: Path, index: Path, opens: Opens) -> None:
+def test_unreadable_caption_is_tried_again(painted: Path, index: Path, opens: Opens) -> None:
     (painted / "002.txt").write_bytes(b"\xff\xfe")
     assert [path for path, _ in build(settings_of(painted), index).report.skipped] == ["002.png"]
     opens()
@@ -101,7 +101,7 @@ def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: p
 
     def read_bytes(path: Path, *, limit: int, within: Path | None = None) -> bytes:
         if path.suffix == ".txt":
-            together.wait()  # breaks unless three are read at a time
+            together.wait()  # fails unless three files are read at a time
         return original(path, limit=limit, within=within)
 
     monkeypatch.setattr(outside, "read_bytes", read_bytes)
@@ -109,6 +109,6 @@ def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: p
     assert [data_set.captions(row) for row in range(6)] == [(f"picture {row}",) for row in range(6)]
 
 
-def test_nothing_is_remembered_without_a_folder(tmp_path: Path) -> None:
+def test_nothing_is_stored_without_a_folder(tmp_path: Path) -> None:
     texts = RememberedTexts().files(tmp_path, ["a.txt"], np.zeros((1, 3), np.int64))
     assert texts.text("a.txt", lambda: "words") == "words"

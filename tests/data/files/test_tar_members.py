@@ -1,4 +1,4 @@
-"""Pictures inside tar archives are read where they lie."""
+"""Images inside tar archives are read in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.messages import refused
 from support.shards import opened, picture, settings_of, shard
 
 
-def test_pictures_are_read_where_they_lie_and_nothing_is_unpacked(tmp_path: Path) -> None:
+def test_images_are_read_in_place_without_unpacking(tmp_path: Path) -> None:
     shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i * 9) if e == "png" else "x") for i in range(5)
                                        for e in ("png", "txt")))  # fmt: skip
     shard(tmp_path / "s" / "1.tar", ("bad.jpg", picture(1, kind="JPEG")[:300]), ("bad.txt", "x"))
@@ -33,7 +33,7 @@ def test_pictures_are_read_where_they_lie_and_nothing_is_unpacked(tmp_path: Path
     assert opened(tmp_path / "s", tmp_path / "index").report.decoded == 6
 
 
-def test_a_path_is_a_member_only_below_a_file(tmp_path: Path) -> None:
+def test_member_path_must_be_below_a_file(tmp_path: Path) -> None:
     folder = tmp_path / "plain.tar"
     folder.mkdir()
     (folder / "a.png@512+9").write_bytes(picture(5))
@@ -49,7 +49,7 @@ def test_a_path_is_a_member_only_below_a_file(tmp_path: Path) -> None:
             decoding.probe(place, 10**6)
 
 
-def test_a_shard_cut_off_under_a_run_names_the_sample(tmp_path: Path) -> None:
+def test_shard_truncated_during_a_run_names_the_sample(tmp_path: Path) -> None:
     path = shard(tmp_path / "s" / "0.tar", *((f"{i}.{e}", picture(i) if e == "png" else "x") for i in range(4)
                                               for e in ("png", "txt")))  # fmt: skip
     settings = settings_of(tmp_path / "s", resolution=32, buckets={"step": 8}, workers=0)

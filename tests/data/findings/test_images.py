@@ -1,4 +1,4 @@
-"""What is odd about samples: cut away, and there twice."""
+"""Findings about images: cropped shares and copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.data_sets import small_of as settings_of
 from support.image_catalogues import paint
 
 
-def test_the_share_that_is_seen_is_that_of_the_bucket(root: Path, index: Path) -> None:
+def test_seen_share_is_the_share_of_the_bucket(root: Path, index: Path) -> None:
     for number, size in enumerate([(64, 64), (256, 64), (64, 256)]):
         paint(root, 1, start=number, size=size)
     settings = settings_of(root, buckets={"step": 8, "shape": "square"})
@@ -21,7 +21,7 @@ def test_the_share_that_is_seen_is_that_of_the_bucket(root: Path, index: Path) -
     assert shares.tolist() == pytest.approx([1, 0.25, 0.25])
 
 
-def test_a_copy_is_found_and_leads_to_the_first(painted: Path, index: Path) -> None:
+def test_copies_are_found_with_their_first_image(painted: Path, index: Path) -> None:
     for name in ("a", "b"):
         shutil.copy(painted / "003.png", painted / f"{name}.png")
         (painted / f"{name}.txt").write_text("a copy")

@@ -1,4 +1,4 @@
-"""Findings as notes: what is wrong is counted and named, with what to do; a sound data set has none."""
+"""Findings as notes: problems are counted and named with advice; a sound data set has none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def catalogue_of(**fields: Any) -> Catalogue:
     return cast(Any, SimpleNamespace(label=lambda row: f"{row}.x", **fields))
 
 
-def test_a_note_names_three_examples_and_counts_the_rest() -> None:
+def test_note_names_three_examples_and_counts_the_rest() -> None:
     examples = tuple(Example(f"{n}.png") for n in range(5))
     [note] = findings.as_notes([Finding("x", "look", 5, "5 things", "mend them", examples)])
     assert note == "5 things: 0.png, 1.png, 2.png and 2 more; mend them"
@@ -61,7 +61,7 @@ def test_files_are_counted_with_their_reasons() -> None:
     assert list(files.of_files(report_of(), ROOTS)) == []
 
 
-def test_names_that_a_held_out_share_splits_are_counted() -> None:
+def test_groups_split_by_the_holdout_are_counted() -> None:
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 4])
     catalogue = catalogue_of(overrides=SimpleNamespace(group=groups, group_name=lambda number: f"name {number}"))
     held = np.array([1, 3, 4, 5, 7], np.int32)
@@ -73,7 +73,7 @@ def test_names_that_a_held_out_share_splits_are_counted() -> None:
     assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
 
 
-def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(tmp_path: Path) -> None:
+def test_kohya_folders_are_reported_for_other_formats(tmp_path: Path) -> None:
     for name in ("10_sks dog/a.png", "3_cat/b.JPG", "2024_summer/c.png", "01_first/d.png", "5_notes/e.txt", "7_/f.png"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
@@ -86,7 +86,7 @@ def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(
 
 
 @pytest.mark.parametrize("has_clips", [False, True])
-def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None:
+def test_captions_made_wrong_by_flipping_are_counted(has_clips: bool) -> None:
     texts = [("a car drives to the left",), ("a leftover",), ("plain", "a RIGHT hand"), ("turns counter-clockwise",),
              ("westward bound",)]  # fmt: skip
     catalogue = catalogue_of(
@@ -103,7 +103,7 @@ def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None
     assert list(captions.of_directions(catalogue, rows, settings.model_copy(update={"flip": 0.0}))) == []
 
 
-def test_truncated_captions_are_estimated_where_not_all_were_measured() -> None:
+def test_truncated_captions_are_estimated_from_a_sample() -> None:
     settings = DataSettings().captions
     [finding] = captions.of_lost_words(catalogue_of(), LostWords({1: 2, 0: 5}, 2, 4, 4, 9), settings)
     assert findings.as_notes([finding])[0].startswith(

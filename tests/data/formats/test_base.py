@@ -1,4 +1,4 @@
-"""What every dataset format is."""
+"""Properties of every dataset format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.messages import refused
 
 
 @pytest.mark.parametrize("name", registry.names(FOLDER))
-def test_a_format_is_known_by_its_name_and_names_a_folder_that_is_not_there(name: str, tmp_path: Path) -> None:
+def test_format_reports_a_missing_folder(name: str, tmp_path: Path) -> None:
     chosen = format_of(name)
     assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in chosen.suffixes)
     with refused("E1231" if name == "clip-list" else "E1201", str(tmp_path / "gone")):
@@ -22,10 +22,10 @@ def test_a_format_is_known_by_its_name_and_names_a_folder_that_is_not_there(name
 
 
 @pytest.mark.parametrize("name", registry.names(FOLDER))
-def test_the_recipe_knows_what_is_encoded_already(name: str) -> None:
+def test_format_spec_agrees_on_encoded_formats(name: str) -> None:
     assert format_spec(name).is_encoded == format_of(name).is_encoded
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+def test_unknown_format_error_suggests_the_nearest() -> None:
     with refused("E1010", "did you mean kohya"):
         format_of("koya")

@@ -1,4 +1,4 @@
-"""The format image-folder and the listing below it: which files become samples, with which captions."""
+"""The format image-folder: the files that become samples, and their captions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.stages import Sample
 from support.data_sets import captions_of, put, read, skipped_of
 
 
-def test_every_picture_below_the_folder_is_a_sample(tmp_path: Path) -> None:
+def test_every_image_below_the_folder_is_a_sample(tmp_path: Path) -> None:
     put(tmp_path, "b.png", "a.JPG", "deep/er/c.webp", ".hidden.png", ".git/d.png", "notes.md", "e.heic")
     put(tmp_path, "b.txt", "a.txt", "deep/er/c.caption", text="a thing\n")
     samples = [item for item in read(tmp_path, prefix="3/", repeats=1.5) if isinstance(item, Sample)]
@@ -40,13 +40,13 @@ HARD_NAMES = [
 
 
 @pytest.mark.parametrize("name", HARD_NAMES)
-def test_hard_names_are_samples_like_others(tmp_path: Path, name: str) -> None:
+def test_unusual_file_names_are_samples(tmp_path: Path, name: str) -> None:
     put(tmp_path, name)
     (tmp_path / name).with_suffix(".txt").write_text("hello")
     assert captions_of(read(tmp_path)) == {name: ("hello",)}
 
 
-def test_nothing_but_regular_files_inside_the_folder_counts(tmp_path: Path) -> None:
+def test_only_regular_files_inside_the_folder_are_samples(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(root, "real.png", "sub/inner.png")
     put(tmp_path, "outside.png", "elsewhere/out.png")

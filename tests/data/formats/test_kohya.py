@@ -1,4 +1,4 @@
-"""The format kohya: which folders count, how often their pictures are seen, and with which captions."""
+"""The format kohya: its folders, their repeats and captions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def samples(root: Path, repeats: float = 1.0, **captions: Any) -> dict[str, tupl
     return {key: (sample.repeats, *sample.captions) for key, sample in items.items()}  # type: ignore[misc]
 
 
-def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Path) -> None:
+def test_folder_name_gives_repeats_and_caption(tmp_path: Path) -> None:
     put(tmp_path, "10_sks dog/a.png", "10_sks dog/b.png", "3_white_fox/c.webp", "007_cat/d.png")
     (tmp_path / "10_sks dog" / "b.txt").write_text("sks dog, asleep, on a chair\n")
     (tmp_path / "3_white_fox" / "c.caption").write_text("a fox\nsecond line\n")
@@ -30,7 +30,7 @@ def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Pat
         "007_cat/d.png": (7.0, "cat"),
         "10_sks dog/a.png": (10.0, "sks dog"),
         "10_sks dog/b.png": (10.0, "sks dog, asleep, on a chair"),
-        "3_white_fox/c.webp": (3.0, "a fox"),  # of several lines the first, as there
+        "3_white_fox/c.webp": (3.0, "a fox"),  # the first of several lines, as in kohya's scripts
     }
     assert samples(tmp_path) == expected
     assert {key: sample[0] for key, sample in samples(tmp_path, repeats=0.5).items()} == {
@@ -41,7 +41,7 @@ def test_a_folders_number_is_its_repeats_and_its_words_the_caption(tmp_path: Pat
     assert samples(tmp_path)["3_white_fox/c.webp"] == (3.0, "white_fox")
 
 
-def test_a_folder_without_words_asks_for_captions(tmp_path: Path) -> None:
+def test_folder_name_without_text_requires_captions(tmp_path: Path) -> None:
     put(tmp_path, "5/a.png", "4_/b.png")
     with refused("E1203", r"2 pictures have no caption.*missing=empty \(or skip\)$"):
         read(tmp_path)
@@ -50,7 +50,7 @@ def test_a_folder_without_words_asks_for_captions(tmp_path: Path) -> None:
     assert samples(tmp_path, missing="skip") == {"5/a.png": (5.0, "five")}
 
 
-def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
+def test_files_that_kohya_ignores_are_left_out_and_reported(tmp_path: Path) -> None:
     put(
         tmp_path, "2_dog/a.png", "top.png", "more/b.png", "more/b.txt", "0_never/c.png", "2_dog/deep/d.png", "x_1/e.png"
     )
@@ -69,14 +69,14 @@ def test_what_kohya_ignores_is_left_out_and_named(tmp_path: Path) -> None:
     assert noted.keys() == {"", "more", "0_never", "2_dog", "x_1"}
 
 
-def test_where_no_folder_has_a_number_the_error_says_what_one_looks_like(tmp_path: Path) -> None:
+def test_missing_numbered_folders_are_reported_with_an_example(tmp_path: Path) -> None:
     with refused("E1150", "contains no folder such as 10_name"):
         read(put(tmp_path / "one", "dogs/a.png"))
     with pytest.raises(DatasetError, match=rf"data\.path={tmp_path}$"):
         read(put(tmp_path / "10_sks dog", "a.png"))
 
 
-def test_the_first_line_is_the_default_and_another_source_is_refused() -> None:
+def test_first_line_is_the_default_and_other_sources_are_refused() -> None:
     assert read_text("data: {path: x, format: kohya}").recipe.data.captions.lines == "first"
     assert read_text("data: {path: x, format: kohya, captions: {lines: join}}").recipe.data.captions.lines == "join"
     assert read_text("data: {path: x}", overrides=["data.format=kohya"]).recipe.data.captions.lines == "first"

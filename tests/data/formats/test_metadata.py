@@ -1,4 +1,4 @@
-"""The format metadata, from its tables to the catalogue."""
+"""The format metadata, from tables to the catalogue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.messages import refused
 from support.tables import row, table
 
 
-def test_keys_are_those_of_an_image_folder(tmp_path: Path) -> None:
+def test_keys_equal_those_of_an_image_folder(tmp_path: Path) -> None:
     for name in ("a.png", "deep/b.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (40, 40)).save(tmp_path / name)
@@ -50,7 +50,7 @@ def paint(root: Path, count: int) -> None:
         Image.new("RGB", (70, 70), (i, 7, 9)).save(root / f"{i}.png")
 
 
-def test_an_edited_caption_makes_another_catalogue_and_decodes_nothing(tmp_path: Path) -> None:
+def test_edited_caption_changes_the_catalogue_without_decoding(tmp_path: Path) -> None:
     paint(tmp_path / "root", 3)
     table(tmp_path / "root", *(row(f"{i}.png", f"picture {i}") for i in range(3)))
     first = catalogue(tmp_path / "root")
@@ -63,9 +63,7 @@ def test_an_edited_caption_makes_another_catalogue_and_decodes_nothing(tmp_path:
     assert second.fingerprint != first.fingerprint
 
 
-def test_the_content_of_a_table_counts_even_if_times_do_not_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_table_with_equal_times_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paint(tmp_path / "root", 2)
     table(tmp_path / "root", row("0.png", "red"), row("1.png", "tan"))
     monkeypatch.setattr("mezzotint.data.files.listing.Listing.digest", lambda listing: b"always the same")
@@ -75,7 +73,7 @@ def test_the_content_of_a_table_counts_even_if_times_do_not_tell(
     assert catalogue(tmp_path / "root").captions(1) == ("sky",)
 
 
-def test_columns_and_captions_settings_are_part_of_the_address(tmp_path: Path) -> None:
+def test_catalogue_depends_on_columns_and_caption_settings(tmp_path: Path) -> None:
     paint(tmp_path / "root", 1)
     table(tmp_path / "root", row("0.png", "one\ntwo") | {"prompt": "three"})
     assert catalogue(tmp_path / "root").captions(0) == ("one two",)
@@ -83,7 +81,7 @@ def test_columns_and_captions_settings_are_part_of_the_address(tmp_path: Path) -
     assert catalogue(tmp_path / "root", captions={"lines": "random"}).captions(0) == ("one", "two")
 
 
-def test_rows_that_cannot_be_used_are_in_the_report_and_stop_when_too_many(tmp_path: Path) -> None:
+def test_unusable_rows_are_reported_and_too_many_are_an_error(tmp_path: Path) -> None:
     paint(tmp_path / "root", 2)
     lines = [row("0.png"), row("1.png"), row("gone.png"), "torn"]
     table(tmp_path / "root", *lines)
@@ -96,7 +94,7 @@ def test_rows_that_cannot_be_used_are_in_the_report_and_stop_when_too_many(tmp_p
     assert "22 of 24" in caught.value.message
 
 
-def test_a_repeated_picture_is_decoded_as_one_and_drawn_as_two(tmp_path: Path) -> None:
+def test_repeated_image_is_decoded_once_but_is_two_samples(tmp_path: Path) -> None:
     paint(tmp_path / "root", 1)
     table(tmp_path / "root", row("0.png", "one"), row("0.png", "two"))
     data_set = catalogue(tmp_path / "root")

@@ -1,4 +1,4 @@
-"""The format webdataset: shards, keys, captions, what is damaged; members read where they lie."""
+"""The format webdataset: shards, keys, captions and damaged files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ read = partial(data_sets.read, format="webdataset")
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
-def test_members_of_one_key_are_a_sample_wherever_they_stand(tmp_path: Path, form: int) -> None:
+def test_members_with_one_key_are_a_sample_in_any_order(tmp_path: Path, form: int) -> None:
     shard(tmp_path / "0.tar", ("./a.jpg", picture(1, kind="JPEG")), ("a.txt", "a cat\n asleep"), ("deep/b.c.txt", "no"),
           ("deep/b.png", picture(2)), ("deep/b.txt", "a dog"), format=form)  # fmt: skip
     long = "a/" * 40 + "x" * 60 if form != tarfile.USTAR_FORMAT else "x"
@@ -33,7 +33,7 @@ def test_members_of_one_key_are_a_sample_wherever_they_stand(tmp_path: Path, for
     }  # fmt: skip
 
 
-def test_a_caption_is_the_column_of_the_json_or_else_a_text(tmp_path: Path) -> None:
+def test_caption_is_taken_from_json_column_or_text_file(tmp_path: Path) -> None:
     columns = {"text": ["one", "two"], "caption": "three"}
     shard(tmp_path / "0.tar", ("a.png", picture(1)), ("a.txt", "beside"), ("a.json", columns),
           ("b.png", picture(2)), ("b.txt", "beside"), ("b.json", {"caption": "four"}))  # fmt: skip
@@ -44,7 +44,7 @@ def test_a_caption_is_the_column_of_the_json_or_else_a_text(tmp_path: Path) -> N
         read(tmp_path, columns={"caption": "prompt"})
 
 
-def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
+def test_unusable_members_are_reported(tmp_path: Path) -> None:
     path = shard(
         tmp_path / "0.tar", ("a.png", picture(1)), ("a.jpg", picture(2, kind="JPEG")), ("a.txt", "x"),
         ("b.png", picture(1)), ("b.txt", "x"), ("b.png", picture(2)),
@@ -66,12 +66,12 @@ def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
         "0.tar/f": "its caption is a number (4), not a text",
         "0.tar/h": "'h.png' is a link or a device, not a file",
     }
-    assert list(captions_of(items)) == ["0.tar/g.png"], "what a picture is, decoding tells"
+    assert list(captions_of(items)) == ["0.tar/g.png"], "images are checked only when they are decoded"
     assert notes_of(items) == [("0.tar", "1 members without a key are ignored")]
 
 
 @pytest.mark.parametrize("missing", ["error", "skip", "empty"])
-def test_a_picture_without_caption(tmp_path: Path, missing: str) -> None:
+def test_missing_caption_is_an_error_skipped_or_empty(tmp_path: Path, missing: str) -> None:
     shard(tmp_path / "0.tar", ("a.png", picture(1)), ("b.png", picture(2)), ("b.txt", ""))
     if missing == "error":
         with refused("E1203", r"no caption for 0\.tar/a\.png: a \.txt of the same key"):
@@ -81,7 +81,7 @@ def test_a_picture_without_caption(tmp_path: Path, missing: str) -> None:
         assert captions == {"0.tar/b.png": ("",)} | ({"0.tar/a.png": ("",)} if missing == "empty" else {})
 
 
-def test_shards_are_a_folder_one_file_or_a_range(tmp_path: Path) -> None:
+def test_shards_are_given_as_folder_file_or_range(tmp_path: Path) -> None:
     for number in range(12):
         shard(tmp_path / f"t-{number:03d}.tar", ("a.png", picture(number)), ("a.txt", str(number)))
     assert len(captions_of(read(tmp_path))) == 12
@@ -92,7 +92,7 @@ def test_shards_are_a_folder_one_file_or_a_range(tmp_path: Path) -> None:
         read(tmp_path / "t-{010..013}.tar")
 
 
-def test_ranges_are_expanded_as_a_shell_does() -> None:
+def test_ranges_are_expanded_like_in_a_shell() -> None:
     assert expanded("a{8..11}b") == ["a8b", "a9b", "a10b", "a11b"]
     assert expanded("{08..10}") == ["08", "09", "10"]
     assert expanded("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
@@ -101,7 +101,7 @@ def test_ranges_are_expanded_as_a_shell_does() -> None:
             expanded(wrong)
 
 
-def test_a_range_is_looked_for_beside_the_recipe(tmp_path: Path) -> None:
+def test_range_is_resolved_next_to_the_recipe(tmp_path: Path) -> None:
     shard(tmp_path / "shards" / "0.tar", ("a.png", picture(1)), ("a.txt", "x"))
     (tmp_path / "recipe.yaml").write_text("data: {path: 'shards/{0..0}.tar', format: webdataset}")
     recipe = located(parse([str(tmp_path / "recipe.yaml")], "check"))
@@ -109,16 +109,16 @@ def test_a_range_is_looked_for_beside_the_recipe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["pipe:curl -s host", "pipe:aws s3 cp s3://bucket/{0..3}.tar -"])
-def test_no_command_is_run(address: str) -> None:
+def test_commands_are_refused(address: str) -> None:
     with refused("E1281", "commands are not supported"):
         read(Path(address))
 
 
-def test_a_shard_that_is_no_whole_tar_stops_the_start(tmp_path: Path) -> None:
+def test_damaged_shard_is_an_error(tmp_path: Path) -> None:
     fields = [(f"{i}.{end}", picture(i) if end == "png" else "x") for i in range(6) for end in ("png", "txt")]
     whole = shard(tmp_path / "whole.tar", *fields).read_bytes()
 
-    def said(content: bytes) -> str:
+    def error_for(content: bytes) -> str:
         (tmp_path / "x" / "0.tar").parent.mkdir(exist_ok=True)
         (tmp_path / "x" / "0.tar").write_bytes(content)
         with refused("E1280") as error:
@@ -126,29 +126,29 @@ def test_a_shard_that_is_no_whole_tar_stops_the_start(tmp_path: Path) -> None:
         return error.value.message
 
     place = whole.index(b"3.png")  # the header of a member
-    assert "after its member '2.txt'" in said(whole[:place] + b"\xff" * 512 + whole[place + 512 :])
-    assert "after its member '3.png'" in said(whole[: place + 600])
-    assert "after its member '2.txt'" in said(whole[: place + 100])
-    assert "is compressed (gzip)" in said(gzip.compress(whole))
-    assert "is empty" in said(b"")
-    assert "is a truncated or damaged tar archive" in said(b"x" * 4096)
-    (tmp_path / "x" / "0.tar").write_bytes(whole[: whole.rindex(b"x") + 512])  # some writers leave out the end mark
+    assert "after its member '2.txt'" in error_for(whole[:place] + b"\xff" * 512 + whole[place + 512 :])
+    assert "after its member '3.png'" in error_for(whole[: place + 600])
+    assert "after its member '2.txt'" in error_for(whole[: place + 100])
+    assert "is compressed (gzip)" in error_for(gzip.compress(whole))
+    assert "is empty" in error_for(b"")
+    assert "is a truncated or damaged tar archive" in error_for(b"x" * 4096)
+    (tmp_path / "x" / "0.tar").write_bytes(whole[: whole.rindex(b"x") + 512])  # some writers omit the end marker
     assert len(captions_of(read(tmp_path / "x"))) == 6
 
 
-def test_a_folder_without_shards_says_so(tmp_path: Path) -> None:
+def test_folder_without_shards_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "0.tar.gz").write_bytes(b"")
     with refused("E1210", r"no \.tar file at any depth; decompress the 1 compressed files"):
         read(tmp_path)
 
 
-def test_settings_of_tables_are_refused() -> None:
+def test_table_settings_are_refused() -> None:
     for words in ("data.split=test", "data.columns.image=x", "data.captions.source=filename"):
         with pytest.raises(RecipeError, match="no effect with data"):
             read_text("schema: 1", overrides=["data.format=webdataset", words])
 
 
-def test_an_index_goes_by_the_shards_and_looks_only_at_those_that_changed(tmp_path: Path) -> None:
+def test_only_changed_shards_are_indexed_again(tmp_path: Path) -> None:
     for number in range(2):
         shard(tmp_path / "s" / f"{number}.tar", ("a.png", picture(number)), ("a.txt", "x"))
     before = opened(tmp_path / "s", tmp_path / "index")

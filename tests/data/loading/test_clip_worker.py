@@ -1,4 +1,4 @@
-"""Batches of clips: the same ones whatever decodes them, with the pixels of the rules and the pictures beside them."""
+"""Batches of clips with joined images: deterministic, with the pixels of each resize rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.loading.worker import to_pixels
-from mezzotint.data.media import _clips
+from mezzotint.data.media import clip_files
 from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
 from mezzotint.reports import data_report
 from mezzotint.settings.sections.data import DataSettings
@@ -45,7 +45,7 @@ def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int,
 
 
 def same(one: Batch, other: Batch) -> bool:
-    """Whether two batches agree to the bit, stills included."""
+    """Whether two batches are bitwise identical, including joined images."""
     for field in fields(Batch):
         a, b = getattr(one, field.name), getattr(other, field.name)
         if isinstance(a, Batch):
@@ -59,41 +59,45 @@ def same(one: Batch, other: Batch) -> bool:
 
 
 def joined(parts: Sequence[Batch]) -> dict[str, Any]:
-    """Keys, captions, pixels and positions of the samples of several batches of one size, with those of their
-    stills."""
+    """Keys, captions, pixels and positions of the samples of several batches of one size, and of their joined
+    images."""
     samples: dict[str, Any] = {}
     for part in parts:
         for number, key in enumerate(part.keys):
-            beside = slice(2 * number, 2 * number + 2)
+            of_sample = slice(2 * number, 2 * number + 2)
             samples[f"{key} {int(part.positions[number])}"] = (
-                part.captions[number], part.pixels[number].tolist(), part.joined_images.keys[beside],
-                part.joined_images.captions[beside], part.joined_images.pixels[beside].tolist(),
-                part.joined_images.posterior_keys[beside].tolist(),
+                part.captions[number], part.pixels[number].tolist(), part.joined_images.keys[of_sample],
+                part.joined_images.captions[of_sample], part.joined_images.pixels[of_sample].tolist(),
+                part.joined_images.posterior_keys[of_sample].tolist(),
             )  # fmt: skip
     return samples
 
 
-def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogue: Catalogue, films: Path) -> None:
-    alone = batches(catalogue, settings_of(films), 0, 6)
-    assert {tuple(batch.pixels.shape[2:]) for batch in alone if batch.pixels is not None} == {tuple(s) for s in SIZES}
-    assert all(batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in alone)
+def test_batches_do_not_depend_on_workers_or_start_step(catalogue: Catalogue, films: Path) -> None:
+    without_workers = batches(catalogue, settings_of(films), 0, 6)
+    assert {tuple(batch.pixels.shape[2:]) for batch in without_workers if batch.pixels is not None} == {
+        tuple(s) for s in SIZES
+    }
+    assert all(
+        batch.joined_images is not None and batch.joined_images.size == 2 * batch.size for batch in without_workers
+    )
     with_workers = batches(catalogue, settings_of(films, workers=2), 0, 6)
     later = batches(catalogue, settings_of(films), 2, 6)
-    assert all(same(a, b) for a, b in zip(alone, with_workers, strict=True))
-    assert all(same(a, b) for a, b in zip(alone[2:], later, strict=True))
+    assert all(same(a, b) for a, b in zip(without_workers, with_workers, strict=True))
+    assert all(same(a, b) for a, b in zip(without_workers[2:], later, strict=True))
     other = batches(catalogue, settings_of(films), 0, 6, seed=4)
-    assert not any(same(a, b) for a, b in zip(alone, other, strict=True))
+    assert not any(same(a, b) for a, b in zip(without_workers, other, strict=True))
 
 
-def test_two_processes_share_each_batch_and_its_stills(catalogue: Catalogue, films: Path) -> None:
-    alone = batches(catalogue, settings_of(films), 0, 4)
+def test_two_ranks_share_each_batch_and_its_joined_images(catalogue: Catalogue, films: Path) -> None:
+    without_workers = batches(catalogue, settings_of(films), 0, 4)
     ranks = [batches(catalogue, settings_of(films), 0, 4, rank=rank, world_size=2) for rank in (0, 1)]
-    for whole, *parts in zip(alone, *ranks, strict=True):
+    for whole, *parts in zip(without_workers, *ranks, strict=True):
         assert len({tuple(part.pixels.shape[2:]) for part in parts if part.pixels is not None}) == 1
         assert joined(parts) == joined([whole])
 
 
-def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catalogue, films: Path) -> None:
+def test_repeated_visits_sample_other_frames_and_images(catalogue: Catalogue, films: Path) -> None:
     seen = [batch for batch in batches(catalogue, settings_of(films), 0, 12) if batch.pixels is not None]
     of_last = [
         (batch.pixels[n].numpy().tobytes(), batch.joined_images.keys[2 * n : 2 * n + 2])
@@ -105,7 +109,9 @@ def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catal
     assert len({keys for _, keys in of_last}) > 1
 
 
-def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalogue: Catalogue, tmp_path: Path) -> None:
+def test_files_that_are_not_clips_are_reported_with_the_reason(
+    films: Path, catalogue: Catalogue, tmp_path: Path
+) -> None:
     reasons = dict(catalogue.report.skipped)
     assert set(reasons) == {"cut.mp4", "list.mp4", "sound.mp4"}
     assert reasons["list.mp4"] == "a playlist, not a clip; use the clips that it lists"
@@ -120,22 +126,22 @@ def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalo
     assert sum(line.get("set") == "stills" for line in lines) == 7
 
 
-def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(films: Path, tmp_path: Path) -> None:
+def test_second_start_and_other_frame_settings_decode_nothing(films: Path, tmp_path: Path) -> None:
     settings = settings_of(films, clips={"images": 0, "images_from": "none", "images_path": ()})
     first = catalogues.build(settings, tmp_path, workers=1)
-    assert first.report.decoded == 9  # five clips, each named twice, a short one and three that are none
+    assert first.report.decoded == 9  # five clips, each named twice, a short one and three invalid files
     assert catalogues.build(settings, tmp_path, workers=1).folder == first.folder
-    alone = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
-    fewer = settings_of(films, clips=alone, resolution=32, buckets={"step": 8})
+    without_workers = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
+    fewer = settings_of(films, clips=without_workers, resolution=32, buckets={"step": 8})
     again = catalogues.build(fewer, tmp_path, workers=1)
     assert again.folder != first.folder
-    assert again.report.decoded == 4  # what cannot be used is looked at again
+    assert again.report.decoded == 4  # unusable files are probed again
     assert again.frames.tolist() == first.frames.tolist() == [14, 14, 7, 7, 6, 6, 9, 9, 20, 20]
     assert again.rate.tolist() == [10.0] * 10
 
 
 @pytest.mark.parametrize("rule", ["square-then-bilinear", "bicubic-then-square"])
-def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_path: Path) -> None:
+def test_square_resize_rules_give_their_pixels(rule: str, films: Path, tmp_path: Path) -> None:
     more = {"start": "first", "buckets": [], "frames": 5}
     settings = settings_of(
         films, clips=more, resize=rule, resolution=32, buckets={"shape": "square", "step": 8}, flip=1.0, crop="center"
@@ -144,7 +150,9 @@ def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_pat
     (batch, *_) = batches(data_set, settings, 0, 1)
     for number, key in enumerate(batch.keys):
         name, _, start = key.partition("@")
-        stored = _clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
+        stored = clip_files.decoder().frames(
+            films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0)
+        )
         if start:
             continue
         frames = torch.from_numpy(stored).to(torch.uint8)
@@ -157,7 +165,7 @@ def test_both_rules_of_squares_give_their_pixels(rule: str, films: Path, tmp_pat
     assert torch.equal(batch.joined_images.pixels[:1], to_pixels(squares.flip(-1), CPU))
 
 
-def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -> None:
+def test_held_out_batches_are_deterministic(catalogue: Catalogue, films: Path) -> None:
     rows = np.asarray([0, 4, 9], dtype=np.int32)
     first, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
     assert sum(batch.size for batch in first) == 3
@@ -165,7 +173,7 @@ def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -
     assert all("" not in batch.captions for batch in first)
 
 
-def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_removed_during_a_run_is_reported(tmp_path: Path, write_clip: ClipWriter) -> None:
     write_clip(tmp_path / "a.mp4", 8)
     (tmp_path / "a.txt").write_text("a clip")
     plain = {"path": tmp_path, "format": "videofolder", "resolution": 32, "buckets": {"step": 8}, "workers": 0}

@@ -1,4 +1,4 @@
-"""The loader: the same stream for any number of ranks, workers and micro-batches, from any step on."""
+"""The loader: the same samples for any number of ranks, workers and micro-batches, starting at any step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_ranks_workers_and_splits_do_not_change_the_stream(catalogue: Catalogue,
     whole = stream([steps(catalogue, data(folder), 0, 9)])
     assert {one.step for one in whole} == set(range(9))
     assert len({one.epoch for one in whole}) > 2
-    for world_size, micro_batch, workers in [(1, 1, 0), (2, None, 0), (3, 2, 0), (1, 3, 2), (2, 1, 2), (5, 1, 0)]:
+    for world_size, micro_batch, workers in [(2, None, 0), (3, 2, 0), (1, 3, 2), (5, 1, 0)]:
         settings = data(folder, workers=workers, prefetch=2)
         of_ranks = [
             steps(catalogue, settings, 0, 9, rank=rank, world_size=world_size, micro_batch=micro_batch)
@@ -42,7 +42,7 @@ def test_ranks_workers_and_splits_do_not_change_the_stream(catalogue: Catalogue,
                 assert all(piece.size <= (micro_batch or 4) for piece in pieces)
 
 
-def test_positions_number_the_step_and_the_count_is_the_plans(catalogue: Catalogue, folder: Path) -> None:
+def test_positions_number_the_samples_of_a_step(catalogue: Catalogue, folder: Path) -> None:
     for step in steps(catalogue, data(folder), 0, 8):
         positions = [int(p) for batch in step.batches for p in batch.positions]
         assert positions == list(range(step.count))
@@ -50,14 +50,14 @@ def test_positions_number_the_step_and_the_count_is_the_plans(catalogue: Catalog
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_from_any_step_on_the_rest_is_the_same(catalogue: Catalogue, folder: Path, workers: int) -> None:
+def test_starting_at_any_step_gives_the_same_samples(catalogue: Catalogue, folder: Path, workers: int) -> None:
     whole = stream([steps(catalogue, data(folder), 0, 10)])
-    for first in (0, 1, 4, 9) if workers else range(11):
+    for first in (4,) if workers else (1, 4, 9, 10):
         rest = stream([steps(catalogue, data(folder, workers=workers), first, 10)])
         assert rest == [one for one in whole if one.step >= first]
 
 
-def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp_path: Path) -> None:
+def test_epoch_with_whole_repeats_visits_each_sample_once(folder: Path, tmp_path: Path) -> None:
     plain = data(folder, repeats=1)
     catalogue = catalogues.build(plain, tmp_path, workers=1)
     visits = stream([steps(catalogue, plain, 0, 40, accumulation=1)])
@@ -69,7 +69,7 @@ def test_with_whole_repeats_an_epoch_loses_and_repeats_nothing(folder: Path, tmp
 
 
 class _NoPictures:
-    """Answers requests without opening files, for properties of the layout alone."""
+    """Serves requests without opening files, for tests of the batch layout only."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def blank(_catalogue: object, _row: int, placed: object, _settings: object) -> object:
@@ -90,7 +90,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     world_size=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]),
     micro_batch=st.sampled_from([None, 1, 2, 3, 4, 6, 8, 12, 24]),
@@ -98,7 +98,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     seed=st.integers(0, 2**63 - 1),
     remainder=st.sampled_from(["short", "fill", "drop"]),
 )
-def test_any_layout_of_a_batch_of_24_gives_one_stream(
+def test_any_split_of_a_batch_of_24_gives_the_same_stream(
     large: Catalogue, world_size: int, micro_batch: int | None, first: int, seed: int, remainder: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -110,7 +110,7 @@ def test_any_layout_of_a_batch_of_24_gives_one_stream(
         assert stream(parts) == [one for one in whole if one.step >= first]
 
 
-def test_the_global_random_stream_is_left_alone(catalogue: Catalogue, folder: Path) -> None:
+def test_global_random_state_is_unchanged(catalogue: Catalogue, folder: Path) -> None:
     torch.manual_seed(3)
     before = torch.random.get_rng_state()
     steps(catalogue, data(folder, workers=1), 0, 2)
@@ -127,17 +127,17 @@ def test_cached_latents_need_no_workers(catalogue: Catalogue, folder: Path, tmp_
         assert loader.processes == ()
 
 
-def test_cached_text_beside_pixels_goes_through_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_cached_text_with_pixels_is_loaded_in_workers(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, workers=2, cache={"text": True})
     _, text = _caches(catalogue, settings, tmp_path)
-    with_workers = steps(catalogue, settings, 0, 6, text=text)
-    assert stream([with_workers]) == stream([steps(catalogue, data(folder), 0, 6)])
+    with_workers = steps(catalogue, settings, 0, 3, text=text)
+    assert stream([with_workers]) == stream([steps(catalogue, data(folder), 0, 3)])
     for batch in (batch for step in with_workers for batch in step.batches):
         expected = torch.cat([_embedding(caption).states for caption in batch.captions])
         assert torch.equal(batch.text.states, expected)
 
 
-def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Catalogue, folder: Path) -> None:
+def test_held_out_batches_are_deterministic_and_keep_captions(catalogue: Catalogue, folder: Path) -> None:
     rows = np.array([5, 1, 8, 2, 0], dtype=np.int32)
     settings = data(folder, batch_size=2, captions={"lines": "random", "dropout": 1.0})
 
@@ -154,7 +154,7 @@ def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Cat
     assert held_out(catalogue, rows[:0], settings, seed=3) == ()
 
 
-def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Catalogue, folder: Path) -> None:
+def test_only_one_micro_batch_of_a_step_is_on_the_device(catalogue: Catalogue, folder: Path) -> None:
     [step] = steps(catalogue, data(folder), 0, 1, micro_batch=1)
     assert step.sizes == tuple(batch.size for batch in step.batches)
     assert len(step.sizes) >= 3
@@ -163,10 +163,10 @@ def test_no_more_than_one_micro_batch_of_a_step_lies_on_the_device(catalogue: Ca
     moved = weakref.ref(first.pixels)
     del first
     gc.collect()
-    assert moved() is None  # breaks if the loader keeps what it has moved
+    assert moved() is None  # fails if the loader keeps batches that it has moved
 
 
-def test_a_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_plans_each_epoch_once(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[int] = []
     as_before = plan.plan
 

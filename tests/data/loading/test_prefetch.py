@@ -1,4 +1,4 @@
-"""Batches made ahead: in order, never more than were asked for, and what goes wrong arrives."""
+"""Prefetched batches: in order, limited in number, with errors passed on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 class Made:
-    """Micro-batches that are made when they are asked for, and counted while they live."""
+    """Micro-batches that are created on request and counted while they exist."""
 
     def __init__(self, world: World, step: int, count: int) -> None:
         self.world, self.step, self.count = world, step, count
@@ -58,7 +58,7 @@ class World:
 
 
 @pytest.mark.parametrize("ahead", [1, 5])
-def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
+def test_batches_are_in_order_and_their_number_is_bounded(ahead: int) -> None:
     world = World(12)
     prefetched = Prefetched(world, ahead=ahead, device=CPU)
     keys = []
@@ -66,18 +66,18 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
         assert (step.count, len(step.sizes)) == (1 + step.step % 3,) * 2
         for batch in step.batches:
             keys.append(batch.keys[0])
-            time.sleep(0.002)  # the thread runs ahead as far as it may
+            time.sleep(0.002)  # the thread prefetches as far as it may
             assert world.alive <= ahead + 1, "those that wait, and the one in use"
             del batch
     prefetched.close()
     assert keys == [f"{step}.{index}" for step in range(12) for index in range(1 + step % 3)]
-    assert world.most <= ahead + 2, "one is counted while it is being made and another has not gone yet"
+    assert world.most <= ahead + 2, "one is being created and another is not freed yet"
     assert world.threads == {"prefetch"}
 
 
 @pytest.mark.parametrize("seen", [0, 1, 3])
-def test_a_step_is_iterated_again_from_its_beginning(seen: int) -> None:
-    """However many of its batches were taken before; the steps behind it are not touched."""
+def test_step_can_be_iterated_again_from_its_start(seen: int) -> None:
+    """After any number of its batches; later steps are unaffected."""
     world = World(6)
     with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:
         for step in prefetched:
@@ -90,7 +90,7 @@ def test_a_step_is_iterated_again_from_its_beginning(seen: int) -> None:
                 assert [batch.keys[0] for batch in step.batches] == [f"{step.step}.{i}" for i in range(len(step.sizes))]
 
 
-def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
+def test_error_is_raised_in_place_of_its_batch() -> None:
     world = World(5, fails_at=2)
     prefetched = Prefetched(world, ahead=3, device=CPU)
     steps = iter(prefetched)
@@ -102,19 +102,19 @@ def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
     prefetched.close()
 
 
-def test_a_run_that_stops_early_leaves_no_thread() -> None:
-    begun: list[str] = []
+def test_closing_early_leaves_no_thread() -> None:
+    started_in: list[str] = []
     prefetched = Prefetched(
-        World(100), ahead=2, device=CPU, begin=lambda: begun.append(threading.current_thread().name)
+        World(100), ahead=2, device=CPU, begin=lambda: started_in.append(threading.current_thread().name)
     )
     next(iter(prefetched))
     prefetched.close()
     prefetched.close()
-    assert begun == [threading.current_thread().name], "workers belong to the thread that ends last"
+    assert started_in == [threading.current_thread().name], "workers must belong to the main thread"
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
+def test_default_prefetch_depends_on_device_and_cache() -> None:
     gpu = torch.device("cuda", 0)
     assert [steps_ahead(None, device, is_cached=cached) for device in (gpu, CPU) for cached in (False, True)] == [
         2,
@@ -126,7 +126,7 @@ def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1])
-def test_batches_that_nobody_takes_are_passed_over(taken: int) -> None:
+def test_unused_batches_are_skipped(taken: int) -> None:
     world = World(6)
     seen = []
     with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:
@@ -134,4 +134,4 @@ def test_batches_that_nobody_takes_are_passed_over(taken: int) -> None:
             batches = iter(step.batches)
             seen += [next(batches).keys[0] for _ in range(taken)]
     assert seen == [f"{step}.0" for step in range(6)][: 6 * taken]
-    assert len(set(world.made)) == 12, "every batch was made, and none stood in the way"
+    assert len(set(world.made)) == 12, "every batch was created, and none blocked the others"

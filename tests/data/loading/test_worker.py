@@ -1,4 +1,4 @@
-"""What a loader worker answers."""
+"""Batches of a loader worker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint.data.cache.entries import Caches
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading import worker as worker_module
+from mezzotint.data.loading.worker import BatchWorker
 from mezzotint.stages import StepBatches
 from support.loader_samples import _caches, data, rows_of, seen, steps, stream
 from support.loading import open_loader
 from support.messages import refused
 
 
-def test_pixels_travel_as_bytes_and_arrive_in_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
-    loader = open_loader(catalogue, rows_of(catalogue), data(folder), accumulation=1, seed=1, start_step=0, last_step=1)
-    piece = loader._worker[next(loader.requests())]
+def test_pixels_are_sent_as_bytes_and_scaled_to_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
+    loader = open_loader(catalogue, rows_of(catalogue), data(folder), seed=1, last_step=1)
+    worker = BatchWorker(catalogue, data(folder), seed=1, caches=Caches())
+    piece: Any = worker[next(loader.requests())]
     assert piece.pixels.dtype == torch.uint8
     batch = worker_module.to_batch(piece, torch.device("cpu"))
     assert batch.pixels.dtype == torch.float32
@@ -38,25 +41,26 @@ def test_weights_follow_the_sample(catalogue: Catalogue, folder: Path) -> None:
         assert one.weight == [heavy.key(row) for row in range(len(heavy))].index(one.key)
 
 
-def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+def test_pickled_worker_gives_the_same_batches(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
     settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
     latents, text = _caches(catalogue, settings, tmp_path)
     loader = open_loader(
         catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3,
         latents=latents, text=text,
     )  # fmt: skip
-    copy = pickle.loads(pickle.dumps(loader._worker))  # as the library sends it
+    worker: Any = BatchWorker(catalogue, settings, seed=7, caches=Caches(latents, text))
+    copy = pickle.loads(pickle.dumps(worker))  # as torch sends it
     for request in loader.requests():
-        one = worker_module.to_batch(loader._worker[request], torch.device("cpu"))  # type: ignore[arg-type]
+        one = worker_module.to_batch(worker[request], torch.device("cpu"))
         other = worker_module.to_batch(copy[request], torch.device("cpu"))
         assert list(seen(StepBatches(0, 0, 0, (one,)))) == list(seen(StepBatches(0, 0, 0, (other,))))
         assert torch.equal(one.text.states, other.text.states)
 
 
-def test_pinning_reaches_every_tensor_and_changes_none(
+def test_pinning_covers_every_tensor_and_keeps_values(
     catalogue: Catalogue, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stands in for a machine with a GPU: what is pinned there is copied here."""
+    """Simulates a machine with a GPU: pinning copies."""
     pinned: list[int] = []
 
     def pin(tensor: torch.Tensor) -> torch.Tensor:
@@ -66,17 +70,17 @@ def test_pinning_reaches_every_tensor_and_changes_none(
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     settings = data(folder, cache={"latents": True, "text": True})
     latents, text = _caches(catalogue, settings, tmp_path)
-    both: dict[str, Any] = {"latents": latents, "text": text}
-    for caches in ({}, both):
+    for caches in (Caches(), Caches(latents, text)):
         loader = open_loader(
-            catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=1, **caches
+            catalogue, rows_of(catalogue), settings, seed=7, last_step=1, latents=caches.latents, text=caches.text
         )
-        piece = loader._worker[next(loader.requests())]
+        worker = BatchWorker(catalogue, settings, seed=7, caches=caches)
+        piece: Any = worker[next(loader.requests())]
         pinned.clear()
         plain, moved = (worker_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
         assert list(seen(StepBatches(0, 0, 0, (plain,)))) == list(seen(StepBatches(0, 0, 0, (moved,))))
-        assert not caches or moved.text.lengths == (5,) * moved.size
-        assert len(pinned) == (7 if caches else 4)  # three small ones; pixels, or latents with states, mask and pooled
+        assert not caches.in_use or moved.text.lengths == (5,) * moved.size
+        assert len(pinned) == (7 if caches.in_use else 4)  # three small ones, and pixels or latents with text
 
 
 @pytest.mark.gpu
@@ -94,7 +98,7 @@ def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: P
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
+def test_removed_image_is_reported(tmp_path: Path, workers: int) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a b.png")
     (tmp_path / "a b.txt").write_text("x")
     settings = data(tmp_path, workers=workers)
@@ -104,7 +108,7 @@ def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
         steps(catalogue, settings, 0, 2)
 
 
-def test_a_picture_that_changes_after_it_was_listed_is_no_damaged_one(tmp_path: Path) -> None:
+def test_image_changed_after_listing_is_reported(tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("x")
     settings = data(tmp_path, workers=0, verify="on_first_use")

@@ -1,4 +1,4 @@
-"""Without the decoder of clips."""
+"""Missing decoder of clips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.clip_folders import settings_of
 from support.messages import refused
 
 
-def test_without_the_decoder_the_sentence_says_what_to_install(
+def test_missing_decoder_is_reported_with_the_install_command(
     films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_clips", "_containers"):

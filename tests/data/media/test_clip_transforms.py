@@ -1,4 +1,4 @@
-"""A frame is placed in its bucket as a picture is, and made small without its neighbours."""
+"""Frames are placed in their bucket like images, independently of each other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(7)
 
 @pytest.mark.parametrize("resize", ["lanczos", "bicubic", "bilinear", "hamming", "box", "nearest"])
 @pytest.mark.parametrize("flipped", [False, True])
-def test_a_frame_is_placed_as_a_picture_of_the_same_pixels(resize: str, flipped: bool, tmp_path: Path) -> None:
+def test_frame_is_placed_like_an_image_of_the_same_pixels(resize: str, flipped: bool, tmp_path: Path) -> None:
     frame = RNG.integers(0, 256, (30, 47, 3), dtype=np.uint8)
     Image.fromarray(frame).save(tmp_path / "frame.png")
     placement = Placement(Size(32, 24), Size(37, 24), (0, 3), flipped)
@@ -30,14 +30,14 @@ def test_a_frame_is_placed_as_a_picture_of_the_same_pixels(resize: str, flipped:
 
 
 @pytest.mark.parametrize("transform", [project_square, port_square])
-def test_frames_one_by_one_are_the_frames_of_the_clip(transform: object) -> None:
+def test_frames_are_transformed_independently(transform: object) -> None:
     assert callable(transform)
     clip = torch.from_numpy(RNG.integers(0, 256, (3, 3, 30, 47), dtype=np.uint8))
     together = transform(clip, 24)
     assert torch.equal(torch.cat([transform(frame[None], 24) for frame in clip]), together)
 
 
-def test_the_square_that_cannot_lie_in_the_middle_begins_at_the_even_number() -> None:
+def test_square_crop_rounds_its_offset_to_even() -> None:
     clip = torch.zeros(1, 3, 4, 9, dtype=torch.uint8)
     clip[..., :] = torch.arange(9)  # (9 − 4) / 2 = 2.5 → 2
     assert project_square(clip, 4)[0, 0, 0].tolist() == [2, 3, 4, 5]
@@ -45,5 +45,5 @@ def test_the_square_that_cannot_lie_in_the_middle_begins_at_the_even_number() ->
     assert project_square(wide, 4)[0, 0, 0].tolist() == [4, 5, 6, 7]
 
 
-def test_bytes_are_rounded_and_never_wrap() -> None:
+def test_bytes_are_rounded_and_clamped() -> None:
     assert to_bytes(torch.tensor([-3.0, 0.5, 1.5, 254.6, 300.0])).tolist() == [0, 0, 2, 255, 255]

@@ -1,4 +1,4 @@
-"""Clips of every kind are read by time, or refused with a reason."""
+"""Clips of every kind are read by time, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ClipWriter = Callable[..., Path]
 
 
 def shades(pictures: NDArray[Any]) -> list[int]:
-    """The number that each frame (3, H, W) tells by its lower right corner."""
+    """The number of each frame (3, H, W), encoded in the shade of its lower right corner."""
     return [round(float(picture[:, -4:, -4:].mean()) / SHADE) for picture in pictures]
 
 
@@ -54,7 +54,7 @@ def reason_of(path: Path, max_pixels: int = 10**6) -> str:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_probe_reports_size_rate_and_digest(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
     probe = _clips.probe(path, max_pixels=10**6)
     size = KINDS[name].get("size", (48, 32))
@@ -67,7 +67,7 @@ def test_a_clip_tells_what_it_is(name: str, tmp_path: Path, write_clip: ClipWrit
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_any_frames_in_any_order_are_those_of_their_instants(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_frames_are_read_by_time_in_any_order(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 20, **KINDS[name])
     probe = _clips.probe(path, max_pixels=10**6)
     for numbers in ([*range(20)], [0], [19], [13, 4, 4, 17], [9, 10, 11]):
@@ -77,7 +77,7 @@ def test_any_frames_in_any_order_are_those_of_their_instants(name: str, tmp_path
         assert shades(pictures) == numbers
 
 
-def test_colours_come_back_where_the_codec_keeps_them(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_lossless_codec_keeps_colours(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "odd.mkv", 3, **KINDS["odd.mkv"])
     picture = _clips.frames(path, [0.15])[0]
     expected = np.full((3, 31, 47), SHADE, np.uint8)
@@ -85,7 +85,7 @@ def test_colours_come_back_where_the_codec_keeps_them(tmp_path: Path, write_clip
     assert np.array_equal(picture, expected)
 
 
-def test_only_what_lies_between_the_key_frame_and_the_last_wanted_frame_is_decoded(
+def test_decoding_starts_at_the_key_frame_and_stops_early(
     tmp_path: Path, write_clip: ClipWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_clip(tmp_path / "long.mp4", 200, options={"g": "10", "bf": "0", "sc_threshold": "0"})
@@ -99,10 +99,10 @@ def test_only_what_lies_between_the_key_frame_and_the_last_wanted_frame_is_decod
 
     monkeypatch.setattr(_clips, "_decode", counted)
     assert shades(_clips.frames(path, times_of([153, 155], begin=0, rate=10))) == [153 % 20, 155 % 20]
-    assert len(seen) == 7  # 150, a key frame, to 156, which tells that 155 is over
+    assert len(seen) == 7  # from 150, a key frame, to 156, which ends 155
 
 
-def test_every_wanted_frame_is_made_small_by_itself(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_every_requested_frame_is_transformed_once(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 10)
     sizes = []
 
@@ -116,7 +116,7 @@ def test_every_wanted_frame_is_made_small_by_itself(tmp_path: Path, write_clip: 
     assert sizes == [(32, 48, 3)] * 2
 
 
-def test_frames_of_variable_rate_are_those_a_viewer_would_see(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_variable_rate_frames_are_those_on_screen(tmp_path: Path, write_clip: ClipWriter) -> None:
     ticks = [0, 100, 200, 1200, 1300, 3000]
     path = write_clip(tmp_path / "vfr.mkv", 6, ticks=ticks, options={"bf": "0"})
     probe = _clips.probe(path, max_pixels=10**6)
@@ -126,7 +126,7 @@ def test_frames_of_variable_rate_are_those_a_viewer_would_see(tmp_path: Path, wr
     assert shades(pictures) == [0, 2, 2, 3, 4, 4, 5]
 
 
-def test_a_clip_whose_clock_begins_late_is_read_by_its_clock(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_with_late_start_time_is_read_by_its_clock(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mpg", 20, **KINDS["a.mpg"])
     probe = _clips.probe(path, max_pixels=10**6)
     assert probe.begin > 0.1
@@ -144,7 +144,7 @@ TURNS = {
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_a_turned_clip_is_shown_upright(turn: str, tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_rotated_clip_is_read_upright(turn: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     (a, b, c, d), expected = TURNS[turn]
     path = write_clip(tmp_path / "a.mp4", 6)
     stored = _clips.frames(path, [0.25])[0].transpose(1, 2, 0)
@@ -163,13 +163,13 @@ def turn_to(path: Path, a: float, b: float, c: float, d: float) -> None:
     path.write_bytes(data)
 
 
-def test_a_clip_turned_by_another_angle_is_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_rotated_by_another_angle_is_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 6)
     turn_to(path, 0.7071, 0.7071, -0.7071, 0.7071)
     assert reason_of(path) == "rotated by 45°; only multiples of 90° are supported"
 
 
-def test_what_is_no_clip_is_refused_by_its_kind(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_files_that_are_not_clips_are_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "picture.png")
     texts = {
         "empty.mp4": (b"", "empty file"),
@@ -190,19 +190,19 @@ def test_what_is_no_clip_is_refused_by_its_kind(tmp_path: Path, write_clip: Clip
     assert reason_of(write_clip(tmp_path / "heard.mp4", 0, sound=True)) == "contains sound but no video"
 
 
-def test_a_clip_with_sound_is_a_clip(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_clip_with_sound_is_accepted(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 5, sound=True)
     assert _clips.probe(path, max_pixels=10**6).size == Size(48, 32, 5)
 
 
-def test_large_frames_are_refused_by_the_first(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_frames_above_max_pixels_are_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 3)
     assert reason_of(path, 48 * 32 - 1) == "48 × 32 pixels are more than data.max_pixels (1,535)"
     assert _clips.probe(path, max_pixels=48 * 32).size == Size(48, 32, 3)
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "front.mp4", "mpeg4.avi", "a.mkv", "a.webm", "a.mpg"])
-def test_a_clip_that_was_cut_off_is_refused(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_truncated_clip_is_refused(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     options = {"container": {"movflags": "faststart"}} if name == "front.mp4" else KINDS[name]
     path = write_clip(tmp_path / name, 60, **options)
     data = path.read_bytes()
@@ -211,9 +211,7 @@ def test_a_clip_that_was_cut_off_is_refused(name: str, tmp_path: Path, write_cli
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.ts"])
-def test_damage_in_the_middle_is_refused_and_said_where_it_is_met(
-    name: str, tmp_path: Path, write_clip: ClipWriter
-) -> None:
+def test_damage_in_the_middle_is_refused(name: str, tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / name, 60, **KINDS[name])
     data = bytearray(path.read_bytes())
     for i in range(len(data) // 2, len(data) // 2 + 200):
@@ -222,7 +220,7 @@ def test_damage_in_the_middle_is_refused_and_said_where_it_is_met(
     assert reason_of(path).startswith("damaged")
 
 
-def test_an_instant_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWriter) -> None:
+def test_time_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "a.mp4", 10)
     assert shades(_clips.frames(path, [0.999])) == [9]
     with pytest.raises(DatasetError, match=r"a\.mp4: ends at 1\.000 s, but a frame at 2\.000 s is needed"):
@@ -230,11 +228,9 @@ def test_an_instant_after_the_end_is_an_error(tmp_path: Path, write_clip: ClipWr
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted where the system lists them")
-def test_decoding_leaves_no_threads_behind_that_a_forked_worker_would_wait_for(
-    tmp_path: Path, write_clip: ClipWriter
-) -> None:
+def test_decoding_leaves_no_threads(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "large.mp4", 6, size=(320, 320))
-    gc.disable()  # frames refer to themselves and live until they are collected, with whatever made their pixels
+    gc.disable()  # frames have reference cycles, which keep their converters alive until they are collected
     try:
         before = len(os.listdir("/proc/self/task"))
         _clips.frames(path, times_of(range(6), begin=0.0, rate=10.0))

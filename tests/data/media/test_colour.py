@@ -1,4 +1,4 @@
-"""Whatever pixels a file holds become 8-bit sRGB."""
+"""Conversion of pixels of any kind to 8-bit sRGB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mezzotint.data.media.colour import Conversion, conversions_of
 from support.images import LIMIT, corners, pixels_of
 
 
-def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) -> None:
+def test_grey_palette_and_one_bit_become_rgb_without_note(tmp_path: Path) -> None:
     for mode in ("L", "P", "1"):
         path = tmp_path / f"{mode}.png"
         corners().convert(mode).save(path)
@@ -22,7 +22,7 @@ def test_grey_palette_and_one_bit_become_rgb_without_a_remark(tmp_path: Path) ->
         assert (pixels_of(path) == np.asarray(corners().convert(mode).convert("RGB"))).all()
 
 
-def test_transparency_shows_the_background_and_no_hidden_colour(tmp_path: Path) -> None:
+def test_transparency_shows_only_the_background(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     data = np.zeros((4, 4, 4), np.uint8)
     data[:, :2] = (255, 0, 0, 0)  # red, but invisible
@@ -41,7 +41,7 @@ def test_full_opacity_is_no_conversion(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["P", "L", "RGB", "1", "LA", "PA"])
-def test_other_ways_to_be_transparent(tmp_path: Path, mode: str) -> None:
+def test_transparent_modes_are_composited(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.png"
     if mode == "PA":
         image = corners().convert("P")
@@ -83,7 +83,7 @@ def test_cmyk_becomes_rgb(tmp_path: Path) -> None:
 
 
 def printer_profile(lightness: int, a: int, b: int) -> bytes:
-    """A CMYK profile by which every mixture of inks looks the same (ICC.1:2001-04, lut8Type)."""
+    """A CMYK profile that maps every mixture of inks to the same colour (ICC.1:2001-04, lut8Type)."""
     neutral = b"".join(struct.pack(">i", 65536 * (i % 4 == 0)) for i in range(9))
     straight = bytes(range(256))
     table = (
@@ -98,16 +98,16 @@ def printer_profile(lightness: int, a: int, b: int) -> bytes:
     return head + bytes(128 - len(head)) + tags + table + white
 
 
-def test_cmyk_goes_through_its_profile(tmp_path: Path) -> None:
+def test_cmyk_is_converted_by_its_profile(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=printer_profile(160, 70, 190))
     assert decoding.probe(path, LIMIT).conversions == Conversion.CMYK | Conversion.PROFILE
     red, green, blue = pixels_of(path)[0, 0].tolist()
-    assert green > red + 60  # red ink, but the profile says green
+    assert green > red + 60  # red ink, but green according to the profile
     assert green > blue + 60
 
 
-def test_profile_of_other_pixels_is_ignored_and_reported(tmp_path: Path) -> None:
+def test_profile_for_another_mode_is_ignored_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.tif"
     rgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     Image.new("CMYK", (16, 16), (0, 255, 255, 0)).save(path, icc_profile=rgb)
@@ -115,7 +115,7 @@ def test_profile_of_other_pixels_is_ignored_and_reported(tmp_path: Path) -> None
 
 
 def rotated_profile() -> bytes:
-    """sRGB with its primaries in another place: what is red in the file is green to see."""
+    """sRGB with rotated primaries: red in the file is displayed as green."""
     profile = bytearray(ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes())
     tags = {}
     for i in range(struct.unpack(">I", profile[128:132])[0]):
@@ -160,7 +160,7 @@ def test_lab_becomes_rgb(tmp_path: Path) -> None:
     assert np.abs(pixels_of(path)[0, 0].astype(int) - [0xC0, 0x40, 0x20]).max() <= 4
 
 
-def test_conversions_have_words() -> None:
+def test_conversions_are_described() -> None:
     assert conversions_of(Conversion.ALPHA | Conversion.CMYK) == (
         "transparency composited on the background colour",
         "CMYK to RGB",

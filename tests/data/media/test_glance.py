@@ -1,4 +1,4 @@
-"""`decoding.glance` returns what `decoding.probe` returns, without decoding pictures of the usual kinds."""
+"""`decoding.glance` returns the same as `decoding.probe` without decoding images of the usual kinds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
 
 
 def plain() -> Iterator[bytes]:
-    """Pictures that need not be decoded."""
+    """Images that need not be decoded."""
     for size, (kind, options) in itertools.product(SIZES, KINDS):
         for mode in ("RGB",) if kind == "WEBP" else ("RGB", "L"):
             yield saved(noise(size, mode), kind, **options)
@@ -72,14 +72,14 @@ def plain() -> Iterator[bytes]:
 
 
 def late(kind: bytes, body: bytes) -> bytes:
-    """A PNG with a chunk behind its pixels."""
+    """A PNG with a chunk after its pixels."""
     data = saved(corners(), "PNG")
     chunk = struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     return data[:-12] + chunk + data[-12:]
 
 
 def odd() -> Iterator[bytes]:
-    """Pictures that have to be decoded."""
+    """Images that must be decoded."""
     yield saved(noise((30, 20), "CMYK"), "JPEG")
     for kind in ("PNG", "WEBP"):
         yield saved(noise((30, 20), "RGBA"), kind)
@@ -95,20 +95,20 @@ def odd() -> Iterator[bytes]:
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of the pictures that Pillow decodes."""
-    found: list[str] = []
+    """The formats of the images that Pillow decodes."""
+    formats: list[str] = []
     for plugin in (
         decoding.JpegImagePlugin.JpegImageFile,
         PngImagePlugin.PngImageFile,
         decoding.WebPImagePlugin.WebPImageFile,
     ):
         true = plugin.load
-        monkeypatch.setattr(plugin, "load", lambda image, true=true: found.append(image.format) or true(image))
-    return found
+        monkeypatch.setattr(plugin, "load", lambda image, true=true: formats.append(image.format) or true(image))
+    return formats
 
 
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF")
-def test_plain_pictures_are_not_decoded(tmp_path: Path, loads: list[str]) -> None:
+def test_plain_images_are_not_decoded(tmp_path: Path, loads: list[str]) -> None:
     path = tmp_path / "a"
     for data in plain():
         path.write_bytes(data)
@@ -119,7 +119,7 @@ def test_plain_pictures_are_not_decoded(tmp_path: Path, loads: list[str]) -> Non
         assert loads
 
 
-def test_other_pictures_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_images_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, decoded, true = tmp_path / "a", [], decoding.probe
     monkeypatch.setattr(decoding, "probe", lambda *rest: decoded.append(1) or true(*rest))
     for data in odd():
@@ -129,14 +129,14 @@ def test_other_pictures_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert decoded
 
 
-def test_an_orientation_behind_the_pixels_counts(tmp_path: Path) -> None:
+def test_orientation_after_the_pixels_is_used(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(late(b"eXIf", exif(8)[6:]))
     assert decoding.glance(path, LIMIT).size.width == corners().height
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_a_file_cut_short_is_refused_as_by_a_decode(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+def test_truncated_file_is_refused_like_by_a_decode(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     data = saved(noise((64, 48)), kind, exif=exif(6), **options)
     path = tmp_path / "a"
     for length in sorted({1, 2, 3, 11, 12, 20, 30, *range(1, len(data), len(data) // 40)}):
@@ -149,8 +149,8 @@ def test_a_file_cut_short_is_refused_as_by_a_decode(tmp_path: Path, kind: str, o
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_damage_changes_no_size_unseen(tmp_path: Path) -> None:
-    """A file with one byte changed near its start gives what a decode gives, unless the decode refuses the picture."""
+def test_damaged_header_gives_the_same_result_as_a_decode(tmp_path: Path) -> None:
+    """One byte near the start is changed; the result equals that of a decode unless the decode refuses the image."""
     path, draw, agreed = tmp_path / "a", np.random.default_rng(0), 0
     for kind, options in KINDS:
         data = saved(noise((33, 21)), kind, exif=exif(6, more=True), **options)
@@ -167,7 +167,7 @@ def test_damage_changes_no_size_unseen(tmp_path: Path) -> None:
     assert agreed > 25
 
 
-def test_limits_and_kinds_of_files_are_those_of_a_decode(tmp_path: Path) -> None:
+def test_limits_are_the_same_as_of_a_decode(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(saved(noise((30, 20)), "JPEG"))
     with refused("E1206", "more than data.max_pixels"):

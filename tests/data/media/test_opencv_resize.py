@@ -1,4 +1,4 @@
-"""Resizing as OpenCV does it: what holds whatever the picture. Its own pixels are compared in tests/parity."""
+"""Resizing like OpenCV: properties for any image. Pixels are compared with OpenCV in tests/parity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURE = np.random.default_rng(3).integers(0, 256, (24, 36, 3), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_colour_and_one_size_stay_as_they_are(kind: str) -> None:
+def test_plain_colour_and_equal_size_are_unchanged(kind: str) -> None:
     plain = np.full((24, 36, 3), 97, np.uint8)
     for size in (Size(36, 24), Size(50, 11), Size(7, 40)):
         resized = _opencv_resize.resize(plain, size, kind)
@@ -29,24 +29,24 @@ def test_one_colour_and_one_size_stay_as_they_are(kind: str) -> None:
     assert (_opencv_resize.resize(PICTURE, Size(36, 24), kind) == PICTURE).all()
 
 
-def test_half_the_size_is_a_corner_or_a_mean() -> None:
+def test_half_size_is_a_corner_or_a_mean() -> None:
     half = Size(18, 12)
     assert (_opencv_resize.resize(PICTURE, half, "nearest") == PICTURE[::2, ::2]).all()
     means = PICTURE.reshape(12, 2, 18, 2, 3).astype(int).sum(axis=(1, 3))
     assert (_opencv_resize.resize(PICTURE, half, "area") == (means + 2) // 4).all()
-    # the four pixels around each new one's middle weigh the same, however much a filter of Pillow's would take in
+    # without antialiasing each new pixel is the mean of the four around its centre
     assert np.abs(_opencv_resize.resize(PICTURE, half, "bilinear").astype(int) - means / 4).max() <= 1
 
 
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
-def test_without_antialias_a_recipe_gets_these_pixels(kind: str) -> None:
+def test_antialias_off_uses_opencv_pixels(kind: str) -> None:
     placement = Placement(Size(9, 6), Size(9, 6), (0, 0))
     plain = placed(Image.fromarray(PICTURE), placement, resize=kind, antialias=False)
     assert (plain == _opencv_resize.resize(PICTURE, Size(9, 6), kind).transpose(2, 0, 1)).all()
     assert (plain != placed(Image.fromarray(PICTURE), placement, resize=kind)).any()
 
 
-def test_intels_library_is_left_out_and_left_as_it_was() -> None:
+def test_ipp_is_not_used_and_its_setting_is_restored() -> None:
     size = Size(23, 17)
     with_ipp = cv2.ipp.useIPP()
     resized = _opencv_resize.resize(PICTURE, size, "bicubic")
@@ -58,7 +58,7 @@ def test_intels_library_is_left_out_and_left_as_it_was() -> None:
         cv2.ipp.setUseIPP(with_ipp)
 
 
-def test_without_opencv_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_opencv_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     decoding.require_packages(resize="lanczos", antialias=True)
     for resize, antialias in (("area", True), ("nearest", False)):

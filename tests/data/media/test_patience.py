@@ -1,4 +1,4 @@
-"""How long one file is waited for."""
+"""Time limits for decoding one file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mezzotint.errors import DatasetError
 from support.messages import refused
 
 
-def test_work_in_time_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_within_the_time_limit_returns_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert patience.within(None, "a.png", lambda: threading.current_thread().name) == threading.current_thread().name
     assert patience.within(60.0, "a.png", lambda: threading.current_thread().name) == "decode"
 
@@ -22,7 +22,7 @@ def test_work_in_time_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> No
         patience.within(60.0, "a.png", broken)
 
 
-def test_work_that_does_not_end_is_left_behind_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_over_the_time_limit_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_GRACE", 0.01)
     event = threading.Event()
     with refused("E1233", r"a\.png: not decoded within 0\.02 s; .*data\.decode_timeout"):
@@ -30,7 +30,7 @@ def test_work_that_does_not_end_is_left_behind_by_name(monkeypatch: pytest.Monke
     event.set()
 
 
-def test_work_that_comes_further_is_waited_for() -> None:
+def test_work_that_makes_progress_is_waited_for() -> None:
     sign, going = patience.Sign(), threading.Event()
 
     def frames() -> int:

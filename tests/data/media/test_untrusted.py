@@ -1,4 +1,4 @@
-"""Files that Pillow would accept, or read at any cost."""
+"""Damaged files that Pillow would accept, or read at high cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.data.media import untrusted
 
 
 def png(rows: int, *, is_interlaced: bool = False) -> io.BytesIO:
-    """A grey PNG that says it has 8 × 8 pixels. rows: bytes of so many rows are there."""
+    """A grey PNG with a header for 8 × 8 pixels. rows: how many rows of data it contains."""
     chunks = (
         (b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, is_interlaced)),
         (b"IDAT", zlib.compress(bytes(9 * rows))),
@@ -23,11 +23,11 @@ def png(rows: int, *, is_interlaced: bool = False) -> io.BytesIO:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9])
-def test_rows_that_a_png_lacks_are_counted(rows: int) -> None:
+def test_missing_png_rows_are_detected(rows: int) -> None:
     assert untrusted.has_too_few_rows(png(rows)) == (rows < 8)
 
 
-def test_an_interlaced_png_has_a_filter_byte_for_each_row_of_each_pass() -> None:
+def test_rows_of_interlaced_png_are_counted_per_pass() -> None:
     # 15 rows in 7 passes and 64 pixels are 79 bytes
     assert untrusted.has_too_few_rows(png(8, is_interlaced=True))
     assert not untrusted.has_too_few_rows(png(9, is_interlaced=True))
@@ -46,13 +46,13 @@ def test_an_interlaced_png_has_a_filter_byte_for_each_row_of_each_pass() -> None
         (b"", False),
     ],
 )
-def test_a_jpeg_without_its_end_and_a_webp_below_its_size_are_cut_short(data: bytes, is_short: bool) -> None:
+def test_truncated_jpeg_and_webp_are_detected(data: bytes, is_short: bool) -> None:
     assert untrusted.is_cut_short(io.BytesIO(data)) == is_short
 
 
 @pytest.mark.parametrize(
     ("kind", "count", "is_oversized"), [(4, 1 << 20, False), (4, (1 << 20) + 1, True), (7, 1 << 30, False)]
 )
-def test_a_tiff_tag_has_at_most_a_million_values_that_are_objects(kind: int, count: int, is_oversized: bool) -> None:
+def test_tiff_tag_with_over_a_million_values_is_detected(kind: int, count: int, is_oversized: bool) -> None:
     file = io.BytesIO(b"II*\0" + struct.pack("<IH", 8, 1) + struct.pack("<HHII", 273, kind, count, 8) + bytes(4))
     assert untrusted.has_oversized_tag(file) == is_oversized

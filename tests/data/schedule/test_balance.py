@@ -1,4 +1,4 @@
-"""How well pictures fill their batches."""
+"""How well samples fill their batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.data_sets import small_of as settings_of
 
 
 @pytest.mark.parametrize("remainder", ["short", "fill"])
-def test_what_is_over_joins_the_nameless_and_what_is_missing_is_counted(remainder: str) -> None:
+def test_group_remainders_join_ungrouped_samples_and_gaps_are_counted(remainder: str) -> None:
     settings = settings_of(batch_size=4, remainder=remainder)
     square = next(i for i, size in enumerate(buckets.table(settings)) if size.aspect == 1)
     names = np.array([0] * 5 + [1] * 6 + [2] * 4, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Which caption a visit is trained with."""
+"""Choice and changes of the caption of a visit."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def visit(epoch: int) -> Visit:
     return Visit(0, KEY, seed=1, epoch=epoch, number=0)
 
 
-def test_one_caption_is_taken_as_it_is() -> None:
+def test_single_caption_is_unchanged() -> None:
     assert choose(("a red house",), visit(0), dropout=0.0) == "a red house"
 
 
-def test_no_caption_is_the_empty_one() -> None:
+def test_missing_caption_is_empty() -> None:
     assert choose((), visit(0), dropout=0.0) == ""
 
 
-def test_every_caption_is_chosen_about_equally_often() -> None:
+def test_captions_are_chosen_uniformly() -> None:
     seen = Counter(choose("abc", visit(e), dropout=0.0) for e in range(3000))
     assert set(seen) == set("abc")
     assert all(900 < count < 1100 for count in seen.values())
 
 
-def test_dropout_has_its_share_and_leaves_the_choice_alone() -> None:
+def test_dropout_has_its_rate_and_does_not_change_the_choice() -> None:
     kept = [choose("abc", visit(e), dropout=0.0) for e in range(4000)]
     dropped = [choose("abc", visit(e), dropout=0.25) for e in range(4000)]
     assert 880 < dropped.count("") < 1120
@@ -44,7 +44,7 @@ def test_dropout_of_one_drops_all() -> None:
     assert {choose("ab", visit(e), dropout=1.0) for e in range(50)} == {""}
 
 
-def test_choice_depends_on_its_address_alone() -> None:
+def test_choice_depends_only_on_its_address() -> None:
     address = Visit(0, KEY, seed=3, epoch=5, number=1)
     first = choose("abcdefgh", address, dropout=0.0)
     assert choose("abcdefgh", replace(address, row=9), dropout=0.0) == first
@@ -60,28 +60,28 @@ def orders(tags: Tags, count: int = 2000, **how: int) -> list[list[str]]:
     return [shuffled(tags, address=draws.key(1, "tags", n), **how).split(", ") for n in range(count)]
 
 
-def test_a_plain_caption_is_cut_at_its_commas() -> None:
+def test_plain_caption_is_split_at_commas() -> None:
     tags = Tags.of(" a cat ,black,, asleep\non a chair , ")
     assert (tags.main, tags.tags) == ("a cat", ("black", "", "asleep\non a chair", ""))
     assert tags.text == "a cat, black, , asleep\non a chair, "
     assert Tags.of("no tags").tags == ()
 
 
-def test_every_order_of_tags_comes_about_equally_often() -> None:
+def test_orders_of_tags_are_uniform() -> None:
     counts = Counter(tuple(order) for order in orders(Tags.of("main, a, b, c"), 6000))
     assert {order[0] for order in counts} == {"main"}
     assert len(counts) == 6
     assert all(850 < count < 1150 for count in counts.values())
 
 
-def test_kept_tags_stay_and_the_others_move() -> None:
+def test_kept_tags_stay_in_place_and_others_are_shuffled() -> None:
     seen_orders = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
     assert {order[:3] for order in seen_orders} == {("main", "a", "b")}
     assert {order[3:] for order in seen_orders} == {("c", "d"), ("d", "c")}
     assert shuffled(Tags.of("main, a"), address=5, keep=9) == "main, a"
 
 
-def test_heavier_tags_come_earlier_and_weightless_ones_last() -> None:
+def test_heavier_tags_come_earlier_and_zero_weight_tags_last() -> None:
     tags = Tags("main", ("a", "b", "c"), (3.0, 1.0, 0.0))
     drawn_orders = orders(tags, 4000)
     assert {order[3] for order in drawn_orders} == {"c"}
@@ -89,23 +89,23 @@ def test_heavier_tags_come_earlier_and_weightless_ones_last() -> None:
     assert 0.72 < share < 0.78
 
 
-def test_no_tag_goes_beyond_the_limit() -> None:
+def test_weighted_tags_stay_within_the_length_limit() -> None:
     tags = Tags("main", ("aa", "bb", "cc", "dd"), (4.0, 3.0, 2.0, 1.0), limit=12)
     assert {len(", ".join(order)) for order in orders(tags)} == {12}
     longer = Tags(tags.main, tags.tags, tags.weights, limit=13)
     assert orders(longer, 50) == orders(tags, 50)
     alike = Tags(tags.main, tags.tags, (1.0,) * 4, limit=12)
-    assert {len(order) for order in orders(alike)} == {5}  # the limit is of weighted tags
+    assert {len(order) for order in orders(alike)} == {5}  # the limit applies to weighted tags only
     assert shuffled(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
 
 
-def test_a_caption_without_main_text_is_its_tags() -> None:
+def test_caption_without_main_text_is_its_tags() -> None:
     tags = Tags("", ("a", "b"), (1.0, 2.0), limit=4)
     assert tags.text == "a, b"
     assert {", ".join(order) for order in orders(tags)} == {"a, b", "b, a"}
 
 
-def test_tags_survive_their_column() -> None:
+def test_tags_round_trip_through_their_column() -> None:
     tags = Tags("a, b", ("naïve\n", '"', "\udcff"), (1.0, 0.5, 2.0), 99)
     assert Tags.decoded(tags.encoded()) == tags
     assert not tags.is_plain
@@ -113,11 +113,11 @@ def test_tags_survive_their_column() -> None:
     assert not Tags("a", ("b, c",), (1.0,)).is_plain
 
 
-def test_kept_orders_depend_on_sample_and_number() -> None:
+def test_cached_orders_depend_on_sample_and_number() -> None:
     assert len({cached_shuffle_key(key, number) for key in (1, 2) for number in range(3)}) == 6
 
 
-def test_wildcards_are_those_of_kohya() -> None:
+def test_wildcards_match_kohya() -> None:
     def last(text: str) -> str:
         return filled(text, lambda number, count: count - 1)
 
@@ -127,17 +127,17 @@ def test_wildcards_are_those_of_kohya() -> None:
     assert filled("{a|b} {a|b|c}", lambda number, count: number) == "a b"
 
 
-def test_weighted_tags_are_prefixed_filled_and_thinned() -> None:
+def test_weighted_tags_get_prefix_wildcards_and_dropout() -> None:
     tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
     sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
-    begun = prefixed(sample, "sks")
-    assert begun.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
-    assert begun.overrides[0] == ("flip", "0.5")
-    line = begun.overrides[1][1]
+    with_prefix = prefixed(sample, "sks")
+    assert with_prefix.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
+    assert with_prefix.overrides[0] == ("flip", "0.5")
+    line = with_prefix.overrides[1][1]
     every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
-    said = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
+    texts = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
     heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]
-    assert said == {head + end for head in heads for end in ("", ", rare")}
+    assert texts == {head + end for head in heads for end in ("", ", rare")}
     shuffle = Changes(shuffle=True)
     plain = {changed("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
     assert plain == {shuffled(tags, address=draws.key(n, "x")) for n in range(60)}

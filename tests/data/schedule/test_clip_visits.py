@@ -1,4 +1,4 @@
-"""Which pictures stand beside a clip."""
+"""Images that are joined to a clip."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from mezzotint import draws
 from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
 
 
-def test_pictures_are_grouped_as_in_the_reference() -> None:
+def test_images_are_grouped_like_in_the_reference() -> None:
     assert groups_of_stills(10, 4) == (range(4), range(4, 8))
     assert groups_of_stills(8, 4) == (range(4),)  # the last group is never used, full or not
     assert groups_of_stills(4, 4) == groups_of_stills(3, 4) == groups_of_stills(0, 4) == ()
 
 
-def test_pictures_drawn_for_a_visit_are_different_and_equally_likely() -> None:
-    drawn = np.array([drawn_stills(7, 3, address=draws.key(1, "t", n)) for n in range(4000)])
-    assert all(len(set(line)) == 3 for line in drawn.tolist())
+def test_images_of_a_visit_are_distinct_and_uniform() -> None:
+    chosen = np.array([drawn_stills(7, 3, address=draws.key(1, "t", n)) for n in range(4000)])
+    assert all(len(set(line)) == 3 for line in chosen.tolist())
     for place in range(3):
-        shares = np.bincount(drawn[:, place], minlength=7) / len(drawn)
-        assert np.abs(shares - 1 / 7).max() < 5 * (1 / 7 * 6 / 7 / len(drawn)) ** 0.5
+        shares = np.bincount(chosen[:, place], minlength=7) / len(chosen)
+        assert np.abs(shares - 1 / 7).max() < 5 * (1 / 7 * 6 / 7 / len(chosen)) ** 0.5
     assert sorted(drawn_stills(4, 4, address=9).tolist()) == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Names keep batches together, and what fills none of theirs joins the others."""
+"""Samples with a group name share batches; the remainder of each group is batched with the others."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def batches_of(epoch: Any) -> list[np.ndarray[Any, Any]]:
 remainders = st.sampled_from(["short", "fill", "drop", "repeat"])
 
 
-@limits(max_examples=120, deadline=None)
+@limits(max_examples=50, deadline=None)
 @given(st.integers(1, 90), st.integers(1, 5), st.integers(1, 4), remainders, st.sampled_from([1.0, 2.0, 0.5]))
-def test_named_pictures_are_in_full_batches_of_their_name_but_for_the_rest(
+def test_grouped_samples_fill_batches_of_their_group(
     n: int, batch: int, accumulation: int, remainder: str, repeats: float
 ) -> None:
     columns, settings = columns_of(n, repeats=repeats), settings_of(batch_size=batch, remainder=remainder)
@@ -63,9 +63,9 @@ def test_named_pictures_are_in_full_batches_of_their_name_but_for_the_rest(
                 assert of_name[key] >= count // batch * batch
 
 
-@limits(max_examples=60, deadline=None)
+@limits(max_examples=25, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 5), st.integers(1, 3))
-def test_names_change_no_visit_when_nothing_is_left_out(n: int, batch: int, accumulation: int) -> None:
+def test_groups_do_not_change_the_visits(n: int, batch: int, accumulation: int) -> None:
     columns, settings = columns_of(n), settings_of(batch_size=batch)
     plain = PlanColumns(columns.key_hash, columns.bucket, columns.repeats)
     ours = plan(columns, settings, accumulation=accumulation, seed=1, epoch=0)
@@ -74,7 +74,7 @@ def test_names_change_no_visit_when_nothing_is_left_out(n: int, batch: int, accu
     assert (ours.filled, ours.left_out) == (0, 0)
 
 
-def test_a_column_of_no_names_plans_as_no_column_does() -> None:
+def test_empty_group_column_equals_no_column() -> None:
     columns = columns_of(300, groups=0)
     plain = PlanColumns(columns.key_hash, columns.bucket, columns.repeats)
     ours, theirs = (plan(c, settings_of(batch_size=4), accumulation=3, seed=1, epoch=5) for c in (columns, plain))
@@ -82,9 +82,9 @@ def test_a_column_of_no_names_plans_as_no_column_does() -> None:
     assert ours.bucket.tolist() == theirs.bucket.tolist()
 
 
-@limits(max_examples=80, deadline=None)
+@limits(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=0, max_size=40), st.integers(1, 5))
-def test_windows_use_every_batch_once_and_mix_only_what_is_left(groups: list[int], accumulation: int) -> None:
+def test_accumulation_windows_mix_groups_only_for_remainders(groups: list[int], accumulation: int) -> None:
     group = np.array(groups, dtype=np.int64)
     order = _grouping.arranged(group, accumulation, seed=0, epoch=0)
     assert sorted(order.tolist()) == list(range(len(groups)))
@@ -96,20 +96,20 @@ def test_windows_use_every_batch_once_and_mix_only_what_is_left(groups: list[int
             assert pure[name] >= count // accumulation
 
 
-def test_nameless_batches_fill_a_window_before_another_name_does() -> None:
+def test_ungrouped_batches_fill_windows_before_another_group() -> None:
     group = np.array([1, 1, 1, 2, 2, 2, 0, 0], dtype=np.int64)
     for seed in range(20):
         order = group[_grouping.arranged(group, 4, seed=seed, epoch=0)]
         assert [set(order[:4].tolist()), set(order[4:].tolist())] in ([{1, 0}, {2, 0}], [{2, 0}, {1, 0}])
 
 
-def test_windows_are_in_another_order_in_another_epoch() -> None:
+def test_order_of_windows_differs_by_epoch() -> None:
     group = np.repeat(np.arange(1, 9), 4)
     orders = {tuple(group[_grouping.arranged(group, 4, seed=0, epoch=e)][::4].tolist()) for e in range(5)}
     assert len(orders) == 5
 
 
-def test_repeat_fills_a_batch_with_its_own_pictures_and_lets_it_count_less() -> None:
+def test_remainder_repeat_fills_batches_and_lowers_their_weight() -> None:
     columns = columns_of(43, groups=0, num_buckets=4)
     settings = settings_of(batch_size=8, remainder="repeat", remainder_power=2.0)
     epoch = plan(columns, settings, accumulation=1, seed=0, epoch=0)
@@ -129,21 +129,21 @@ def test_repeat_fills_a_batch_with_its_own_pictures_and_lets_it_count_less() -> 
     assert epoch.filled == int((-own % 8).sum())
 
 
-def test_what_is_repeated_differs_by_epoch() -> None:
+def test_repeated_samples_differ_by_epoch() -> None:
     columns = PlanColumns(draws.keys(0, "s", np.arange(3)), np.zeros(3, np.int16), np.ones(3, np.float32))
     settings = settings_of(batch_size=8, remainder="repeat")
     counts = {tuple(np.bincount(plan(columns, settings, accumulation=1, seed=0, epoch=e).order)) for e in range(9)}
     assert len(counts) > 3
 
 
-def test_the_share_falls_by_the_formula_and_then_stays() -> None:
+def test_rating_share_falls_by_the_formula_and_then_stays() -> None:
     rating = RatingSettings(fraction=0.5, epochs=4)
     assert [share_of(rating, e) for e in range(7)] == [1, 1, 0.875, 0.75, 0.75, 0.75, 0.75]
     assert [share_of(RatingSettings(), e) for e in range(3)] == [1, 1, 1]
     assert share_of(RatingSettings(fraction=0.0, epochs=10), 9) == pytest.approx(0.2)
 
 
-def test_better_rated_pictures_are_taken_more_often() -> None:
+def test_better_rated_samples_are_used_more_often() -> None:
     n = 400
     rating = np.where(np.arange(n) % 2, 3.0, 1.0).astype(np.float32)
     columns = PlanColumns(
@@ -151,16 +151,16 @@ def test_better_rated_pictures_are_taken_more_often() -> None:
     )
     settings = settings_of(batch_size=4, rating={"fraction": 0.25, "epochs": 2001})
     whole = plan(columns, settings, accumulation=1, seed=0, epoch=0)
-    assert len(whole.order) == 2 * n  # all of them, as often as they are to be seen
+    assert len(whole.order) == 2 * n  # all of them, as often as their repeats
     taken = np.zeros(n)
     for epoch in range(1990, 2000):
         planned = plan(columns, settings, accumulation=1, seed=0, epoch=epoch)
         assert len(set(planned.order.tolist())) == len(planned.order) == math.ceil(n * share_of(settings.rating, epoch))
         taken += np.bincount(planned.order, minlength=n)
-    assert 1.7 < taken[1::2].sum() / taken[::2].sum() < 2.8  # 3 to 1, less what is spent
+    assert 1.7 < taken[1::2].sum() / taken[::2].sum() < 2.8  # 3 to 1, but each sample has only two visits
 
 
-def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
+def test_epoch_without_a_batch_because_of_ratings_is_an_error() -> None:
     columns = columns_of(9, groups=0, num_buckets=1)
     settings = settings_of(batch_size=8, remainder="drop", rating={"fraction": 0.1, "epochs": 3})
     timeline = Timeline(columns, settings, 1, 0)
@@ -168,19 +168,15 @@ def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
         timeline.locate(10)
 
 
-@pytest.mark.slow
-def test_a_million_named_pictures_are_planned_in_a_fraction_of_a_second() -> None:
+def test_many_samples_with_groups_are_planned_quickly() -> None:
     rng = np.random.default_rng(0)
-    n = 1_000_000
+    n = 300_000
     columns = PlanColumns(
         draws.keys(0, "s", np.arange(n)),
         rng.integers(0, 15, n).astype(np.int16),
         np.where(rng.random(n) < 0.1, 2.5, 1.0).astype(np.float32),
         group=rng.integers(0, 200, n).astype(np.int32),
     )
-    settings, best = settings_of(batch_size=8, remainder="repeat"), float("inf")
-    for _ in range(2):
-        began = time.process_time()
-        plan(columns, settings, accumulation=4, seed=1, epoch=2)
-        best = min(best, time.process_time() - began)
-    assert best < 3  # 0.6 s of its own on an idle core; busy neighbours cost caches
+    settings, start = settings_of(batch_size=8, remainder="repeat"), time.process_time()
+    plan(columns, settings, accumulation=4, seed=1, epoch=2)
+    assert time.process_time() - start < 1.5  # 0.2 s on an idle core

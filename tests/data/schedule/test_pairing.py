@@ -1,4 +1,4 @@
-"""Class pictures among the others: how often they are visited, and batches of two halves."""
+"""Class images: how often they are visited, and batches with half of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings_of(**values: Any) -> Any:
     return small_of(prior={"path": ["reg"], "balance": "pairs"}, **{"batch_size": 4} | values)
 
 
-def test_an_epoch_visits_class_pictures_as_often_as_the_others() -> None:
+def test_epoch_visits_class_images_as_often_as_the_others() -> None:
     for own, of_class, repeats in ((5, 20, 2.0), (30, 4, 1.0), (7, 3, 3.0)):
         columns = columns_of(own, of_class, repeats)
         assert columns.prior is not None
@@ -38,14 +38,12 @@ def test_an_epoch_visits_class_pictures_as_often_as_the_others() -> None:
         counts = np.bincount(epoch.order, minlength=own + of_class)[own:]
         assert counts.max() - counts.min() <= 1
     others = [set(plan(even, small_of(), accumulation=1, seed=1, epoch=e).order.tolist()) for e in range(2)]
-    assert others[0] == others[1]  # with fewer class pictures than visits every one is seen
+    assert others[0] == others[1]  # with fewer class images than visits each one is used
 
 
 @pytest.mark.parametrize(("own", "of_class"), [(5, 12), (12, 5), (6, 6)])
 @pytest.mark.parametrize("remainder", ["short", "fill", "drop", "repeat"])
-def test_a_batch_has_a_half_of_each_and_pairs_are_those_of_the_reference(
-    own: int, of_class: int, remainder: str
-) -> None:
+def test_batch_is_half_class_images_paired_like_the_reference(own: int, of_class: int, remainder: str) -> None:
     columns, settings = columns_of(own, of_class), settings_of(remainder=remainder)
     epoch = plan(columns, settings, accumulation=2, seed=3, epoch=1)
     most = max(own, of_class)
@@ -56,7 +54,7 @@ def test_a_batch_has_a_half_of_each_and_pairs_are_those_of_the_reference(
         assert (rows[:half] < own).all()
         assert (rows[half:] >= own).all()
         pairs = zip(rows[:half].tolist(), (rows[half:] - own).tolist(), strict=True)
-        # item i of the reference pairs picture i mod n with class picture i mod m
+        # item i of the reference pairs image i mod n with class image i mod m
         assert all(any(i % own == mine and i % of_class == other for i in range(most)) for mine, other in pairs)
     visits = list(zip(epoch.order.tolist(), epoch.visit.tolist(), strict=True))
     assert len(set(visits)) == len(visits)

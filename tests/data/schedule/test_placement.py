@@ -1,4 +1,4 @@
-"""Where a picture is cut."""
+"""Where an image is cropped."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from support.data_sets import small_of as settings_of
 from support.loading import place_by
 
 
-@limits(max_examples=200, deadline=None)
+@limits(max_examples=60, deadline=None)
 @given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**64 - 1), st.sampled_from(["center", "random"]))
-def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int, crop: str) -> None:
+def test_crop_is_inside_the_resized_image(width: int, height: int, key: int, crop: str) -> None:
     settings = settings_of(crop=crop)
     table = buckets.table(settings)
     bucket = table[int(buckets.assign([width], [height], table)[0])]
@@ -57,7 +57,7 @@ def placed_at(settings: DataSettings, **where: Any) -> Any:
     return at_visit(catalogue, visit, Size(64, 64), settings)
 
 
-def test_random_crops_reach_every_place_and_depend_on_their_address_alone() -> None:
+def test_random_crops_cover_every_position_and_are_deterministic() -> None:
     settings = settings_of(crop="random", flip=0.5)
     lefts = {placed_at(settings, epoch=e).crop_top_left[1] for e in range(3000)}
     assert lefts == set(range(192 - 64 + 1))
@@ -69,7 +69,7 @@ def test_random_crops_reach_every_place_and_depend_on_their_address_alone() -> N
         assert differing > 15
 
 
-def test_cached_views_differ_and_are_those_of_their_seed() -> None:
+def test_cached_views_differ_and_depend_on_the_seed() -> None:
     settings = settings_of(crop="random", flip=0.5)
 
     def view(number: int, seed: int = 1) -> Any:
@@ -80,17 +80,17 @@ def test_cached_views_differ_and_are_those_of_their_seed() -> None:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, {False}), (1.0, {True})])
-def test_certain_flips_are_certain(share: float, expected: set[bool]) -> None:
+def test_flip_share_of_0_and_1_is_exact(share: float, expected: set[bool]) -> None:
     assert {placed_at(settings_of(flip=share), epoch=e).flipped for e in range(50)} == expected
 
 
 @pytest.mark.parametrize(("resized", "corner"), [(85, 10), (96, 16), (113, 24), (87, 12)])
-def test_centre_crop_rounds_as_the_reference_does(resized: int, corner: int) -> None:
+def test_centre_crop_rounds_like_the_reference(resized: int, corner: int) -> None:
     placed = place_by(settings_of(), Size(resized, 64), Size(64, 64), crop_key=0, flip_key=0)
     assert placed.crop_top_left == (0, corner)
 
 
-def test_plan_columns_are_those_of_the_rows_asked_for() -> None:
+def test_plan_columns_have_the_requested_rows() -> None:
     columns = plan_columns(catalogue_of(300, 100), [1], settings_of())
     assert columns.key_hash.tolist() == [draws.text_key("y.png")]
     assert buckets.table(settings_of())[columns.bucket[0]].aspect == max(

@@ -29,7 +29,7 @@ def planned(tmp_path: Path, **values: Any) -> tuple[Any, np.ndarray[Any, Any], C
     return epoch, rows, data_set, settings
 
 
-def test_each_visit_has_its_line_and_filled_batches_say_how_many_are_theirs(tmp_path: Path) -> None:
+def test_each_visit_has_a_line_with_the_batch_fill(tmp_path: Path) -> None:
     epoch, rows, data_set, settings = planned(tmp_path, remainder="repeat")
     path = schedule_file.write(epoch, rows, data_set, settings, tmp_path)
     assert path.name == "ep3_batch_schedule.txt"
@@ -46,7 +46,7 @@ def test_each_visit_has_its_line_and_filled_batches_say_how_many_are_theirs(tmp_
     assert schedule_file.bytes_of(epoch, rows, data_set, settings) == path.stat().st_size
 
 
-def test_a_name_keeps_its_line(tmp_path: Path) -> None:
+def test_newline_in_a_name_is_escaped(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     name = b"a\nb\xff.png"
     Image.new("RGB", (64, 64)).save(Path(os.fsdecode(os.fsencode(tmp_path / "data") + b"/" + name)))

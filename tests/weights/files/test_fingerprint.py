@@ -1,4 +1,4 @@
-"""Fingerprints follow content: not names, not places, not times."""
+"""Fingerprints depend on content, not on names, paths or times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights.files import fingerprint
 
 
-def test_moving_and_renaming_change_nothing_and_one_bit_changes_all(tmp_path: Path) -> None:
+def test_fingerprint_depends_on_content_and_not_on_the_path(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(bytes(100_000))
     first = fingerprint.of_file(path)
@@ -24,7 +24,7 @@ def test_moving_and_renaming_change_nothing_and_one_bit_changes_all(tmp_path: Pa
     assert fingerprint.of_file(path) != first
 
 
-def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(b"once")
     count = 0
@@ -43,7 +43,7 @@ def test_a_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert count == 2
 
 
-def test_every_shard_counts(tmp_path: Path) -> None:
+def test_fingerprint_covers_every_shard(tmp_path: Path) -> None:
     for name in ("1", "2"):
         (tmp_path / f"{name}.safetensors").write_bytes(name.encode())
     index = tmp_path / "model.safetensors.index.json"
@@ -53,7 +53,7 @@ def test_every_shard_counts(tmp_path: Path) -> None:
     assert fingerprint.of_file(index) != first
 
 
-def test_small_files_count_by_name_and_content(tmp_path: Path) -> None:
+def test_fingerprint_of_several_files_covers_names_and_contents(tmp_path: Path) -> None:
     (tmp_path / "vocab.json").write_text("ab")
     (tmp_path / "merges.txt").write_text("c")
     both = [tmp_path / "vocab.json", tmp_path / "merges.txt", tmp_path / "absent.json"]
@@ -64,12 +64,12 @@ def test_small_files_count_by_name_and_content(tmp_path: Path) -> None:
     assert fingerprint.of_files(both) != first
 
 
-def test_values_count_in_any_order() -> None:
+def test_order_of_values_does_not_matter() -> None:
     assert fingerprint.of_values({"a": 1, "b": [2, 3]}) == fingerprint.of_values({"b": [2, 3], "a": 1})
     assert fingerprint.of_values({"a": 1}) != fingerprint.of_values({"a": 2})
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="gone") as caught:
         fingerprint.of_file(tmp_path / "gone.safetensors")
     assert caught.value.code == "E1401"

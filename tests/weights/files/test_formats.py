@@ -19,7 +19,7 @@ TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2)}
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file in the format `numbers`, under a suffix that does not say so."""
+    """A file in the format `numbers`, with the suffix of another format."""
     add_numbers_format(tmp_path / "packages", monkeypatch)
     written, path = tmp_path / "x.numbers", tmp_path / "x.safetensors"
     numbers = formats.format_for(written)
@@ -28,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written.rename(path)
 
 
-def test_a_registered_format_is_recognised_whatever_the_suffix(file: Path) -> None:
+def test_registered_format_is_recognised_for_any_suffix(file: Path) -> None:
     assert formats.name_at(file) == "numbers"
     assert tensor_files.read_header(file)["a.weight"] == tensor_files.TensorInfo("F32", (2, 3))
     assert tensor_files.read_metadata(file) == {"by": "numbers"}
@@ -42,13 +42,13 @@ def test_a_registered_format_is_recognised_whatever_the_suffix(file: Path) -> No
     assert kinds.of_path(file.rename(file.with_suffix(".x"))) == "an unknown kind of file"
 
 
-def test_a_file_that_its_format_cannot_read_is_named(file: Path) -> None:
+def test_file_that_its_format_cannot_read_is_reported(file: Path) -> None:
     file.write_bytes(b"#locked " + bytes(100))
     with pytest.raises(WeightsError, match="cannot be read as weights: it is locked; unlock it"):
         tensor_files.read_header(file)
 
 
-def test_suffixes_are_those_of_the_registered_formats(file: Path) -> None:
+def test_suffixes_include_registered_formats(file: Path) -> None:
     assert weights_formats.suffix_of("numbers") == ".numbers"
     assert weights_formats.suffix_of("safetensors") == ".safetensors"
     assert {".safetensors", ".numbers"} <= set(weights_formats.suffixes())

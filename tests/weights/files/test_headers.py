@@ -1,4 +1,4 @@
-"""Files that are no models are named with the reason that their bytes suggest."""
+"""Files that are not models are refused with the reason that their bytes suggest."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_file_that_is_no_model_is_named_with_the_likely_reason(tmp_path: Path, kind: str) -> None:
+def test_file_that_is_not_a_model_is_refused_with_the_likely_reason(tmp_path: Path, kind: str) -> None:
     content, reason = BROKEN[kind]
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
@@ -49,7 +49,7 @@ def test_a_file_that_is_no_model_is_named_with_the_likely_reason(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kept", [40, -1, -7])
-def test_a_cut_short_file_is_called_so(tmp_path: Path, kept: int) -> None:
+def test_truncated_file_is_reported(tmp_path: Path, kept: int) -> None:
     sound = tmp_path / "model.safetensors"
     save_file({"a": torch.arange(6.0)}, sound)
     sound.write_bytes(sound.read_bytes()[:kept])

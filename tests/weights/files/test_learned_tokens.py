@@ -1,4 +1,4 @@
-"""Files of new words: every layout is read as it is written elsewhere, and what is no word is refused."""
+"""Files of learned tokens: every layout of other programs is read, and other files are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rows(number: int, width: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("encoders", [ONE, TWO])
-def test_what_is_written_is_read_in_both_layouts(tmp_path: Path, encoders: tuple[str, ...]) -> None:
+def test_written_embeddings_are_read_in_both_layouts(tmp_path: Path, encoders: tuple[str, ...]) -> None:
     own = {part: rows(2, 8 + 4 * number) for number, part in enumerate(encoders)}
     written = learned_tokens.write(tmp_path, {"<red toy>": own}, torch.float32, {"format": "pt"})
     names = {str(file.relative_to(tmp_path)) for file in written}
@@ -33,7 +33,7 @@ def test_what_is_written_is_read_in_both_layouts(tmp_path: Path, encoders: tuple
     )
 
 
-def test_several_words_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_several_tokens_have_separate_folders(tmp_path: Path) -> None:
     words = {word: {"text_encoder": rows(1, 8)} for word in ("<a>", "<b>")}
     learned_tokens.write(tmp_path, words, torch.float16, {"format": "pt"})
     there = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.safetensors")}
@@ -44,7 +44,7 @@ def test_several_words_have_folders_of_their_own(tmp_path: Path) -> None:
     assert load_file(tmp_path / "embeddings" / "a.safetensors")["emb_params"].dtype == torch.float16
 
 
-def test_words_beside_an_adapter_are_told_with_the_files_that_bring_them(tmp_path: Path) -> None:
+def test_tokens_next_to_an_adapter_are_found_with_their_files(tmp_path: Path) -> None:
     adapter = tmp_path / "fox.safetensors"
     assert learned_tokens.beside(adapter) == {}
     learned_tokens.write(tmp_path, {"<a b>": {"text_encoder": rows(1, 8)}}, torch.float32, {"format": "pt"})
@@ -57,7 +57,8 @@ def test_words_beside_an_adapter_are_told_with_the_files_that_bring_them(tmp_pat
     assert learned_tokens.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
 
 
-def test_files_of_others_are_read(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("pickles_read_here")
+def test_files_of_other_programs_are_read(tmp_path: Path) -> None:
     a1111 = {"string_to_token": {"*": 265}, "string_to_param": {"*": rows(3, 8)}, "name": "toy", "step": 500,
              "sd_checkpoint": None, "sd_checkpoint_name": None}  # fmt: skip
     torch.save(a1111, tmp_path / "toy.pt")
@@ -69,7 +70,7 @@ def test_files_of_others_are_read(tmp_path: Path) -> None:
     assert {part: tuple(own.shape) for part, own in read.items()} == {"text_encoder": (2, 8), "text_encoder_2": (2, 12)}
 
 
-def test_what_is_no_word_is_refused(tmp_path: Path) -> None:
+def test_files_without_a_learned_token_are_refused(tmp_path: Path) -> None:
     save_file({"a": rows(1, 8), "b": rows(1, 8)}, tmp_path / "two.safetensors")
     save_file({"a": rows(1, 8)}, tmp_path / "one.safetensors")
     save_file({"clip_g": rows(1, 12), "clip_l": rows(2, 8)}, tmp_path / "odd.safetensors")

@@ -1,4 +1,4 @@
-"""Protobuf messages without their schemas: what is written is read, and a damaged one is named with its byte."""
+"""Protobuf messages without schema: they round-trip, and damaged ones are reported with the offset."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from mezzotint.weights.files.protobuf import Damaged, Window, field, values, varint
 
 
-def test_fields_are_read_as_they_are_written() -> None:
+def test_fields_round_trip() -> None:
     message = varint(1 << 3) + varint(300) + field(2, b"text") + varint(3 << 3 | 5) + b"\0\0\x80\x3f"
     assert list(values(message)) == [(1, 300), (2, b"text"), (3, 1.0)]
 
 
 @pytest.mark.parametrize("number", [0, 1, 127, 128, 2**32, 2**63 - 1])
-def test_numbers_take_seven_bits_a_byte(number: int) -> None:
+def test_varints_use_seven_bits_per_byte(number: int) -> None:
     written = varint(number)
     assert len(written) == max(1, -(-number.bit_length() // 7))
     assert Window(written, len(written)).varint(0, len(written)) == (number, len(written))
@@ -30,13 +30,13 @@ def test_numbers_take_seven_bits_a_byte(number: int) -> None:
         (varint(1 << 3 | 5) + b"\0\0", "cut short", 0),
     ],
 )
-def test_a_damaged_message_is_named_with_its_byte(message: bytes, reason: str, offset: int) -> None:
+def test_damaged_message_is_reported_with_its_offset(message: bytes, reason: str, offset: int) -> None:
     with pytest.raises(Damaged, match=reason) as caught:
         list(values(message))
     assert caught.value.offset == offset
 
 
-def test_a_file_is_read_by_windows_and_not_whole(tmp_path: Path) -> None:
+def test_large_fields_are_skipped_without_reading_them(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(field(1, bytes(100_000)) + field(2, b"end"))
     with path.open("rb") as file:

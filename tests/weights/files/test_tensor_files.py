@@ -1,4 +1,4 @@
-"""Weights files: sound ones come back as they were, others are refused with the reason their bytes suggest."""
+"""Weights files: valid ones round-trip, others are refused with the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sound(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_tensors_round_trip(tmp_path: Path) -> None:
     tensors = {
         "w": torch.randn(3, 4, 2),
         "half": torch.ones(2, dtype=torch.float16),
@@ -46,11 +46,11 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert again.keys() == back.keys()
 
 
-def test_the_header_alone_tells_types_and_shapes(sound: Path) -> None:
+def test_header_has_dtypes_and_shapes(sound: Path) -> None:
     assert tensor_files.read_header(sound) == {"a": ("F32", (2, 3)), "b": ("BF16", (4,))}
 
 
-def test_tensors_that_share_memory_or_are_not_contiguous_are_written_apart(tmp_path: Path) -> None:
+def test_shared_and_non_contiguous_tensors_are_written_separately(tmp_path: Path) -> None:
     base = torch.arange(12.0).reshape(3, 4)
     tensors = {"whole": base, "turned": base.T, "row": base[1], "again": base}
     tensor_files.write(tensors, tmp_path / "x.safetensors")
@@ -58,29 +58,31 @@ def test_tensors_that_share_memory_or_are_not_contiguous_are_written_apart(tmp_p
     assert all(torch.equal(back[k], tensors[k]) for k in tensors)
 
 
-def test_only_the_named_tensors_are_read(sound: Path) -> None:
+def test_only_named_tensors_are_read(sound: Path) -> None:
     assert tensor_files.read(sound, ["b"]).keys() == {"b"}
     with pytest.raises(WeightsError, match=r"lacks 1 tensor \(z\)") as caught:
         tensor_files.read(sound, ["b", "z"])
     assert caught.value.code == "E1405"
 
 
-def test_read_tensors_outlive_their_file(sound: Path) -> None:
+def test_read_tensors_do_not_depend_on_the_file(sound: Path) -> None:
     back = tensor_files.read(sound)
     with sound.open("r+b") as file:
         file.truncate(0)
     assert torch.equal(back["a"], torch.arange(6.0).reshape(2, 3))
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"nothing\.safetensors") as caught:
         tensor_files.read(tmp_path / "nothing.safetensors")
     assert caught.value.code == "E1401"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(float("nan"), torch.float32), (float("inf"), torch.float16), (float("-inf"), torch.bfloat16)],
+)
+def test_non_finite_values_are_refused(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
     spoilt = torch.ones(5, dtype=dtype)
     spoilt[3] = value
     path = tmp_path / "x.safetensors"
@@ -94,7 +96,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path: Path, value: float, dt
     assert os.listdir(tmp_path) == ["x.safetensors"]
 
 
-def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_the_old_file(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sound.read_bytes()
 
     def full(handle: int) -> None:
@@ -109,8 +111,8 @@ def test_a_full_disk_leaves_the_old_file(sound: Path, monkeypatch: pytest.Monkey
     assert os.listdir(sound.parent) == [sound.name]
 
 
-def test_a_file_is_byte_for_byte_what_the_library_writes(tmp_path: Path) -> None:
-    """Written one tensor after the other: in the library's order, with its header."""
+def test_file_is_byte_identical_to_safetensors(tmp_path: Path) -> None:
+    """Written one tensor after the other, in the order and with the header of safetensors."""
     tensors = {
         "z": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16), "b": torch.tensor(3),
         "c": torch.ones(3, dtype=torch.bool), "d": torch.ones(2, dtype=torch.float16), "e": torch.empty(0, 4),
@@ -123,8 +125,8 @@ def test_a_file_is_byte_for_byte_what_the_library_writes(tmp_path: Path) -> None
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
 
 
-def test_a_file_is_written_with_one_copy_of_a_tensor_at_a_time(tmp_path: Path) -> None:
-    """32 tensors of 1 MB in another type and another order in memory: one of them is copied at a time."""
+def test_writing_copies_one_tensor_at_a_time(tmp_path: Path) -> None:
+    """32 tensors of 1 MB that need a copy because of dtype and memory layout: one is copied at a time."""
     tensors = {f"{number:02}": torch.ones(512, 512).t() for number in range(32)}
     with profile(profile_memory=True) as seen:
         tensor_files.write(tensors, tmp_path / "x.safetensors", dtype=torch.float16)
@@ -134,7 +136,7 @@ def test_a_file_is_written_with_one_copy_of_a_tensor_at_a_time(tmp_path: Path) -
     assert load_file(tmp_path / "x.safetensors")["00"].dtype == torch.float16
 
 
-def test_a_bound_on_the_size_of_files_is_a_storage_error(sound: Path) -> None:
+def test_file_size_limit_is_a_storage_error(sound: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
@@ -145,7 +147,7 @@ def test_a_bound_on_the_size_of_files_is_a_storage_error(sound: Path) -> None:
     assert os.listdir(sound.parent) == [sound.name]
 
 
-def test_a_written_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+def test_written_file_has_default_permissions(tmp_path: Path) -> None:
     tensor_files.write({"a": torch.zeros(1)}, tmp_path / "x.safetensors")
     (tmp_path / "plain").touch()
     assert (tmp_path / "x.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -157,7 +159,7 @@ def _index(folder: Path, table: object) -> Path:
     return path
 
 
-def test_shards_are_read_as_one(tmp_path: Path) -> None:
+def test_shards_are_read_as_one_file(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "s-1.safetensors")
     save_file({"b": torch.zeros(2)}, tmp_path / "s-2.safetensors")
     index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
@@ -179,14 +181,14 @@ def test_shards_are_read_as_one(tmp_path: Path) -> None:
         ([], "weight_map"),
     ],
 )
-def test_an_index_names_plain_files_beside_it_and_nothing_else(tmp_path: Path, table: object, reason: str) -> None:
+def test_index_may_only_name_files_in_its_folder(tmp_path: Path, table: object, reason: str) -> None:
     save_file({"a": torch.ones(1)}, tmp_path.parent / "secret.safetensors")
     with pytest.raises(WeightsError, match=reason) as caught:
         tensor_files.read(_index(tmp_path, table))
     assert caught.value.code == "E1404"
 
 
-def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
+def test_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "s-1.safetensors")
     save_file({"a": torch.zeros(1), "b": torch.zeros(1)}, tmp_path / "s-2.safetensors")
     index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
@@ -194,19 +196,19 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         tensor_files.read_header(index)
 
 
-def test_tensors_of_all_shards_are_read_to_one_place(tmp_path: Path) -> None:
+def test_iteration_over_shards_reuses_one_buffer(tmp_path: Path) -> None:
     shards = [tmp_path / f"m-0000{number}-of-00002.safetensors" for number in (1, 2)]
     save_file({"a": torch.full((4,), 1.0)}, shards[0])
     save_file({"b": torch.full((9,), 2.0)}, shards[1])
     index = _index(tmp_path, {"weight_map": {"a": shards[0].name, "b": shards[1].name}})
     places = set()
-    for _name, tensor in tensor_files.iterate(index, ["a", "b"]):  # the last one is held while the next file is opened
+    for _name, tensor in tensor_files.iterate(index, ["a", "b"]):  # a tensor is kept while the next file is opened
         places.add(tensor.untyped_storage().data_ptr())
         assert tensor.untyped_storage().nbytes() == 9 * 4
     assert len(places) == 1
 
 
-def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Path) -> None:
+def test_mapped_tensors_equal_read_ones(tmp_path: Path) -> None:
     torch.manual_seed(0)
     tensors = {
         "w": torch.randn(300, 1000),
@@ -216,7 +218,7 @@ def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Pa
         "none": torch.empty(0, 3),
     }
     path = tmp_path / "x.safetensors"
-    order = ("w", "small", "half", "count", "none")  # what comes behind the second is not aligned
+    order = ("w", "small", "half", "count", "none")  # tensors after the second are not aligned
     kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
     header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
     tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
@@ -236,10 +238,10 @@ def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Pa
 
 
 @pytest.mark.parametrize("parts", [False, True])
-def test_a_file_that_is_cut_short_while_it_is_read_is_a_sentence(parts: bool, tmp_path: Path) -> None:
+def test_file_truncated_during_reading_is_reported(parts: bool, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.ones(3), "b": torch.ones(1 << 14)}, path)
-    child = os.fork()  # a map would end the process by a signal
+    child = os.fork()  # with a memory map the process would be killed by a signal
     if not child:
         status = 1
         try:

@@ -1,4 +1,4 @@
-"""Networks from files: old and new names fit, other files are refused before they are read, random ones repeat."""
+"""Networks from files: old and new names are read, other files are refused before reading."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ VAE: dict[str, Any] = {
 }
 
 
-def test_text_encoders_are_written_with_the_level_that_older_readers_need(tmp_path: Path) -> None:
+def test_text_encoders_are_written_with_the_text_model_prefix(tmp_path: Path) -> None:
     path, _ = text_file(tmp_path)
     assert all(name.startswith("text_model.") for name in tensor_files.read_header(path))
 
 
-def test_text_encoders_are_read_with_and_without_that_level_and_with_position_ids(tmp_path: Path) -> None:
+def test_text_encoders_are_read_with_and_without_prefix(tmp_path: Path) -> None:
     path, module = text_file(tmp_path)
     assert same(components.load("clip_text", TEXT, path, where=HERE), module)
     bare = {k.removeprefix("text_model."): v for k, v in load_file(path).items()}
@@ -43,7 +43,7 @@ def test_text_encoders_are_read_with_and_without_that_level_and_with_position_id
     assert torch.equal(loaded(ids).last_hidden_state, module(ids).last_hidden_state)
 
 
-def test_what_is_loaded_is_float32_in_eval_mode_and_can_be_trained(tmp_path: Path) -> None:
+def test_loaded_network_is_float32_in_eval_mode_and_trainable(tmp_path: Path) -> None:
     path, _ = text_file(tmp_path)
     save_file({k: v.half() for k, v in load_file(path).items()}, path)
     loaded = components.load("clip_text", TEXT, path, where=HERE)
@@ -52,7 +52,7 @@ def test_what_is_loaded_is_float32_in_eval_mode_and_can_be_trained(tmp_path: Pat
     loaded(torch.tensor([[38, 1, 39]])).last_hidden_state.sum().backward()
 
 
-def test_autoencoders_with_the_old_names_of_their_attention_are_read(tmp_path: Path) -> None:
+def test_autoencoders_with_old_attention_names_are_read(tmp_path: Path) -> None:
     module = components.draw("vae", VAE, 1, "vae", where=HERE)
     old = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
     state = dict(module.state_dict())
@@ -64,26 +64,26 @@ def test_autoencoders_with_the_old_names_of_their_attention_are_read(tmp_path: P
     assert same(components.load("vae", VAE, tmp_path / "x.safetensors", where=HERE), module)
 
 
-def test_a_file_of_another_kind_is_called_so(tmp_path: Path) -> None:
+def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"down_blocks.0.lora_A.weight": torch.ones(1)}, path)
     with pytest.raises(WeightsError, match="LoRA"):
         components.load("vae", VAE, path, where=HERE)
 
 
-def test_a_configuration_that_makes_no_network_is_named() -> None:
+def test_invalid_configuration_is_reported() -> None:
     with pytest.raises(WeightsError, match=r"folder/config\.json") as caught:
         components.draw("vae", VAE | {"block_out_channels": "abc"}, 0, "vae", where=HERE)
     assert caught.value.code == "E1409"
 
 
-@pytest.mark.parametrize("told", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
+@pytest.mark.parametrize("dtype_entry", [{}, {"torch_dtype": "float16"}, {"dtype": "bfloat16"}])
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_a_text_encoder_of_any_type_opens_in_float32_as_all_else_in_diffusers(
-    tmp_path: Path, name: components.DTypeName, told: dict[str, str]
+def test_written_text_encoder_opens_in_float32_in_transformers(
+    tmp_path: Path, name: components.DTypeName, dtype_entry: dict[str, str]
 ) -> None:
     module = components.draw("clip_text", TEXT, 0, "text_encoder", where=HERE)
-    config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | told | {"_name_or_path": "/home/me"}
+    config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | dtype_entry | {"_name_or_path": "/home/me"}
     components.write("clip_text", module.state_dict(), config, tmp_path / "t", name)
     kinds = {info.dtype for info in tensor_files.read_header(tmp_path / "t" / "model.safetensors").values()}
     assert kinds == {name.upper().replace("FP", "F")}

@@ -1,4 +1,4 @@
-"""A model folder is written whole or not at all; what is not trained travels along."""
+"""A model folder is exported completely or not at all; components that are not trained are copied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.sd_folder import FOLDER, opened, trained
 
 @pytest.fixture(autouse=True, scope="module")
 def _of_two_levels(shallow_sd: Path) -> None:
-    """What is exported needs no four levels."""
+    """A U-Net with two levels is enough for exports."""
     globals()["FOLDER"] = shallow_sd
 
 
@@ -30,7 +30,7 @@ def family() -> Family:
     return load_model(Family, ModelSettings(path=FOLDER))
 
 
-def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
+def test_other_components_are_copied(family: Family, tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     (source / "safety_checker").mkdir()
     save_file({"a": torch.ones(1)}, source / "safety_checker" / "model.safetensors")
@@ -42,7 +42,7 @@ def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
         assert (out / name).read_bytes() == (source / name).read_bytes()
 
 
-def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path: Path) -> None:
+def test_training_artifacts_are_not_exported(family: Family, tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     for name in ("checkpoint-500", "checkpoints", "exports", "logs", "samples"):
         (source / name).mkdir()
@@ -52,7 +52,7 @@ def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path:
     assert {path.name for path in out.iterdir()} == {path.name for path in FOLDER.iterdir()}
 
 
-def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path) -> None:
+def test_export_contains_no_local_path(family: Family, tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     for name in ("model_index.json", "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"):
         table = json.loads((source / name).read_text())
@@ -63,7 +63,7 @@ def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path
     assert not any(str(tmp_path).encode() in text or b"_name_or_path" in text for text in texts)
 
 
-def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None:
+def test_only_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None:
     source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
     plain = source / "vae" / "diffusion_pytorch_model.safetensors"
     plain.rename(source / "vae" / "diffusion_pytorch_model.fp16.safetensors")
@@ -71,7 +71,7 @@ def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None
     opened(export_model(loaded, tmp_path / "out", trained(loaded, "denoiser")))
 
 
-def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> None:
+def test_existing_target_is_not_overwritten(family: Family, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("x")
     with pytest.raises(WeightsError, match="already exists") as caught:
@@ -80,9 +80,7 @@ def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> 
     assert os.listdir(tmp_path / "out") == ["mine"]
 
 
-def test_a_failure_half_way_leaves_nothing_behind(
-    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_export_leaves_no_files(family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
 
@@ -93,7 +91,7 @@ def test_a_failure_half_way_leaves_nothing_behind(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_cannot_be_made_is_named(family: Family, tmp_path: Path) -> None:
+def test_target_that_cannot_be_created_is_reported(family: Family, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="out") as caught:
         export_model(family, tmp_path / "file" / "out", trained(family, "denoiser"))

@@ -1,4 +1,4 @@
-"""Model folders: what is found in them, what is copied, what is refused."""
+"""Model folders: finding weights, copying components, refusing damaged files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _file(path: Path) -> Path:
     return path
 
 
-def test_the_plain_file_is_preferred_to_a_variant(tmp_path: Path) -> None:
+def test_plain_file_is_preferred_to_a_variant(tmp_path: Path) -> None:
     variant = _file(tmp_path / "diffusion_pytorch_model.fp16.safetensors")
     assert model_folder.find_weights(tmp_path) == model_folder.StoredWeights(variant, "fp16")
     plain = _file(tmp_path / "diffusion_pytorch_model.safetensors")
@@ -32,7 +32,7 @@ def test_shards_are_found_by_their_index(tmp_path: Path) -> None:
     assert model_folder.find_weights(tmp_path) == model_folder.StoredWeights(index)
 
 
-def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:
+def test_missing_weights_are_no_error_but_pickled_ones_are(tmp_path: Path) -> None:
     assert model_folder.find_weights(tmp_path) is None
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02.")
     with pytest.raises(WeightsError, match=r"only pytorch_model\.bin, a pickle") as caught:
@@ -44,7 +44,7 @@ def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:
     ("content", "reason"),
     [("{", "not JSON"), ("[1]", "JSON object"), ("[" * 100_000, "not JSON"), ("{" + " " * 4_000_000 + "}", "larger")],
 )
-def test_a_damaged_configuration_is_named(tmp_path: Path, content: str, reason: str) -> None:
+def test_damaged_configuration_is_reported(tmp_path: Path, content: str, reason: str) -> None:
     (tmp_path / "model_index.json").write_text(content)
     with pytest.raises(WeightsError, match=reason) as caught:
         model_folder.open_folder(tmp_path)
@@ -52,15 +52,13 @@ def test_a_damaged_configuration_is_named(tmp_path: Path, content: str, reason: 
     assert "model_index.json" in caught.value.message
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"model\.path") as caught:
         model_folder.open_folder(tmp_path / "nowhere")
     assert caught.value.code == "E1401"
 
 
-def test_a_name_that_is_nowhere_is_answered_with_where_it_was_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_name_error_lists_the_searched_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WeightsError) as caught:
         model_folder.open_folder(Path("sd15"))
@@ -71,14 +69,14 @@ def test_a_name_that_is_nowhere_is_answered_with_where_it_was_looked_for(
         assert words in caught.value.message
 
 
-def test_a_configuration_forgets_where_it_was_made(tmp_path: Path) -> None:
+def test_local_path_is_removed_from_configurations(tmp_path: Path) -> None:
     (tmp_path / "unet").mkdir()
     (tmp_path / "unet" / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/x", "in_channels": 4}))
     (tmp_path / "model_index.json").write_text("{}")
     assert model_folder.open_folder(tmp_path).config("unet") == {"in_channels": 4}
 
 
-def test_copying_leaves_programs_pickles_and_paths_behind(tmp_path: Path) -> None:
+def test_copying_skips_code_pickles_and_paths(tmp_path: Path) -> None:
     source = tmp_path / "vae"
     kept = _file(source / "diffusion_pytorch_model.safetensors")
     for name in ("diffusion_pytorch_model.bin", "modeling.py", ".cache"):
@@ -93,20 +91,20 @@ def test_copying_leaves_programs_pickles_and_paths_behind(tmp_path: Path) -> Non
     assert json.loads(copied["config.json"]) == {"a": 1}
 
 
-def test_copying_keeps_a_pickle_that_is_all_there_is(tmp_path: Path) -> None:
+def test_copying_keeps_a_pickle_without_alternative(tmp_path: Path) -> None:
     (tmp_path / "checker").mkdir()
     (tmp_path / "checker" / "pytorch_model.bin").write_text("x")
     model_folder.copy_component(tmp_path / "checker", tmp_path / "copy")
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["pytorch_model.bin"]
 
 
-def test_copying_gives_a_lone_variant_the_plain_name(tmp_path: Path) -> None:
+def test_copying_renames_the_only_variant(tmp_path: Path) -> None:
     _file(tmp_path / "vae" / "diffusion_pytorch_model.fp16.safetensors")
     model_folder.copy_component(tmp_path / "vae", tmp_path / "copy")
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["diffusion_pytorch_model.safetensors"]
 
 
-def test_a_tokenizer_gets_the_files_that_older_readers_need(tmp_path: Path) -> None:
+def test_tokenizer_gets_vocab_and_merges_files(tmp_path: Path) -> None:
     model = {"vocab": {"a": 0, "b": 1, "ab</w>": 2}, "merges": [["a", "b</w>"], "a b"]}
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
     model_folder.complete_tokenizer(tmp_path)
@@ -114,20 +112,20 @@ def test_a_tokenizer_gets_the_files_that_older_readers_need(tmp_path: Path) -> N
     assert (tmp_path / "merges.txt").read_text() == "#version: 0.2\na b</w>\na b\n"
 
 
-def test_the_shipped_model_is_found_by_name() -> None:
+def test_shipped_model_is_found_by_name() -> None:
     assert "tiny-sd" in model_folder.shipped_names()
     assert (model_folder.shipped("tiny-sd") / "unet" / "config.json").is_file()
     with pytest.raises(WeightsError, match="tiny-sd"):
         model_folder.shipped("huge-sd")
 
 
-def test_a_place_that_is_taken_is_not_written_over(tmp_path: Path) -> None:
+def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="already exists") as caught, model_folder.new_folder(tmp_path):
-        raise AssertionError("begun")
+        raise AssertionError("entered")
     assert caught.value.code == "E1410"
 
 
-def test_a_place_that_is_taken_meanwhile_is_not_written_over(tmp_path: Path) -> None:
+def test_folder_created_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     def write() -> None:
         with model_folder.new_folder(tmp_path / "a" / "new") as aside:
             (aside / "x").write_text("ours")

@@ -1,4 +1,4 @@
-"""The autoencoder set by hand: mean colours in, mean colours out, in any fitting structure."""
+"""The constructed autoencoder: latents are mean colours, in any suitable structure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _vae(widths: list[int], groups: int, layers: int = 1) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "config", [_vae([16, 32, 32], 4), _vae([16, 16], 4), _vae([32, 32, 64, 64], 8, 2), _vae([20, 40], 5)]
 )
-def test_latents_are_mean_colours_and_come_back(config: dict[str, Any]) -> None:
+def test_latents_are_mean_colours_and_decode_back(config: dict[str, Any]) -> None:
     vae: Any = components.draw("vae", config, 0, "vae", where=Path("config.json"))
     factor = 2 ** (len(config["block_out_channels"]) - 1)
     flat = torch.tensor([0.9, -0.4, 0.1]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
@@ -44,7 +44,7 @@ def test_latents_are_mean_colours_and_come_back(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [{"norm_num_groups": 8}, {"latent_channels": 3}, {"in_channels": 4}])
-def test_a_structure_without_room_for_it_stays_random(change: dict[str, Any]) -> None:
+def test_unsuitable_structure_stays_random(change: dict[str, Any]) -> None:
     config = _vae([16, 16], 4) | change
     assert not plain_vae.fits(config)
     vae: Any = components.draw("vae", config, 0, "vae", where=Path("config.json"))

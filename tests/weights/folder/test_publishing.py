@@ -1,4 +1,4 @@
-"""A finished model laid out beside other things: complete or without its index, replacing its own files alone."""
+"""Publishing a model next to other files: complete or without index, replacing only its own files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights.folder import publishing
 
 
-def exported(folder: Path, *names: str, text: str = "one") -> Path:
-    """Something like an export: a folder a component, and the index."""
+def write_export(folder: Path, *names: str, text: str = "one") -> Path:
+    """A simple export: a folder for each component, and the index."""
     for name in names:
         (folder / name).mkdir(parents=True)
         (folder / name / "config.json").write_text(text)
@@ -20,52 +20,54 @@ def exported(folder: Path, *names: str, text: str = "one") -> Path:
     return folder
 
 
-def files(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_a_model_lies_beside_what_is_there_already(tmp_path: Path) -> None:
+def test_model_is_published_next_to_existing_files(tmp_path: Path) -> None:
     (tmp_path / "out" / "checkpoints").mkdir(parents=True)
     (tmp_path / "out" / "recipe.yaml").write_text("mine")
-    export = exported(tmp_path / "step-5", "unet", "vae")
+    export = write_export(tmp_path / "step-5", "unet", "vae")
     assert publishing.publish(export, tmp_path / "out") == tmp_path / "out"
-    found = files(tmp_path / "out")
-    assert {name: text for name, text in found.items() if name != publishing.LIST} == {
+    published = read_files(tmp_path / "out")
+    assert {name: text for name, text in published.items() if name != publishing.LIST} == {
         "model_index.json": "one", "recipe.yaml": "mine", "unet/config.json": "one", "vae/config.json": "one",
     }  # fmt: skip
     assert publishing.published(tmp_path / "out") == {"model_index.json", "unet", "vae"}
     assert (tmp_path / "out" / "checkpoints").is_dir()
-    assert files(export).keys() == {"model_index.json", "unet/config.json", "vae/config.json"}, "the export stays"
+    assert read_files(export).keys() == {"model_index.json", "unet/config.json", "vae/config.json"}, "the export stays"
 
 
-def test_a_later_end_replaces_its_own_files_and_takes_away_the_rest_of_them(tmp_path: Path) -> None:
-    publishing.publish(exported(tmp_path / "a", "unet", "feature_extractor"), tmp_path / "out")
+def test_publishing_again_replaces_and_removes_its_own_files(tmp_path: Path) -> None:
+    publishing.publish(write_export(tmp_path / "a", "unet", "feature_extractor"), tmp_path / "out")
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    publishing.publish(exported(tmp_path / "b", "unet", "vae", text="two"), tmp_path / "out")
-    found = files(tmp_path / "out")
-    found.pop(publishing.LIST)
-    assert found == {
+    publishing.publish(write_export(tmp_path / "b", "unet", "vae", text="two"), tmp_path / "out")
+    published = read_files(tmp_path / "out")
+    published.pop(publishing.LIST)
+    assert published == {
         "model_index.json": "two", "notes.txt": "mine", "unet/config.json": "two", "vae/config.json": "two",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["model_index.json", "unet", "tokenizer"])
-def test_a_model_of_others_is_never_written_over(name: str, tmp_path: Path) -> None:
+def test_foreign_model_is_never_overwritten(name: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("theirs")
-    export = exported(tmp_path / "a", "unet", "tokenizer")
+    export = write_export(tmp_path / "a", "unet", "tokenizer")
     for refused in (lambda: publishing.refuse_others(out), lambda: publishing.publish(export, out)):
         with pytest.raises(WeightsError, match=f"already contains {name}") as caught:
             refused()
         assert caught.value.code == "E1412"
-    assert files(out) == {name: "theirs"}
+    assert read_files(out) == {name: "theirs"}
 
 
-def test_a_kill_leaves_no_index_and_the_next_end_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_publishing_leaves_no_index_and_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
-    publishing.publish(exported(tmp_path / "a", "unet", "vae"), out)
-    export = exported(tmp_path / "b", "scheduler", "unet", "vae", text="two")
+    publishing.publish(write_export(tmp_path / "a", "unet", "vae"), out)
+    export = write_export(tmp_path / "b", "scheduler", "unet", "vae", text="two")
 
     class Killed(BaseException):
         pass
@@ -76,15 +78,15 @@ def test_a_kill_leaves_no_index_and_the_next_end_finishes(tmp_path: Path, monkey
     monkeypatch.setattr(fault_injection, "reach", reach)
     with pytest.raises(Killed):
         publishing.publish(export, out)
-    assert not (out / publishing.INDEX).exists(), "what is half old and half new is no model"
+    assert not (out / publishing.INDEX).exists(), "a partly replaced model has no index"
     monkeypatch.undo()
     publishing.refuse_others(out)
     publishing.publish(export, out)
-    assert set(files(out).values()) - {(out / publishing.LIST).read_text()} == {"two"}
+    assert set(read_files(out).values()) - {(out / publishing.LIST).read_text()} == {"two"}
     assert not list(out.glob(".*"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"names": 3}', '{"names": ["../outside", 4, "unet"]}'])
-def test_a_damaged_list_gives_nothing_away_outside_the_folder(text: str, tmp_path: Path) -> None:
+def test_damaged_list_names_nothing_outside_the_folder(text: str, tmp_path: Path) -> None:
     (tmp_path / publishing.LIST).write_text(text)
     assert publishing.published(tmp_path) <= {"unet"}

@@ -1,4 +1,4 @@
-"""The exported scheduler's file says what training changed, and nothing else."""
+"""The exported scheduler configuration changes only what training changed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PNDM: dict[str, Any] = {"_class_name": "PNDMScheduler", "beta_start": 0.00085, "
 EULER: dict[str, Any] = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
 
 
-def test_what_is_true_stays_as_it_is() -> None:
+def test_correct_scheduler_is_unchanged() -> None:
     assert corrected(PNDM, prediction="epsilon", zero_terminal=False) == PNDM
     assert corrected(EULER, prediction="v", zero_terminal=False) == EULER
 
 
-def test_the_prediction_is_told_and_the_place_is_not() -> None:
+def test_prediction_is_written_and_local_path_removed() -> None:
     file = corrected(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
     assert file == PNDM | {"prediction_type": "v_prediction"}
     assert corrected(EULER, prediction="epsilon", zero_terminal=False)["prediction_type"] == "epsilon"
 
 
-def test_pure_noise_at_the_end_is_told_to_a_class_that_knows_it() -> None:
+def test_zero_terminal_snr_selects_a_scheduler_that_supports_it() -> None:
     file = corrected(EULER, prediction="v", zero_terminal=True)
     assert file == EULER | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
     file = corrected(PNDM, prediction="v", zero_terminal=True)
@@ -39,37 +39,37 @@ def test_pure_noise_at_the_end_is_told_to_a_class_that_knows_it() -> None:
 
 
 @pytest.mark.parametrize("base", [PNDM, EULER])
-def test_epsilon_does_not_start_where_it_tells_nothing(base: dict[str, Any]) -> None:
+def test_epsilon_with_zero_terminal_snr_uses_leading_spacing(base: dict[str, Any]) -> None:
     file = corrected(base, prediction="epsilon", zero_terminal=True)
     assert file["rescale_betas_zero_snr"] is True
     assert file["timestep_spacing"] == "leading"
 
 
-def test_a_schedule_that_no_longer_ends_in_pure_noise_is_told_too() -> None:
+def test_zero_terminal_snr_is_switched_off() -> None:
     before = EULER | {"rescale_betas_zero_snr": True}
     assert corrected(before, prediction="v", zero_terminal=False)["rescale_betas_zero_snr"] is False
 
 
 @pytest.mark.parametrize("sigma_data", [0.5, 1.0])
-def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> None:
+def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
     file = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
     assert prediction_of(file) == "edm"
-    assert file["beta_start"] == 0.00085, "what the levels of training were"
+    assert file["beta_start"] == 0.00085, "the noise schedule of training"
     scheduler = EDMEulerScheduler.from_config(file)
     sigma = torch.tensor([0.01, 0.5, 3.0, 50.0])
     ours = preconditioning.scaling("edm", sigma, sigma_data=sigma_data)
-    x, said = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
+    x, output = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
     for place in range(4):
         at = sigma[place : place + 1]
         torch.testing.assert_close(scheduler.precondition_inputs(x[place], at)[0], ours.c_in[place] * x[place])
         torch.testing.assert_close(scheduler.precondition_noise(at)[0], ours.c_noise[place])
-        clean = ours.c_skip[place] * x[place] + ours.c_out[place] * said[place]
-        torch.testing.assert_close(scheduler.precondition_outputs(x[place], said[place], at)[0], clean)
+        clean = ours.c_skip[place] * x[place] + ours.c_out[place] * output[place]
+        torch.testing.assert_close(scheduler.precondition_outputs(x[place], output[place], at)[0], clean)
 
 
-def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timesteps() -> None:
-    for prediction, tells in (("v-edm", None), ("v", True)):
-        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
+def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
+    for prediction, takes_log_sigma in (("v-edm", None), ("v", True)):
+        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
         assert prediction_of(file) == "v-edm"
         scheduler = EulerDiscreteScheduler.from_config(file)
         scheduler.set_timesteps(5)
@@ -80,9 +80,9 @@ def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timestep
     assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, takes_log_sigma=False)) == "v"
 
 
-@pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
-def test_what_diffusers_cannot_compute_it_refuses(prediction: str, tells: bool | None) -> None:
-    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=tells)
+@pytest.mark.parametrize(("prediction", "takes_log_sigma"), [("epsilon-unscaled", None), ("edm", False)])
+def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, takes_log_sigma: bool | None) -> None:
+    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
     assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
         scheduler = kind.from_config(file)

@@ -1,4 +1,4 @@
-"""Tensors of a file that fit a network or are refused, and random ones by seed and part."""
+"""Loading tensors that fit a network, and random weights by seed and part."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from mezzotint.weights.low_bit import WeightForm
 from support.small_text import HERE, TEXT, same, text_file
 
 
-def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mismatched_weights_are_reported_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = text_file(tmp_path)
     state = load_file(path)
     state["extra.weight"] = torch.ones(1)
@@ -35,7 +33,7 @@ def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_
         assert words in caught.value.message
 
 
-def test_random_weights_are_a_function_of_seed_and_part_and_leave_the_generator_alone() -> None:
+def test_random_weights_depend_only_on_seed_and_part() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
     one = components.draw("clip_text", TEXT, 3, "text_encoder", where=HERE)
@@ -47,7 +45,7 @@ def test_random_weights_are_a_function_of_seed_and_part_and_leave_the_generator_
     assert not one.training
 
 
-def test_a_tensor_that_is_not_finite_is_named_and_rows_that_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+def test_non_finite_tensor_is_reported_but_only_in_requested_rows(tmp_path: Path) -> None:
     path, _ = text_file(tmp_path)
     tensors = load_file(path)
     name = "text_model.embeddings.token_embedding.weight"
@@ -58,10 +56,10 @@ def test_a_tensor_that_is_not_finite_is_named_and_rows_that_are_not_asked_for_ar
     ) as caught:
         components.load("clip_text", TEXT, path, where=HERE)
     assert caught.value.code == "E1403"
-    opened = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
-    filling, own = state.left_for_later(opened), "embeddings.token_embedding.weight"
+    later = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
+    filling, own = state.left_for_later(later), "embeddings.token_embedding.weight"
     assert filling is not None
-    assert opened.get_parameter(own).is_meta
+    assert later.get_parameter(own).is_meta
     [(name_of, rows)] = filling.rows({own: slice(10, 30)})
     assert name_of == own
     assert torch.equal(rows, tensors[name][10:30].bfloat16())

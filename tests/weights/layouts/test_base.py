@@ -1,4 +1,4 @@
-"""The names of latent-diffusion, of full-size models and as another trainer writes them."""
+"""Names of the latent-diffusion layout: full-size models, and files of another trainer."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ COUNTS = {
     ("sd2-v", "vae"): (248, 248, 83_653_863),
     ("sd2-v", "text_encoder"): (372, 280, 340_387_840),
 }
-"""Tensors of ours, tensors in a single file, numbers: as the published models have them."""
+"""Tensors of the diffusers folder, tensors in a single file, and parameters of the published models."""
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
-def test_every_tensor_of_a_full_size_model_has_its_place_both_ways(model: str, component: str) -> None:
+def test_every_tensor_of_full_size_models_is_mapped_both_ways(model: str, component: str) -> None:
     shapes, table = shapes_of(model, component), table_of(model, component)
     ours, foreign, numbers = COUNTS[model, component]
     assert len(shapes) == ours
@@ -34,9 +34,9 @@ def test_every_tensor_of_a_full_size_model_has_its_place_both_ways(model: str, c
     assert sum(math.prod(shape) for shape in shapes.values()) == numbers
     assert sorted(name for entry in table.entries for name in entry.ours) == sorted(shapes)
     for entry in table.entries:
-        told = entry.foreign_shape(shapes)
-        assert math.prod(told) == sum(math.prod(shapes[name]) for name in entry.ours)
-        assert entry.shapes(told) == {name: shapes[name] for name in entry.ours}
+        shape_in_file = entry.foreign_shape(shapes)
+        assert math.prod(shape_in_file) == sum(math.prod(shapes[name]) for name in entry.ours)
+        assert entry.shapes(shape_in_file) == {name: shapes[name] for name in entry.ours}
         assert table.reads(entry.foreign) is entry
         assert all(table.holds(name) is entry for name in entry.ours)
 
@@ -79,7 +79,7 @@ def modern(name: str) -> str:
     return next(iter(components.modern_names("vae", {name: 0})))
 
 
-def test_the_names_are_those_that_another_trainer_writes() -> None:
+def test_names_match_another_trainer() -> None:
     record = recorded()
     unet, vae = table_of("sd1", "unet"), table_of("sd1", "vae")
     for foreign, ours in record["unet_single_file_to_diffusers"].items():
@@ -91,7 +91,7 @@ def test_the_names_are_those_that_another_trainer_writes() -> None:
     assert len(record["unet_single_file_to_diffusers"]) + len(record["vae_old_names"]) == 686 + 248
 
 
-def test_autoencoders_with_attention_under_new_names_are_read_as_well() -> None:
+def test_autoencoders_with_new_attention_names_are_read() -> None:
     vae = table_of("sd1", "vae")
     for foreign, ours in recorded()["vae_current_names_as_reference_emits"].items():
         entry = vae.reads(foreign)
@@ -100,7 +100,7 @@ def test_autoencoders_with_attention_under_new_names_are_read_as_well() -> None:
 
 
 @pytest.mark.parametrize(("model", "key"), [("sd1", "text_encoder_sd1"), ("sd2-v", "text_encoder_sd2")])
-def test_text_encoders_have_the_names_that_another_trainer_writes(model: str, key: str) -> None:
+def test_text_encoder_names_match_another_trainer(model: str, key: str) -> None:
     table, record = table_of(model, "text_encoder"), recorded()[key]
     assert len(record) == len(table.entries)
     for foreign, ours in record.items():

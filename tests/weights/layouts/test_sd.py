@@ -1,4 +1,4 @@
-"""Single files of Stable Diffusion 1.x and 2.x: averaged copies, and what they have besides."""
+"""Single files of Stable Diffusion 1.x and 2.x: averaged copies and extra tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mezzotint.weights.layouts.sd import LAYOUT
 from support.layout_names import table_of
 
 
-def test_averaged_names_have_no_dots_and_no_two_are_alike() -> None:
+def test_ema_names_have_no_dots_and_are_unique() -> None:
     names = [LAYOUT.average(entry.foreign) for entry in table_of("sd1", "unet").entries]
     assert len(set(names)) == 686
     assert "model_ema.diffusion_modelinput_blocks00weight" in names
@@ -29,5 +29,5 @@ def test_averaged_names_have_no_dots_and_no_two_are_alike() -> None:
         ("something.else", False),
     ],
 )
-def test_what_such_files_usually_have_besides_is_known(name: str, known: bool) -> None:
+def test_usual_extra_tensors_are_known(name: str, known: bool) -> None:
     assert LAYOUT.is_extra(name) is known

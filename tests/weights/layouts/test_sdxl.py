@@ -1,5 +1,4 @@
-"""SDXL in files: every tensor of the full-size models has its place under Stability's names, both ways, and small
-models go from form to form and back to the bit."""
+"""SDXL files: every tensor of full-size models is mapped both ways, and small models round-trip exactly."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ configs, folders, singles = sdxl_files.configs, sdxl_files.folders, sdxl_files.s
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
-def test_every_tensor_of_a_full_size_model_has_its_place_both_ways(model: str, component: str) -> None:
+def test_every_tensor_of_full_size_models_is_mapped_both_ways(model: str, component: str) -> None:
     sdxl_files.require_every_tensor(model, component, LAYOUTS[model])
 
 
 @pytest.mark.parametrize(("model", "count"), [("sdxl", 2514), ("sdxl-refiner", 1858)])
-def test_files_have_as_many_names_as_the_published_lists(model: str, count: int) -> None:
+def test_files_have_as_many_tensors_as_published(model: str, count: int) -> None:
     names = names_of(model, LAYOUTS[model])
     assert len(names) == len(set(names)) == count
 
@@ -72,8 +71,8 @@ def test_published_files_have_these_names_and_shapes(model: str, component: str,
     assert entry.foreign_shape(shapes_of(model, component, layout)) == shape
 
 
-def test_text_encoders_of_such_a_file_give_what_they_gave_there(configs: dict[str, Path], tmp_path: Path) -> None:
-    """Query, key and value, and the projection, come out of their tensors the right way round."""
+def test_text_encoder_outputs_match_the_record(configs: dict[str, Path], tmp_path: Path) -> None:
+    """Query, key, value and the projection are split and transposed correctly."""
     record = load_file(RECORDS / "text_encoders.safetensors")
     folder = open_folder(configs["sdxl"])
     networks = {}
@@ -93,7 +92,7 @@ def test_text_encoders_of_such_a_file_give_what_they_gave_there(configs: dict[st
     torch.testing.assert_close(second.text_embeds, record["record.vector"][:, :32], rtol=1e-5, atol=1e-5)
 
 
-def test_a_transposed_matrix_is_laid_out_anew_both_ways() -> None:
+def test_transposed_matrix_is_contiguous_both_ways() -> None:
     entry = Entry("theirs", ("ours",), transposed=True)
     theirs = torch.arange(6.0).reshape(2, 3)
     ours = entry.to_ours(theirs)["ours"]
@@ -106,7 +105,7 @@ def test_a_transposed_matrix_is_laid_out_anew_both_ways() -> None:
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same(
+def test_single_file_and_folder_round_trip(
     model: str, folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path
 ) -> None:
     single, folder, again = singles[model], tmp_path / "folder", tmp_path / "again.safetensors"
@@ -120,7 +119,7 @@ def test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same(
     assert read_metadata(again)["modelspec.author"] == "someone"
 
 
-def test_diffusers_reads_what_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_diffusers_loads_the_written_file(folders: dict[str, Path], tmp_path: Path) -> None:
     assert convert(folders["sdxl"], tmp_path / "x.safetensors") == 0
     path, folder = str(tmp_path / "x.safetensors"), str(folders["sdxl"])
     unet = UNet2DConditionModel.from_single_file(path, config=folder, subfolder="unet")
@@ -132,7 +131,7 @@ def test_diffusers_reads_what_is_written(folders: dict[str, Path], tmp_path: Pat
 
 
 @pytest.mark.parametrize(("model", "kind"), [("sdxl", "base"), ("sdxl-refiner", "refiner")])
-def test_the_header_says_which_model_it_is(model: str, kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_header_names_the_model(model: str, kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     assert convert(folders[model], tmp_path / "x.safetensors", "--dtype=fp16") == 0
     metadata = read_metadata(tmp_path / "x.safetensors")
     assert metadata["modelspec.architecture"] == f"stable-diffusion-xl-v1-{kind}"
@@ -152,7 +151,7 @@ def test_the_header_says_which_model_it_is(model: str, kind: str, folders: dict[
         (4, ("conditioner.embedders.0.",), "lacks a part of a single-file checkpoint of SDXL"),
     ],
 )
-def test_what_is_no_whole_sdxl_is_refused_by_name(
+def test_incomplete_or_different_sdxl_is_refused(
     channels: int, drop: tuple[str, ...], words: str, singles: dict[str, Path], tmp_path: Path
 ) -> None:
     tensors = {n: t for n, t in load_file(singles["sdxl"]).items() if not (drop and n.startswith(drop))}
@@ -163,7 +162,7 @@ def test_what_is_no_whole_sdxl_is_refused_by_name(
     assert caught.value.code == "E1406"
 
 
-def test_a_model_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
+def test_model_of_another_family_is_refused(tmp_path: Path) -> None:
     tensors = {
         "model.diffusion_model.input_blocks.0.0.weight": torch.zeros(320, 4, 1, 1),
         "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight": torch.zeros(1, 768),
@@ -177,7 +176,7 @@ def test_a_model_of_another_family_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "words"), [("sdxl", "SDXL (cross"), ("sdxl-refiner", "the SDXL refiner (cross")])
-def test_a_folder_is_told_by_its_small_files(model: str, words: str) -> None:
+def test_folder_is_recognised_by_its_configurations(model: str, words: str) -> None:
     folder = open_folder(shipped(model))
     unet = folder.config("unet")
     assert str(kinds.of_index(folder.index, unet, "sd")).startswith(words)
@@ -188,13 +187,13 @@ def test_a_folder_is_told_by_its_small_files(model: str, words: str) -> None:
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_shipped_configurations_are_chosen_for_full_size_files(
+def test_shipped_configurations_are_used_for_full_size_files(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sdxl_files.require_shipped_configurations(model, LAYOUTS[model], tmp_path, monkeypatch)
 
 
-def test_averaged_weights_are_used_when_asked_for(
+def test_averaged_weights_are_used_on_request(
     folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path
 ) -> None:
     tensors = load_file(singles["sdxl"])
@@ -204,7 +203,7 @@ def test_averaged_weights_are_used_when_asked_for(
     sdxl_files.require_averages(tmp_path / "x.safetensors", copies, plain, folders["sdxl"])
 
 
-def test_the_names_and_shapes_are_those_that_another_program_writes(configs: dict[str, Path]) -> None:
+def test_names_and_shapes_match_another_program(configs: dict[str, Path]) -> None:
     record = json.loads((RECORDS / "names.json").read_text())
     names: dict[str, Shape] = {}
     folder = open_folder(configs["sdxl"])

@@ -1,4 +1,4 @@
-"""Models in one file, written once."""
+"""Models as single files, written once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def convert(*words: object) -> None:
 
 @pytest.fixture(scope="session")
 def sd1(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small SD1 in one file."""
+    """A small SD 1.x as a single file."""
     path = tmp_path_factory.mktemp("sd1") / "sd1.safetensors"
     convert(FOLDER, path)
     return path
@@ -27,15 +27,15 @@ def sd1(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sd2(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A small SD2: a folder and one file."""
+    """A small SD 2.x as a folder and a single file."""
     root = tmp_path_factory.mktemp("sd2")
     folder = shutil.copytree(FOLDER, root / "folder")
-    for name, told in {
+    for name, changes in {
         "unet": {"use_linear_projection": True, "attention_head_dim": [2, 4, 4, 4]},
         "text_encoder": {"hidden_act": "gelu"},
     }.items():
         path = folder / name / "config.json"
-        config = json.loads(path.read_text()) | told
+        config = json.loads(path.read_text()) | changes
         network: components.Network = "unet" if name == "unet" else "clip_text"
         module = components.draw(network, config, 5, name, where=path)
         components.write(network, module.state_dict(), config, folder / name, "fp32")

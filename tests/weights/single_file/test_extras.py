@@ -1,4 +1,4 @@
-"""What a single file has besides its model travels in a folder, and only what is there is written."""
+"""Extra tensors and metadata of a single file are kept in a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from mezzotint.weights.single_file.extras import FOLDER, Extras, drop_average, read_extras
 
 
-def test_extras_return_from_a_folder_as_they_were(tmp_path: Path) -> None:
+def test_extras_round_trip_through_a_folder(tmp_path: Path) -> None:
     rest, averages = {"betas": torch.tensor([float("nan"), 1.0])}, {"model_ema.x": torch.ones(2)}
     words = {"modelspec.author": "someone", "format": "pt"}
     Extras(rest, averages, {"a.weight": ("b.weight", (2, 1))}, words, "sd").write(tmp_path)
@@ -22,7 +22,7 @@ def test_extras_return_from_a_folder_as_they_were(tmp_path: Path) -> None:
     assert read_extras(tmp_path).averages == {}
 
 
-def test_nothing_is_written_where_there_is_nothing_to_keep(tmp_path: Path) -> None:
+def test_no_folder_is_written_without_extras(tmp_path: Path) -> None:
     Extras(metadata={"format": "pt"}).write(tmp_path)
     assert not (tmp_path / FOLDER).exists()
     assert read_extras(tmp_path) == Extras()

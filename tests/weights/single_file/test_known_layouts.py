@@ -1,4 +1,4 @@
-"""Which layout a file has, and will have."""
+"""Recognising the layout of a file, and choosing one for writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.layout_names import LAYOUTS, header_of
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
+def test_full_size_file_is_recognised_by_its_names(model: str) -> None:
     layout = LAYOUTS[model]
     header = header_of(model, layout)
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
@@ -19,13 +19,13 @@ def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
     assert kinds.refusal(header, "sdxl") is None
     assert kinds.refusal(header, None) is None
     assert known_layouts.of_names(header.keys()) is layout
-    told = kinds.refusal(header, "sd")
-    assert told == kinds.OtherKind(
+    refusal = kinds.refusal(header, "sd")
+    assert refusal == kinds.OtherKind(
         words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; set model.family=sdxl"
     )
 
 
-def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
+def test_layout_is_chosen_by_the_written_components() -> None:
     for model, layout in LAYOUTS.items():
         assert known_layouts.for_components(layout.parts) is layout, model
     assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT

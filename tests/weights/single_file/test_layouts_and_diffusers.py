@@ -1,4 +1,4 @@
-"""The layouts of SD and SDXL against diffusers' own conversion, in the published sizes, without values."""
+"""The layouts of SD and SDXL compared with the conversion of diffusers, in published sizes, without values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONVERSIONS: dict[str, Callable[..., Mapping[str, original.TensorRows]]] = {
 
 @pytest.mark.parametrize("component", CONVERSIONS)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_tensor_is_where_diffusers_finds_it(name: str, component: str) -> None:
+def test_diffusers_finds_every_tensor(name: str, component: str) -> None:
     layout: KeyMap = MODELS[name]
     config: dict[str, Any] = open_folder(shipped(name)).config(component)
     own = components.shapes(layout.networks[component], config, where=Path("config.json"))

@@ -1,4 +1,4 @@
-"""What a file holds of a model is told from names in any spelling, and its shapes are held against the model's."""
+"""Matching the tensors of a file to a model, with names in any spelling, and checking their shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHAPES = match_tensors.shapes_of(open_folder(FOLDER), LAYOUT)
 
 
 @pytest.mark.parametrize("name", ["conv_in.bias", "model.diffusion_model.input_blocks.0.0.bias"])
-def test_a_part_is_told_in_every_spelling(tmp_path: Path, name: str) -> None:
+def test_part_is_recognised_in_every_spelling(tmp_path: Path, name: str) -> None:
     tensor = torch.randn(SHAPES["unet"]["conv_in.bias"])
     save_file({name: tensor, "other": torch.ones(1)}, tmp_path / "x.safetensors")
     matched = match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
@@ -28,7 +28,7 @@ def test_a_part_is_told_in_every_spelling(tmp_path: Path, name: str) -> None:
     assert len(matched.lacks("unet", SHAPES["unet"])) == len(SHAPES["unet"]) - 1
 
 
-def test_an_averaged_copy_takes_the_place_of_the_plain_tensor(tmp_path: Path) -> None:
+def test_averaged_copy_replaces_the_plain_tensor(tmp_path: Path) -> None:
     plain = "model.diffusion_model.input_blocks.0.0.bias"
     shape, file = SHAPES["unet"]["conv_in.bias"], tmp_path / "x.safetensors"
     save_file({plain: torch.zeros(shape), LAYOUT.average(plain): torch.ones(shape)}, file)
@@ -37,7 +37,7 @@ def test_an_averaged_copy_takes_the_place_of_the_plain_tensor(tmp_path: Path) ->
         assert stored.read(["conv_in.bias"])["conv_in.bias"].unique().tolist() == [value]
 
 
-def test_a_folder_of_one_component_is_that_component() -> None:
+def test_folder_of_one_component_is_recognised() -> None:
     matched = match_tensors.of_folder(FOLDER / "vae", LAYOUT, SHAPES)
     assert list(matched.held) == ["vae"]
     assert matched.lacks("vae", SHAPES["vae"]) == []
@@ -45,16 +45,16 @@ def test_a_folder_of_one_component_is_that_component() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "code", "said"),
+    ("tensors", "code", "message"),
     [
         ({"conv_in.bias": torch.ones(3)}, "E1451", r"conv_in.bias has the shape \[3\], the model's unet needs"),
         ({"x": torch.ones(3)}, "E1452", "contains nothing of the model"),
     ],
 )
-def test_what_is_of_another_model_is_refused(
-    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str, said: str
+def test_tensors_of_another_model_are_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str, message: str
 ) -> None:
     save_file(tensors, tmp_path / "x.safetensors")
-    with pytest.raises(WeightsError, match=said) as caught:
+    with pytest.raises(WeightsError, match=message) as caught:
         match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
     assert caught.value.code == code

@@ -1,9 +1,8 @@
-"""Files of the makers of models on straight paths: where diffusers finds what, and the way back."""
+"""Original-format checkpoints of flow-matching models: written as diffusers expects them, and read back."""
 
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,13 @@ from support.flow_sizes import FULL
 from support.original_names import ltx_name
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
-STRAIGHT = tuple(spec.name for spec in specs() if spec.is_flow_matching)
+FLOW_MATCHING = tuple(spec.name for spec in specs() if spec.is_flow_matching)
 KINDS = {
     "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
     "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
     "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
 }  # fmt: skip
-"""What diffusers takes a file for, by its names; of the others it does not tell."""
+"""The model type that diffusers infers from tensor names; it does not know the other models."""
 POSITIONS = {"sd3": (1, 36864, 1536), "sd3.5-medium": (1, 147456, 1536), "sd3.5-large": (1, 36864, 2432)}
 
 
@@ -42,24 +41,24 @@ def folder_of(name: str) -> Path:
     return RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
 
 
-def kind_of(name: str) -> type[FlowFiles]:
+def files_class(name: str) -> type[FlowFiles]:
     kind: type[FlowFiles] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Files
     return kind
 
 
-def opened(name: str, file: Path | None = None, folder: Path | None = None) -> FlowFiles:
+def open_files(name: str, file: Path | None = None, folder: Path | None = None) -> FlowFiles:
     folder = folder or folder_of(name)
     values = {"path": folder} if file is None else {"path": file, "config": folder}
-    return kind_of(name).of(ModelSettings.model_validate({"family": name, **values}))
+    return files_class(name).of(ModelSettings.model_validate({"family": name, **values}))
 
 
-def write(place: Path, plan: Written, stored: tensor_files.Stored) -> None:
+def write_plan(place: Path, plan: Written, stored: tensor_files.Stored) -> None:
     planned.write(place, plan.tensors("transformer", stored.header()), {"transformer": stored})
 
 
-def written(name: str, place: Path) -> Path:
-    files = opened(name)
-    write(place, files.plan_original(), files.stored("denoiser"))
+def write_original(name: str, place: Path) -> Path:
+    files = open_files(name)
+    write_plan(place, files.plan_original(), files.stored("denoiser"))
     return place
 
 
@@ -72,14 +71,14 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 
 LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
-"""Of the names of others, in other numbers."""
+"""Models that differ from another one only in sizes."""
 
 
-@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGER else m for m in FULL])
-def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: str) -> None:
-    """Names and shapes alone, without values."""
+@pytest.mark.parametrize("model", [model for model in FULL if model not in LARGER])
+def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: str) -> None:
+    """Names and shapes only, without values."""
     name, config, _ = FULL[model]
-    network, kind = family_spec(name).networks["denoiser"], kind_of(name)
+    network, kind = family_spec(name).networks["denoiser"], files_class(name)
     own = components.shapes(network, config, where=Path("config.json"))
     own |= {"pos_embed.pos_embed": POSITIONS[model]} if model in POSITIONS else {}
     plan = original.plan(network, config, own, kind.renames, kind.written_start)
@@ -110,19 +109,19 @@ def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: s
         ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
     ],
 )
-def test_names_that_a_conversion_would_pass_on_are_the_makers(name: str, ours: str, theirs: str) -> None:
-    assert original.renamed(ours, kind_of(name).renames) == theirs
+def test_written_names_are_those_of_the_original_format(name: str, ours: str, theirs: str) -> None:
+    assert original.renamed(ours, files_class(name).renames) == theirs
 
 
-@pytest.mark.parametrize("name", [name for name in STRAIGHT if name != "flux"])
-def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
-    file, folder = written(name, tmp_path / "model.safetensors"), folder_of(name)
+@pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
+def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
+    file, folder = write_original(name, tmp_path / "model.safetensors"), folder_of(name)
     plain = weights(folder)
     if name != "qwen-image":
         assert not {key for key in load_file(file) if key in plain} - {
-            key for key in plain if original.renamed(key, kind_of(name).renames) == key
+            key for key in plain if original.renamed(key, files_class(name).renames) == key
         }
-    files = opened(name, file)
+    files = open_files(name, file)
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser"]
     stored = files.stored("denoiser")
     assert equal(stored.read(list(stored.header())), plain)
@@ -134,26 +133,26 @@ def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp
     assert equal({k: t.float() for k, t in network.state_dict().items()}, {k: t.float() for k, t in plain.items()})
 
 
-def test_flux_of_another_width_is_not_written() -> None:
+def test_flux_of_another_width_is_refused() -> None:
     with pytest.raises(WeightsError, match="expected 21504") as caught:
-        opened("flux").plan_original()
+        open_files("flux").plan_original()
     assert caught.value.code == "E1479"
 
 
 def thin_flux() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """FLUX.1 of its own width with one block of each kind, whose tensors have two columns."""
+    """FLUX.1 of its published width with one block of each kind, whose tensors have two columns."""
     config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1}
     shapes = components.shapes(family_spec("flux").networks["denoiser"], config, where=Path("config.json"))
     generator = torch.Generator().manual_seed(0)
     return config, {n: torch.rand(s[0], *([2] * (len(s) - 1)), generator=generator) for n, s in shapes.items()}
 
 
-def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None:
+def test_rows_of_flux_are_where_diffusers_expects_them(tmp_path: Path) -> None:
     config, tensors = thin_flux()
     save_file(tensors, tmp_path / "ours.safetensors")
     network = family_spec("flux").networks["denoiser"]
-    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, kind_of("flux").renames)
-    write(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
+    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, files_class("flux").renames)
+    write_plan(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
     theirs = load_file(tmp_path / "file.safetensors")
     single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
         "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
@@ -164,9 +163,9 @@ def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None
     assert equal(convert(checkpoint=dict(theirs), config=config), tensors)
 
 
-def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Path) -> None:
+def test_complete_sd3_checkpoint_contains_vae_and_text_encoders(tmp_path: Path) -> None:
     folder = folder_of("sd3")
-    tensors = load_file(written("sd3", tmp_path / "denoiser.safetensors"))
+    tensors = load_file(write_original("sd3", tmp_path / "denoiser.safetensors"))
     vae = weights(folder, "vae")
     shape = {entry: entry.foreign_shape({n: tuple(vae[n].shape) for n in entry.ours}) for entry in base.vae(list(vae))}
     tensors |= {f"first_stage_model.{e.foreign}": e.to_foreign(vae).reshape(s) for e, s in shape.items()}
@@ -178,10 +177,10 @@ def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Pa
     save_file({n: t.clone() for n, t in tensors.items()}, file)
     for part in ("transformer", "vae", "text_encoder_2", "text_encoder_3"):
         next((lean / part).glob("*.safetensors")).unlink()
-    files = opened("sd3", file, lean)
+    files = open_files("sd3", file, lean)
     in_folder = {part for part in files.parts if files.is_in_folder(part)}
     assert in_folder == set(files.parts) - {"denoiser", "vae", "text_encoder_2", "text_encoder_3"}
-    plain = opened("sd3")
+    plain = open_files("sd3")
     for part in plain.parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
     assert any("denoiser, vae, text_encoder_2, text_encoder_3" in note for note in files.notes(files.parts))
@@ -190,44 +189,44 @@ def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Pa
     assert prints["text_encoder"] == plain.fingerprint("text_encoder")
 
 
-def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:
+def test_complete_ltx_checkpoint_contains_the_vae(tmp_path: Path) -> None:
     folder = folder_of("ltx")
-    tensors = load_file(written("ltx", tmp_path / "denoiser.safetensors"))
+    tensors = load_file(write_original("ltx", tmp_path / "denoiser.safetensors"))
     tensors |= {f"vae.{ltx_name(name)}": tensor for name, tensor in weights(folder, "vae").items()}
     save_file(tensors, tmp_path / "ltx.safetensors")
-    files = opened("ltx", tmp_path / "ltx.safetensors")
+    files = open_files("ltx", tmp_path / "ltx.safetensors")
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser", "vae"]
     for part in ("denoiser", "vae"):
         stored = files.stored(part)
         assert equal(stored.read(list(stored.header())), weights(folder, files.spec.folders[part]))
 
 
-def test_a_file_of_the_librarys_own_names_is_read_with_and_without_their_start(tmp_path: Path) -> None:
+def test_diffusers_names_are_read_with_and_without_prefix(tmp_path: Path) -> None:
     plain = weights(folder_of("sd3"))
     for start in ("", original.DENOISER):
         save_file({start + name: tensor for name, tensor in plain.items()}, tmp_path / "own.safetensors")
-        stored = opened("sd3", tmp_path / "own.safetensors").stored("denoiser")
+        stored = open_files("sd3", tmp_path / "own.safetensors").stored("denoiser")
         assert equal(stored.read(list(plain)), plain)
 
 
-def test_numbers_in_eight_bits_are_read(tmp_path: Path) -> None:
-    file = written("z-image", tmp_path / "plain.safetensors")
+def test_float8_weights_are_read(tmp_path: Path) -> None:
+    file = write_original("z-image", tmp_path / "plain.safetensors")
     eight = {n: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for n, t in load_file(file).items()}
     save_file(eight, tmp_path / "eight.safetensors")
-    network = opened("z-image", tmp_path / "eight.safetensors").network("denoiser")
+    network = open_files("z-image", tmp_path / "eight.safetensors").network("denoiser")
     plain = weights(folder_of("z-image"))["layers.0.attention.to_k.weight"]
     assert torch.equal(network.state_dict()["layers.0.attention.to_k.weight"], plain.to(torch.float8_e4m3fn).float())
 
 
 def refusal(name: str, file: Path, **values: Any) -> str:
     with pytest.raises(WeightsError) as caught:
-        kind_of(name).of(ModelSettings.model_validate({"family": name, "path": file, **values}))
+        files_class(name).of(ModelSettings.model_validate({"family": name, "path": file, **values}))
     assert caught.value.code == "E1478", caught.value
     return caught.value.message
 
 
-def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    file = written("wan", tmp_path / "wan.safetensors")
+def test_unreadable_checkpoints_are_refused_with_the_reason(tmp_path: Path) -> None:
+    file = write_original("wan", tmp_path / "wan.safetensors")
     assert "model.config=FOLDER" in refusal("wan", file)
     assert "does not contain the denoiser of Stable Diffusion 3" in refusal("sd3", file, config=folder_of("sd3"))
     scaled = tmp_path / "scaled.safetensors"
@@ -237,10 +236,10 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
     tensors.pop("blocks.0.ffn.0.bias")
     save_file(tensors, scaled)
     with pytest.raises(WeightsError, match="missing: 1 tensor"):
-        opened("wan", scaled).network("denoiser")
+        open_files("wan", scaled).network("denoiser")
 
 
-def test_rows_remember_where_they_come_from() -> None:
+def test_rows_track_their_source() -> None:
     a, b = TensorRows((6, 4), (("a", 0, 6),)), TensorRows((2, 4), (("b", 0, 2),))
     q, k, v = torch.chunk(a, 3, dim=0)  # type: ignore[call-overload]
     assert (q.shape, k.pieces) == ((2, 4), (("a", 2, 4),))
@@ -255,48 +254,27 @@ def test_rows_remember_where_they_come_from() -> None:
         a.split([2, 2])
 
 
-def test_rows_that_are_never_read_are_no_way_back() -> None:
+def test_plan_that_loses_rows_is_an_error() -> None:
     own = {"proj_in.weight": (4, 2)}
     network = family_spec("ltx").networks["denoiser"]
-    assert original.plan(network, {}, own, kind_of("ltx").renames).sources == {
+    assert original.plan(network, {}, own, files_class("ltx").renames).sources == {
         "patchify_proj.weight": (("proj_in.weight", 0, 4),)
     }
     with pytest.raises(ValueError, match="other tensors"):
         original.plan(network, {}, own, [(r"^proj_in", "adaln_single")])
 
 
-def test_parts_behind_a_start_are_told_apart() -> None:
+def test_parts_are_separated_by_their_prefix() -> None:
     shapes = {"a.x": (1,), "a.y": (2,), "b.x": (3,)}
     places = original.places_of("clip_text", {}, shapes, FilePart("a.", converted=False), {"x"})
     assert {name: rows.pieces for name, rows in places.items()} == {"x": (("a.x", 0, 1),)}
     assert original.places_of("clip_text", {}, shapes, FilePart("b.", converted=False), {"x", "y"}) == {}
 
 
-@pytest.mark.slow
-def test_flux_of_its_own_width_is_read_by_diffusers(tmp_path: Path) -> None:
-    """One block of each kind, 0.6 billion numbers."""
-    folder = Path(shutil.copytree(folder_of("flux"), tmp_path / "model"))
-    config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 128}
-    (folder / "transformer" / "config.json").write_text(json.dumps(config | {"_class_name": "FluxTransformer2DModel"}))
-    network = family_spec("flux").networks["denoiser"]
-    shapes = components.shapes(network, config, where=Path("config.json"))
-    tensors = {n: torch.arange(s[0]).view(-1, *[1] * (len(s) - 1)).expand(s).bfloat16() for n, s in shapes.items()}
-    place = folder / "transformer" / "diffusion_pytorch_model.safetensors"
-    tensor_files.write(tensors, place)
-    plan = original.plan(network, config, shapes, kind_of("flux").renames)
-    write(tmp_path / "flux.safetensors", plan, tensor_files.InFile(place))
-    kind: Any = importlib.import_module("diffusers").FluxTransformer2DModel
-    back = kind.from_single_file(
-        str(tmp_path / "flux.safetensors"), config=str(folder), subfolder="transformer", local_files_only=True,
-        dtype=torch.bfloat16,
-    )  # fmt: skip
-    assert equal(dict(back.state_dict()), tensors)
-
-
-@pytest.mark.parametrize("name", STRAIGHT)
-@pytest.mark.parametrize("tensors", [{}, {"foo.bar": torch.zeros(2, 3)}], ids=["empty", "of-something-else"])
-def test_a_file_without_a_denoiser_is_not_passed_over(name: str, tensors: dict[str, Tensor], tmp_path: Path) -> None:
-    save_file(tensors, tmp_path / "a.safetensors")
-    with pytest.raises(WeightsError, match=r": does not contain the denoiser of .* in the original") as caught:
-        opened(name, tmp_path / "a.safetensors")
-    assert caught.value.code == "E1478"
+@pytest.mark.parametrize("name", FLOW_MATCHING)
+def test_file_without_denoiser_is_refused(name: str, tmp_path: Path) -> None:
+    for tensors in ({}, {"foo.bar": torch.zeros(2, 3)}):
+        save_file(tensors, tmp_path / "a.safetensors")
+        with pytest.raises(WeightsError, match=r": does not contain the denoiser of .* in the original") as caught:
+            open_files(name, tmp_path / "a.safetensors")
+        assert caught.value.code == "E1478"

@@ -1,4 +1,4 @@
-"""Files over a model: what they hold takes the place of its own tensors, and nothing else does."""
+"""Overlay files replace only the tensors that they contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.weights.single_file.overlay import Overlay
 from support.sd_folder import FOLDER
 
 
-def test_a_component_is_the_models_with_what_lies_over_it(tmp_path: Path) -> None:
+def test_overlay_replaces_only_its_tensors(tmp_path: Path) -> None:
     file = tmp_path / "over.safetensors"
     own = load_file(FOLDER / "unet" / "diffusion_pytorch_model.safetensors")
     save_file({"conv_in.bias": own["conv_in.bias"] + 1}, file)

@@ -1,9 +1,8 @@
-"""Models in one file: what is read is what the folder has, what is no such model is refused by name and reason."""
+"""Models in one file: they load as the folder they were converted from; other files are refused with the reason."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
@@ -21,46 +19,43 @@ from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import single_file
 from support.sd_folder import FOLDER
 
-PARTS = ("denoiser", "text_encoder", "vae")
 Edit = Callable[[dict[str, Tensor]], None]
-
-
-def convert(*words: object) -> None:
-    assert main(["convert", *map(str, words)]) == 0
 
 
 @pytest.fixture
 def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
-    """`edited(change)`: the file with other tensors."""
+    """`edited(change)`: the file with changed tensors."""
 
-    def make(change: Edit, name: str = "edited.safetensors", metadata: dict[str, str] | None = None) -> Path:
+    def make(change: Edit) -> Path:
         tensors = load_file(sd1)
         change(tensors)
-        save_file(tensors, tmp_path / name, metadata)
-        return tmp_path / name
+        save_file(tensors, tmp_path / "edited.safetensors")
+        return tmp_path / "edited.safetensors"
 
     return make
 
 
-def load(path: Path, config: Path | None = FOLDER, **settings: Any) -> Family:
-    return Family.of(ModelSettings(path=path, config=config, **settings))
+def load(path: Path, config: Path | None = FOLDER, only: Sequence[str] | None = None, **settings: Any) -> Family:
+    return Family.of(ModelSettings(path=path, config=config, **settings), only)
 
 
-def same(a: Family, b: Family) -> bool:
-    pairs = [(a.parts()[part].state_dict(), b.parts()[part].state_dict()) for part in PARTS]
+def is_same(a: Family, b: Family) -> bool:
+    """Whether all parts of `a` have the tensors that they have in `b`."""
+    pairs = [(a.parts()[part].state_dict(), b.parts()[part].state_dict()) for part in a.parts()]
     return all(x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x) for x, y in pairs)
 
 
-def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[Path, Path]) -> None:
-    assert same(load(sd1), Family.of(ModelSettings(path=FOLDER)))
-    assert same(load(sd2[1], sd2[0]), Family.of(ModelSettings(path=sd2[0])))
+def test_single_file_loads_like_its_folder(sd1: Path, sd2: tuple[Path, Path], family: Family) -> None:
+    loaded = load(sd1)
+    assert loaded.parts().keys() == {"denoiser", "text_encoder", "vae"}
+    assert is_same(loaded, family)
+    parts = ["text_encoder", "vae"]
+    loaded = load(sd2[1], sd2[0], parts)
+    assert list(loaded.parts()) == parts
+    assert is_same(loaded, Family.of(ModelSettings(path=sd2[0]), parts))
 
 
-def test_only_the_parts_asked_for_are_read(sd1: Path) -> None:
-    assert Family.of(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
-
-
-def _old_attention(tensors: dict[str, Tensor]) -> None:
+def _rename_attention(tensors: dict[str, Tensor]) -> None:
     for name in [n for n in tensors if ".mid.attn_1." in n]:
         other = name
         for old, new in ((".q.", ".to_q."), (".k.", ".to_k."), (".v.", ".to_v."), (".proj_out.", ".to_out.0.")):
@@ -68,86 +63,83 @@ def _old_attention(tensors: dict[str, Tensor]) -> None:
         tensors[other] = tensors.pop(name).squeeze()
 
 
-def _no_level(tensors: dict[str, Tensor]) -> None:
+def _drop_text_model_level(tensors: dict[str, Tensor]) -> None:
     for name in [n for n in tensors if ".transformer.text_model." in n]:
         tensors[name.replace(".text_model.", ".")] = tensors.pop(name)
 
 
-def _buffers(tensors: dict[str, Tensor]) -> None:
+def _add_buffers(tensors: dict[str, Tensor]) -> None:
     tensors["betas"] = torch.linspace(0.01, 0.02, 1000)
     tensors["cond_stage_model.transformer.text_model.embeddings.position_ids"] = torch.arange(77)[None]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("change", [_old_attention, _no_level, _buffers])
-def test_spellings_that_are_met_are_read(edited: Callable[..., Path], change: Edit) -> None:
-    assert same(load(edited(change)), Family.of(ModelSettings(path=FOLDER)))
+def test_other_spellings_and_extra_buffers_are_read(edited: Callable[..., Path], family: Family) -> None:
+    def change(tensors: dict[str, Tensor]) -> None:
+        _rename_attention(tensors)
+        _drop_text_model_level(tensors)
+        _add_buffers(tensors)
+
+    loaded = load(edited(change), only=["text_encoder", "vae"])
+    assert is_same(loaded, family)
+    assert not loaded.notes
 
 
-@pytest.mark.slow
-def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
+def test_half_precision_is_widened(edited: Callable[..., Path], family: Family) -> None:
     def halve(tensors: dict[str, Tensor]) -> None:
         tensors.update({name: tensor.half() for name, tensor in tensors.items()})
 
-    family = load(edited(halve))
-    whole = Family.of(ModelSettings(path=FOLDER)).parts()["denoiser"].state_dict()
-    assert {p.dtype for p in family.parts()["denoiser"].parameters()} == {torch.float32}
-    for name, tensor in family.parts()["denoiser"].state_dict().items():
-        assert torch.equal(tensor, whole[name].half().float())
+    vae, whole = (each.parts()["vae"].state_dict() for each in (load(edited(halve), only=["vae"]), family))
+    assert {tensor.dtype for tensor in vae.values()} == {torch.float32}
+    assert all(torch.equal(tensor, whole[name].half().float()) for name, tensor in vae.items())
 
 
-@pytest.mark.slow
-def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
+def test_averaged_weights_are_used_on_request_and_noted(edited: Callable[..., Path]) -> None:
     def add(tensors: dict[str, Tensor]) -> None:
         plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
         tensors.update({LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()})
         tensors["model_ema.decay"] = torch.tensor(0.9999)
 
     path = edited(add)
-    plain, averaged = load(path), load(path, ema_weights="use")
+    plain, averaged = (load(path, only=["denoiser"], ema_weights=which) for which in ("ignore", "use"))
     for a, b in zip(plain.parts()["denoiser"].parameters(), averaged.parts()["denoiser"].parameters(), strict=True):
         assert torch.equal(a + 1, b)
-    assert torch.equal(plain.encode_text(["a"]).states, averaged.encode_text(["a"]).states)
     assert any("684 averaged tensors" in note for note in plain.notes)
     assert any("averaged copy" in note for note in averaged.notes)
-    settings = [ModelSettings(path=path, config=FOLDER, ema_weights=which) for which in ("ignore", "use")]
-    assert len({Family.files.of(s).fingerprint("denoiser") for s in settings}) == 2
-    assert len({Family.files.of(s).fingerprint("vae") for s in settings}) == 1
+    files = [Family.files.of(ModelSettings(path=path, config=FOLDER, ema_weights=which)) for which in ("ignore", "use")]
+    assert len({each.fingerprint("denoiser") for each in files}) == 2
+    assert len({each.fingerprint("vae") for each in files}) == 1
 
 
-def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
+def test_missing_averaged_weights_are_an_error(sd1: Path) -> None:
     with pytest.raises(WeightsError, match="no averaged weights") as caught:
         load(sd1, ema_weights="use")
     assert caught.value.code == "E1415"
 
 
-def test_tensors_nobody_knows_are_told(edited: Callable[..., Path]) -> None:
-    family = load(edited(lambda tensors: tensors.update(mystery=torch.ones(3))))
-    assert any("1 tensor (mystery)" in note for note in family.notes)
-    assert not load(edited(_buffers)).notes
+def test_unknown_tensors_are_noted(edited: Callable[..., Path]) -> None:
+    loaded = load(edited(lambda tensors: tensors.update(mystery=torch.ones(3))), only=["vae"])
+    assert any("1 tensor (mystery)" in note for note in loaded.notes)
 
 
-@pytest.mark.slow
-def test_a_pickled_file_is_read_through_the_other_process(
-    sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("pickles_read_here")
+def test_pickled_file_loads_and_has_the_same_fingerprint(
+    sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: Family
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     torch.save({"state_dict": load_file(sd1)}, tmp_path / "x.ckpt")
-    family = load(tmp_path / "x.ckpt")
-    assert same(family, load(sd1))
-    assert any("pickle" in note for note in family.notes)
-    settings = ModelSettings(path=tmp_path / "x.ckpt", config=FOLDER)
-    assert Family.files.of(settings).fingerprint("vae") == Family.files.of(
-        ModelSettings(path=sd1, config=FOLDER)
-    ).fingerprint("vae")
+    loaded = load(tmp_path / "x.ckpt", only=["vae"])
+    assert is_same(loaded, family)
+    assert any("pickle" in note for note in loaded.notes)
+    files = [Family.files.of(ModelSettings(path=path, config=FOLDER)) for path in (tmp_path / "x.ckpt", sd1)]
+    assert len({each.fingerprint("vae") for each in files}) == 1
 
 
-def test_safetensors_under_the_ending_ckpt_are_read(sd1: Path, tmp_path: Path) -> None:
-    shutil.copyfile(sd1, tmp_path / "x.ckpt")
-    assert same(load(tmp_path / "x.ckpt"), load(sd1))
+def test_safetensors_with_the_suffix_ckpt_are_read(sd1: Path, tmp_path: Path, family: Family) -> None:
+    (tmp_path / "x.ckpt").symlink_to(sd1)
+    assert is_same(load(tmp_path / "x.ckpt", only=["vae"]), family)
 
 
-def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: Callable[..., Path]) -> None:
+def test_fingerprint_of_a_part_depends_only_on_its_tensors(sd1: Path, edited: Callable[..., Path]) -> None:
     def train(tensors: dict[str, Tensor]) -> None:
         tensors["model.diffusion_model.out.2.bias"] += 1
 
@@ -170,52 +162,54 @@ def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: 
         ({"modelspec.prediction_type": "v"}, False, "", "epsilon", "epsilon"),
     ],
 )
-def test_the_prediction_is_the_recipes_else_what_the_file_says(
-    edited: Callable[..., Path], metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
+def test_prediction_is_taken_from_the_recipe_or_the_file(
+    tmp_path: Path, metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
 ) -> None:
-    path = edited(lambda tensors: tensors.update({"v_pred": torch.ones(0)} if mark else {}), metadata=metadata)
+    path = _header_file(tmp_path / "x.safetensors", 32, 16, metadata, **({"v_pred": (0,)} if mark else {}))
     if yaml:
         path.with_suffix(".yaml").write_text(yaml)
     family = Family.of(ModelSettings(path=path, config=FOLDER, prediction=setting), only=[])
     assert family.prediction == expected
 
 
-def test_a_mark_of_zero_terminal_snr_is_honoured(edited: Callable[..., Path]) -> None:
-    path = edited(lambda tensors: tensors.update(v_pred=torch.ones(0), ztsnr=torch.ones(0)))
+def test_zero_terminal_snr_marker_is_used(tmp_path: Path) -> None:
+    path = _header_file(tmp_path / "x.safetensors", 32, 16, v_pred=(0,), ztsnr=(0,))
     assert Family.of(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
 
 
-def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[int, ...]) -> Path:
-    """Just the tensors by which a model is told."""
-    told: dict[str, tuple[int, ...]] = {
+def _header_file(
+    path: Path, width: int, channels: int = 320, metadata: dict[str, str] | None = None, **shapes: tuple[int, ...]
+) -> Path:
+    """Only the tensors that identify a model."""
+    identifying: dict[str, tuple[int, ...]] = {
         "model.diffusion_model.input_blocks.0.0.weight": (channels, 4, 1, 1),
         "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight": (1, width),
         "first_stage_model.quant_conv.bias": (8,),
         "cond_stage_model.transformer.x": (1,),
     } | {name.replace("__", "."): shape for name, shape in shapes.items()}
-    save_file({name: torch.zeros(shape) for name, shape in told.items() if shape}, path)
+    save_file({name: torch.zeros(shape) for name, shape in identifying.items() if shape}, path, metadata)
     return path
 
 
 @pytest.mark.parametrize(
     ("width", "prediction", "expected"), [(768, None, "sd1"), (1024, "v", "sd2-v"), (1024, "epsilon", "sd2")]
 )
-def test_shipped_configurations_are_chosen_by_the_tensors(
+def test_shipped_configuration_is_chosen_by_the_tensors(
     tmp_path: Path, width: int, prediction: Any, expected: str
 ) -> None:
     path = _header_file(tmp_path / "x.safetensors", width)
-    found = single_file.open_single(path, LAYOUT, prediction=prediction)
-    assert found.folder.root == shipped(expected)
+    single = single_file.open_single(path, LAYOUT, prediction=prediction)
+    assert single.folder.root == shipped(expected)
 
 
-def test_sd2_must_say_what_it_predicts(tmp_path: Path) -> None:
+def test_sd2_requires_a_prediction_setting(tmp_path: Path) -> None:
     path = _header_file(tmp_path / "x.safetensors", 1024)
     with pytest.raises(WeightsError, match=r"model\.prediction=v or model\.prediction=epsilon") as caught:
         single_file.open_single(path, LAYOUT)
     assert caught.value.code == "E1413"
 
 
-def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
+def test_unknown_size_requires_model_config(sd1: Path) -> None:
     with pytest.raises(WeightsError, match=r"16 channels, cross-attention width 32.*model\.config=FOLDER") as caught:
         load(sd1, None)
     assert caught.value.code == "E1414"
@@ -242,14 +236,14 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
         ({"first_stage_model__quant_conv__bias": ()}, r"without autoencoder \(VAE\)"),
     ],
 )
-def test_other_kinds_are_refused_by_name(tmp_path: Path, shapes: dict[str, tuple[int, ...]], words: str) -> None:
+def test_other_kinds_are_refused(tmp_path: Path, shapes: dict[str, tuple[int, ...]], words: str) -> None:
     path = _header_file(tmp_path / "x.safetensors", 768, **shapes)
     with pytest.raises(WeightsError, match=words) as caught:
         load(path, None)
     assert caught.value.code == "E1406"
 
 
-def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
+def test_standalone_vae_is_refused(tmp_path: Path) -> None:
     for name in (
         "first_stage_model.encoder.conv_in.bias",
         "encoder.down.0.block.0.norm1.bias",
@@ -273,14 +267,14 @@ def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
         ("x.safetensors", b"PK\x03\x04 and so on", "under another name"),
     ],
 )
-def test_files_that_are_no_weights_are_refused_by_name(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_files_without_weights_are_refused(tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(WeightsError, match=words) as caught:
         load(tmp_path / name, None)
     assert caught.value.code == "E1402"
 
 
-def test_a_renamed_pickle_never_runs(tmp_path: Path) -> None:
+def test_renamed_pickle_never_runs(tmp_path: Path) -> None:
     class Canary:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "nest",))
@@ -291,13 +285,13 @@ def test_a_renamed_pickle_never_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "nest").exists()
 
 
-def test_a_truncated_file_is_named(sd1: Path, tmp_path: Path) -> None:
+def test_truncated_file_is_reported(sd1: Path, tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(sd1.read_bytes()[:-100])
     with pytest.raises(WeightsError, match="100 bytes are missing at its end"):
         load(tmp_path / "x.safetensors")
 
 
-def test_other_endings_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(WeightsError, match="it is a GGUF file") as caught:
         load(tmp_path / "x.gguf", None)
@@ -307,38 +301,38 @@ def test_other_endings_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.model", None)
 
 
-def _lose(tensors: dict[str, Tensor]) -> None:
+def _drop_tensors(tensors: dict[str, Tensor]) -> None:
     del tensors["model.diffusion_model.out.2.bias"]
     del tensors["model.diffusion_model.out.2.weight"]
 
 
-def _gain(tensors: dict[str, Tensor]) -> None:
+def _add_tensor(tensors: dict[str, Tensor]) -> None:
     tensors["model.diffusion_model.output_blocks.12.0.x"] = torch.ones(1)
 
 
-def _bend(tensors: dict[str, Tensor]) -> None:
+def _reshape_tensor(tensors: dict[str, Tensor]) -> None:
     tensors["model.diffusion_model.out.2.bias"] = torch.ones(5)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_lose, r"missing: 2 tensors \(conv_out\.weight, conv_out\.bias\)"),
-        (_gain, r"unexpected: 1 tensor \(model\.diffusion_model\.output_blocks\.12\.0\.x\)"),
-        (_bend, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
+        (_drop_tensors, r"missing: 2 tensors \(conv_out\.weight, conv_out\.bias\)"),
+        (_add_tensor, r"unexpected: 1 tensor \(model\.diffusion_model\.output_blocks\.12\.0\.x\)"),
+        (_reshape_tensor, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
     ],
 )
-def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Path], change: Edit, words: str) -> None:
+def test_mismatched_tensors_are_reported(edited: Callable[..., Path], change: Edit, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
         load(edited(change))
     assert caught.value.code == "E1405"
 
 
-def test_the_shipped_tokenizer_is_clips(tmp_path: Path) -> None:
+def test_shipped_tokenizers_are_those_of_clip() -> None:
     ids = {}
     for name in ("sd1", "sd2"):
-        family = Family.of(ModelSettings(path=shipped(name), weights="random"), only=[])
-        tokenizer = family._tokenizer("text_encoder")
+        files = Family.files.of(ModelSettings(path=shipped(name), weights="random"))
+        tokenizer = files.tokenizer("text_encoder")
         ids[name] = tokenizer("a photo of an astronaut riding a horse", padding="max_length").input_ids
     start = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 49407]
     assert ids["sd1"] == start + [49407] * 67

@@ -1,4 +1,4 @@
-"""A standalone autoencoder of SD: the same numbers from a folder, a model's folder and a file under either names."""
+"""A standalone autoencoder of SD: the same values from a folder, a model folder and a file with either names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHTS = MODEL / "vae" / "diffusion_pytorch_model.safetensors"
 CONFIG = open_folder(MODEL).config("vae")
 
 
-def opened(path: Path) -> StandalonePart:
+def open_part(path: Path) -> StandalonePart:
     where = MODEL / "vae" / "config.json"
     own = ExpectedPart("vae", CONFIG, where, components.shapes("vae", CONFIG, where=where), base.VAE)
     return open_vae(path, own, what="Stable Diffusion")
@@ -41,7 +41,7 @@ def in_old_names(path: Path) -> Path:
 
 
 def in_original_names(path: Path, start: str) -> Path:
-    """The model's VAE in a file of its own, as Stability publishes them."""
+    """The model's VAE in a standalone original-format file."""
     ours = load_file(WEIGHTS)
     shapes = components.shapes("vae", CONFIG, where=MODEL / "vae" / "config.json")
     table = ComponentMap(start, base.vae, "vae").table(list(shapes))
@@ -50,11 +50,11 @@ def in_original_names(path: Path, start: str) -> Path:
     return path
 
 
-def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
-    alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
+def test_every_form_gives_the_same_autoencoder(tmp_path: Path) -> None:
+    vae_folder = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     file = Path(shutil.copy(WEIGHTS, tmp_path / "plain.safetensors"))
     forms = [
-        MODEL, alone, file, in_old_names(tmp_path / "old.safetensors"),
+        MODEL, vae_folder, file, in_old_names(tmp_path / "old.safetensors"),
         in_original_names(tmp_path / "short.safetensors", ""),
         in_original_names(tmp_path / "long.safetensors", "first_stage_model."),
     ]  # fmt: skip
@@ -62,21 +62,21 @@ def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
     pixels = torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16)
     latents = Family.of(ModelSettings(path=MODEL), only=["vae"]).encode_media(pixels)
     for form in forms:
-        stored = opened(form).stored
-        found = components.modern_names("vae", stored.read(tuple(stored.header())))
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items()), form
+        stored = open_part(form).stored
+        read = components.modern_names("vae", stored.read(tuple(stored.header())))
+        assert read.keys() == expected.keys()
+        assert all(torch.equal(read[name], tensor) for name, tensor in expected.items()), form
         family = Family.of(ModelSettings(path=MODEL, vae=form), only=["vae"])
         assert torch.equal(family.encode_media(pixels), latents)
 
 
-def test_the_identity_of_latents_follows_the_weights_and_not_the_place(tmp_path: Path) -> None:
-    alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
+def test_identity_of_latents_depends_on_weights_and_not_on_the_path(tmp_path: Path) -> None:
+    vae_folder = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     plain = Family.files.of(ModelSettings(path=MODEL)).media_identity()
-    assert Family.files.of(ModelSettings(path=MODEL, vae=alone)).media_identity() == plain
-    config = json.loads((alone / "config.json").read_text())
-    (alone / "config.json").write_text(json.dumps(config | {"scaling_factor": 0.5}))
-    assert "scale=0.5" in Family.files.of(ModelSettings(path=MODEL, vae=alone)).media_identity()
+    assert Family.files.of(ModelSettings(path=MODEL, vae=vae_folder)).media_identity() == plain
+    config = json.loads((vae_folder / "config.json").read_text())
+    (vae_folder / "config.json").write_text(json.dumps(config | {"scaling_factor": 0.5}))
+    assert "scale=0.5" in Family.files.of(ModelSettings(path=MODEL, vae=vae_folder)).media_identity()
     long = in_original_names(tmp_path / "long.safetensors", "first_stage_model.")
     before = Family.files.of(ModelSettings(path=MODEL, vae=long)).media_identity()
     tensors = load_file(long)
@@ -85,7 +85,7 @@ def test_the_identity_of_latents_follows_the_weights_and_not_the_place(tmp_path:
     assert Family.files.of(ModelSettings(path=MODEL, vae=long)).media_identity() != before
 
 
-def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
+def test_random_weights_keep_the_given_autoencoder() -> None:
     settings = ModelSettings(path=MODEL, weights="random", vae=MODEL)
     family = Family.of(settings, only=["vae"])
     for name, tensor in components.modern_names("vae", load_file(WEIGHTS)).items():
@@ -103,14 +103,14 @@ def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
         ("scheduler", "E1409", "config.json"),
     ],
 )
-def test_what_is_no_autoencoder_is_refused_by_name(name: str, code: str, words: str) -> None:
+def test_other_files_are_refused(name: str, code: str, words: str) -> None:
     with pytest.raises(WeightsError, match=words) as caught:
-        opened(MODEL / name)
+        open_part(MODEL / name)
     assert caught.value.code == code
     assert "model.vae" in caught.value.message or "config.json" in caught.value.message
 
 
-def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
+def test_autoencoder_with_other_latents_is_refused(tmp_path: Path) -> None:
     other = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     (other / "config.json").write_text(json.dumps(CONFIG | {"latent_channels": 16}))
     with pytest.raises(WeightsError, match="latents of channels 4, the other part has 16") as caught:
@@ -118,19 +118,19 @@ def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
     assert caught.value.code == "E1409"
     (other / "diffusion_pytorch_model.safetensors").unlink()
     with pytest.raises(WeightsError, match="no weights") as caught:
-        opened(other)
+        open_part(other)
     assert caught.value.code == "E1407"
 
 
 @pytest.mark.parametrize("start", ["", "first_stage_model."])
-def test_a_file_with_further_layers_is_refused(start: str, tmp_path: Path) -> None:
+def test_file_with_additional_layers_is_refused(start: str, tmp_path: Path) -> None:
     file = in_original_names(tmp_path / "vae.safetensors", start)
     tensors = load_file(file) | {f"{start}encoder.mid.block_3.conv1.weight": torch.zeros(1)}
     save_file(tensors | {"loss.logvar": torch.zeros(1), "epoch": torch.zeros(1)}, file)
     with pytest.raises(WeightsError, match=r"it also has 1 tensor \(.*block_3") as caught:
-        opened(file)
+        open_part(file)
     assert caught.value.code == "E1478"
     save_file(
         {name: t for name, t in tensors.items() if "block_3" not in name} | {f"{start}loss.x": torch.zeros(1)}, file
     )
-    opened(file)
+    open_part(file)

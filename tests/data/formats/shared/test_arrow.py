@@ -1,4 +1,4 @@
-"""Parquet and arrow: named pictures, pictures inside the table."""
+"""Parquet and arrow: images named in or embedded in the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from support.arrow_tables import PICTURE, catalogue, error_of, kept, pictures, png, without, write
 
 
-def test_metadata_parquet_names_pictures(root: Path, index: Path) -> None:
+def test_metadata_parquet_refers_to_image_files(root: Path, index: Path) -> None:
     root.mkdir()
     for shade in range(3):
         (root / f"{shade}.png").write_bytes(png(shade))
@@ -29,7 +29,7 @@ def test_metadata_parquet_names_pictures(root: Path, index: Path) -> None:
     assert data_set.path(1) == root / "2.png"
 
 
-def test_rows_of_parquet_are_counted_from_0_across_row_groups(root: Path, index: Path) -> None:
+def test_parquet_rows_are_counted_from_0_across_row_groups(root: Path, index: Path) -> None:
     root.mkdir()
     (root / "0.png").write_bytes(png(0))
     write(root / "metadata.parquet", {"file_name": [*["0.png"], *["../x.png"] * 4], "text": ["x"] * 5})
@@ -40,7 +40,7 @@ def test_rows_of_parquet_are_counted_from_0_across_row_groups(root: Path, index:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
-def test_pictures_inside_a_table_are_samples_like_others(root: Path, index: Path, ending: str) -> None:
+def test_embedded_images_are_samples_like_others(root: Path, index: Path, ending: str) -> None:
     shades = list(range(0, 200, 20))
     write(root / f"data.{ending}", {"image": pictures(*shades), "text": [f"shade {s}" for s in shades]})
     data_set = catalogue(root, index)
@@ -53,7 +53,7 @@ def test_pictures_inside_a_table_are_samples_like_others(root: Path, index: Path
     assert data_set.report.used == 10
 
 
-def test_arrow_in_the_file_layout_is_read_as_in_the_stream_layout(root: Path, index: Path) -> None:
+def test_arrow_file_layout_equals_the_stream_layout(root: Path, index: Path) -> None:
     path = write(root / "data.arrow", {"image": pictures(1, 2, 3, 4), "text": ["a", "b", "c", "d"]})
     stream = catalogue(root, index)
     table = pa.ipc.open_stream(path.read_bytes()).read_all()
@@ -63,7 +63,7 @@ def test_arrow_in_the_file_layout_is_read_as_in_the_stream_layout(root: Path, in
     assert catalogue(root, index).fingerprint == stream.fingerprint
 
 
-def test_rows_without_a_usable_picture_are_named(root: Path, index: Path) -> None:
+def test_rows_without_usable_image_are_reported(root: Path, index: Path) -> None:
     broken = {"bytes": png(3)[:60], "path": "x.png"}
     other = {"bytes": b"<html>not a picture</html>", "path": "y.png"}
     values = [*pictures(1), None, {"bytes": None, "path": None}, broken, other, {"bytes": None, "path": "gone.png"}]
@@ -77,11 +77,11 @@ def test_rows_without_a_usable_picture_are_named(root: Path, index: Path) -> Non
     assert "damaged" in reasons["data.parquet:3"] or "truncated" in reasons["data.parquet:3"]
     assert "not a picture of a known format" in reasons["data.parquet:4"]
     assert "'gone.png': no such file" in reasons["data.parquet:5"]
-    assert len(kept(index)) == 1  # the same picture twice lies there once
+    assert len(kept(index)) == 1  # the same image twice is stored once
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "/tmp/x.png", "../x.png", "https://example.org/x.png"])
-def test_an_embedded_path_may_not_leave_the_folder(root: Path, index: Path, path: str) -> None:
+def test_embedded_path_may_not_leave_the_folder(root: Path, index: Path, path: str) -> None:
     write(root / "data.parquet", {"image": [*pictures(1), {"bytes": None, "path": path}], "text": ["x", "y"]})
     error = error_of(root, index)
     assert error.code == "E1213"
@@ -99,7 +99,7 @@ def test_an_embedded_path_may_not_leave_the_folder(root: Path, index: Path, path
         ({"path": "5.png"}, pa.struct([("path", pa.string())])),
     ],
 )
-def test_ways_to_write_a_picture(root: Path, index: Path, image: Any, kind: Any) -> None:
+def test_image_column_types_are_read(root: Path, index: Path, image: Any, kind: Any) -> None:
     root.mkdir()
     (root / "5.png").write_bytes(png(5))
     write(root / "data.parquet", {"image": [image], "text": ["x"]}, {"image": kind, "text": pa.large_string()})
@@ -127,7 +127,7 @@ def test_columns_are_checked_before_a_row_is_read(
     assert kept(index) == []
 
 
-def test_columns_of_other_names(root: Path, index: Path) -> None:
+def test_columns_can_have_other_names(root: Path, index: Path) -> None:
     write(root / "data.parquet", {"img": pictures(1), "file_name": ["informal"], "prompt": ["x"]}, {"img": PICTURE})
     data_set = catalogue(root, index, columns={"image": "img", "caption": "prompt"})
     assert data_set.captions(0) == ("x",)
@@ -145,7 +145,7 @@ def test_columns_of_other_names(root: Path, index: Path) -> None:
         ("data.parquet", lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:0"),
     ],
 )
-def test_files_that_are_not_what_they_are_called(
+def test_damaged_or_mislabelled_files_are_refused(
     root: Path, index: Path, name: str, change: Callable[[bytes], bytes]
 ) -> None:
     path = write(root / name, {"image": pictures(*range(9)), "text": ["x"] * 9})
@@ -155,9 +155,8 @@ def test_files_that_are_not_what_they_are_called(
     assert name in error.message
 
 
-@pytest.mark.parametrize("codec", ["zstd", "lz4"])
-@pytest.mark.parametrize("layout", ["file", "stream"])
-def test_arrow_files_that_unpack_to_far_more_are_refused_before_they_do(
+@pytest.mark.parametrize(("layout", "codec"), [("file", "zstd"), ("stream", "lz4")])
+def test_arrow_decompression_bombs_are_refused_before_unpacking(
     root: Path, index: Path, layout: str, codec: str
 ) -> None:
     root.mkdir()
@@ -182,7 +181,7 @@ def test_compressed_arrow_files_are_read(root: Path, index: Path) -> None:
     assert catalogue(root, index).captions(0) == ("x",)
 
 
-def test_a_parquet_file_that_repeats_a_large_value_is_refused(root: Path, index: Path) -> None:
+def test_parquet_file_that_repeats_a_large_value_is_refused(root: Path, index: Path) -> None:
     root.mkdir()
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array(["x" * (1 << 20)]))
     pq.write_table(pa.table({"image": [png(1)] * 200, "text": text}), root / "data.parquet", compression="zstd")
@@ -190,7 +189,7 @@ def test_a_parquet_file_that_repeats_a_large_value_is_refused(root: Path, index:
     assert (error.code, "or more; no valid table of images does" in error.message) == ("E1211", True)
 
 
-def test_a_table_of_more_rows_than_bytes_is_refused(root: Path, index: Path) -> None:
+def test_table_with_more_rows_than_bytes_is_refused(root: Path, index: Path) -> None:
     root.mkdir()
     table = pa.table({"image": pa.nulls(20_000, pa.binary()), "text": pa.nulls(20_000, pa.string())})
     pq.write_table(table, root / "data.parquet")
@@ -198,7 +197,7 @@ def test_a_table_of_more_rows_than_bytes_is_refused(root: Path, index: Path) -> 
     assert (error.code, "has more rows than bytes" in error.message) == ("E1211", True)
 
 
-def test_files_of_the_split_are_read_and_the_others_counted(root: Path, index: Path) -> None:
+def test_only_files_of_the_split_are_read(root: Path, index: Path) -> None:
     for name, shade in (
         ("data/train-00000-of-00002", 1),
         ("data/train-00001-of-00002", 2),
@@ -216,7 +215,7 @@ def test_files_of_the_split_are_read_and_the_others_counted(root: Path, index: P
     assert error_of(root, index, split="validation").code == "E1216"
 
 
-def test_a_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> None:
+def test_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> None:
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
     saved = datasets.Dataset.from_dict({"image": pictures(1, 2), "text": ["one", "two"]}, features=features)
     datasets.DatasetDict({"train": saved, "test": saved.select([0])}).save_to_disk(root)
@@ -225,7 +224,9 @@ def test_a_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> Non
     assert data_set.path(0).read_bytes() == png(1)
 
 
-def test_without_the_extra_parquet_is_refused_by_name(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_without_pyarrow_is_refused_with_the_install_command(
+    root: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(root / "data.parquet", {"image": pictures(1), "text": ["x"]})
     without(monkeypatch, "pyarrow")
     error = error_of(root, index)
@@ -233,7 +234,7 @@ def test_without_the_extra_parquet_is_refused_by_name(root: Path, index: Path, m
     assert "need the package pyarrow: pip install 'mezzotint[data]'" in error.message
 
 
-def test_without_the_extra_text_tables_are_read(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_tables_are_read_without_pyarrow(root: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root.mkdir()
     (root / "a.png").write_bytes(png(1))
     (root / "metadata.jsonl").write_text('{"file_name": "a.png", "text": "x"}')

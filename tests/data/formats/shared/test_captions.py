@@ -1,4 +1,4 @@
-"""Texts of captions: lines, bytes that are none, samples without one."""
+"""Texts of captions: lines, unreadable bytes, missing captions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from support.data_sets import captions_of, put, read, skipped_of
         ("\u2028 <lora:x> {a|b} \x1b[0m".encode(), ("<lora:x> {a|b} \x1b[0m",), ("<lora:x> {a|b} \x1b[0m",)),
     ],
 )
-def test_lines_of_a_caption_file(tmp_path: Path, data: bytes, joined: tuple[str, ...], chosen: tuple[str, ...]) -> None:
+def test_caption_file_lines_are_joined_or_chosen_from(
+    tmp_path: Path, data: bytes, joined: tuple[str, ...], chosen: tuple[str, ...]
+) -> None:
     put(tmp_path, "a.png")
     put(tmp_path, "a.txt", text=data)
     assert captions_of(read(tmp_path, captions={"lines": "join"})) == {"a.png": joined}
@@ -38,7 +40,7 @@ def test_lines_of_a_caption_file(tmp_path: Path, data: bytes, joined: tuple[str,
         (b"x" * 1_000_001, "more than 1,000,000 bytes"),
     ],
 )
-def test_unreadable_captions_leave_their_picture_out(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_images_with_unreadable_captions_are_skipped(tmp_path: Path, data: bytes, reason: str) -> None:
     put(tmp_path, "a.png", "b.png")
     put(tmp_path, "a.txt", text=data)
     put(tmp_path, "b.txt", text="fine")

@@ -1,4 +1,4 @@
-"""Names of folders that say how often their pictures are seen."""
+"""Folder names that contain a number of repeats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mezzotint.errors import DatasetError
 from mezzotint.settings.sections.data import DataSettings
 
 
-def test_a_plain_folder_without_captions_is_told_of_the_format(tmp_path: Path) -> None:
+def test_kohya_format_is_suggested_for_numbered_folders(tmp_path: Path) -> None:
     (tmp_path / "10_sks dog").mkdir()
     Image.new("RGB", (32, 32)).save(tmp_path / "10_sks dog" / "a.png")
     plain = DataSettings(path=(tmp_path,), resolution=64)

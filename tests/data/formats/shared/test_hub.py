@@ -1,4 +1,4 @@
-"""Data sets of the hub by name, and the rows that its library reads."""
+"""Data sets of the Hugging Face hub by name, compared with the `datasets` library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from datasets.packaged_modules.parquet.parquet import Parquet
 from support.arrow_tables import catalogue, error_of, pictures, png, without, write
 
 
-def test_without_the_extra_a_name_of_the_hub_is_refused(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hub_name_without_datasets_is_refused_with_the_install_command(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without(monkeypatch, "datasets")
     error = error_of(Path("someone/pictures"), index)
     assert error.code == "E1214"
@@ -24,7 +26,7 @@ def test_without_the_extra_a_name_of_the_hub_is_refused(index: Path, monkeypatch
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The library's cache, and no network."""
+    """The cache of the library, without network access."""
 
     def offline(*args: Any, **kwargs: Any) -> Any:
         raise ConnectionError("Couldn't reach the hub (offline)")
@@ -35,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(cache: Path, tmp_path: Path, config: str = "default", **splits: Mapping[str, Any]) -> None:
-    """Puts someone/pictures into the cache, as the library does it when it has fetched the files."""
+    """Puts someone/pictures into the cache as the library does after downloading."""
     files = {split: [str(write(tmp_path / f"{config}-{split}.parquet", some))] for split, some in splits.items()}
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
     prepare(Parquet, cache, "pictures", config, files, features=features)
@@ -55,7 +57,7 @@ def prepare(builder: Any, cache: Path, name: str, config: str, files: dict[str, 
 HUB = Path("someone/pictures")
 
 
-def test_a_name_of_the_hub_is_read_from_the_local_cache(tmp_path: Path, index: Path, cache: Path) -> None:
+def test_hub_data_set_is_read_from_the_local_cache(tmp_path: Path, index: Path, cache: Path) -> None:
     some = {"image": pictures(1, 2, 3), "text": ["one", "two", "three"]}
     cached(cache, tmp_path, train=some, test={"image": pictures(9), "text": ["nine"]})
     data_set = catalogue(HUB, index)
@@ -69,7 +71,7 @@ def test_a_name_of_the_hub_is_read_from_the_local_cache(tmp_path: Path, index: P
     assert "it has 'train', 'test'" in error.message
 
 
-def test_a_configuration_is_chosen_by_name(tmp_path: Path, index: Path, cache: Path) -> None:
+def test_hub_configuration_is_chosen_by_name(tmp_path: Path, index: Path, cache: Path) -> None:
     cached(cache, tmp_path, "small", train={"image": pictures(1), "text": ["one"]})
     cached(cache, tmp_path, "large", train={"image": pictures(1, 2), "text": ["one", "two"]})
     assert len(catalogue(HUB, index, hub_config="small")) == 1
@@ -79,7 +81,7 @@ def test_a_configuration_is_chosen_by_name(tmp_path: Path, index: Path, cache: P
     assert "set data.hub_config" in error.message
 
 
-def test_what_is_neither_a_folder_nor_cached_is_named(index: Path, cache: Path) -> None:
+def test_name_that_is_neither_folder_nor_cached_is_reported(index: Path, cache: Path) -> None:
     error = error_of(HUB, index)
     assert error.code == "E1215"
     assert "someone/pictures: no such folder, and no data set of the hub" in error.message
@@ -87,18 +89,20 @@ def test_what_is_neither_a_folder_nor_cached_is_named(index: Path, cache: Path) 
 
 
 @pytest.mark.parametrize("path", ["pictures", "~/pictures", "../some", "a/b/c", "/a/b", "some one/pictures"])
-def test_other_paths_are_never_asked_of_the_hub(index: Path, cache: Path, path: str) -> None:
+def test_other_paths_are_never_requested_from_the_hub(index: Path, cache: Path, path: str) -> None:
     assert error_of(Path(path), index).code == "E1201"
 
 
-def test_a_folder_goes_before_a_name(tmp_path: Path, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_takes_precedence_over_a_hub_name(
+    tmp_path: Path, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cached(cache, tmp_path, train={"image": pictures(1), "text": ["of the hub"]})
     monkeypatch.chdir(tmp_path)
     write(tmp_path / HUB / "data.parquet", {"image": pictures(1), "text": ["of the folder"]})
     assert catalogue(HUB, index).captions(0) == ("of the folder",)
 
 
-def test_what_is_not_cached_is_fetched(
+def test_missing_data_set_is_downloaded_once(
     tmp_path: Path, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[tuple[Any, ...]] = []
@@ -119,9 +123,7 @@ def in_cache(cache: Path) -> datasets.Dataset:
     return datasets.Dataset.from_file(str(file))
 
 
-def test_pictures_that_the_cache_names_by_path_are_read_from_caches_only(
-    tmp_path: Path, index: Path, cache: Path
-) -> None:
+def test_image_paths_in_the_cache_must_be_inside_the_cache(tmp_path: Path, index: Path, cache: Path) -> None:
     for place in (cache / "downloads", tmp_path / "private"):
         place.mkdir(parents=True)
         (place / "0.png").write_bytes(png(4))
@@ -138,7 +140,7 @@ def test_pictures_that_the_cache_names_by_path_are_read_from_caches_only(
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
-def test_rows_are_those_that_the_library_reads(root: Path, index: Path, tmp_path: Path, ending: str) -> None:
+def test_rows_match_the_datasets_library(root: Path, index: Path, tmp_path: Path, ending: str) -> None:
     names = ["0.png", "deep/1.png", "2.png"]
     texts = ["plain", 'a "quoted", one', "größer"]
     for shade, name in enumerate([*names, "unnamed.png"]):

@@ -1,4 +1,4 @@
-"""Captions in files beside pictures, and in names."""
+"""Captions in files next to images, and in file names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.data_sets import captions_of, put, read, skipped_of
 from support.messages import refused
 
 
-def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path) -> None:
+def test_two_sidecars_must_be_equal(tmp_path: Path) -> None:
     put(tmp_path, "a.png")
     put(tmp_path, "a.txt", text="same\n")
     put(tmp_path, "a.caption", text="same")
@@ -25,7 +25,7 @@ def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("captions", [{}, {"source": "either"}, {"missing": "empty"}])
-def test_a_caption_that_is_a_pipe_or_a_link_outward_is_told_as_that(tmp_path: Path, captions: dict[str, str]) -> None:
+def test_caption_that_is_a_pipe_or_outside_link_is_skipped(tmp_path: Path, captions: dict[str, str]) -> None:
     root = tmp_path / "root"
     put(root, "a.png", "pipe.png", "sub/out.png")
     put(root, "a.txt", text="here")
@@ -38,7 +38,7 @@ def test_a_caption_that_is_a_pipe_or_a_link_outward_is_told_as_that(tmp_path: Pa
     assert reasons["sub/out.png"] == "its caption out.txt is a link to a path outside the data set's folder"
 
 
-def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:
+def test_error_names_the_first_ten_missing_captions(tmp_path: Path) -> None:
     put(tmp_path, *(f"{i:02}.png" for i in range(13)))
     put(tmp_path, "00.txt", text="here")
     with refused("E1203") as caught:
@@ -48,7 +48,7 @@ def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:
     assert "11.png" not in caught.value.message
 
 
-def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -> None:
+def test_metadata_format_is_suggested_if_there_is_a_table(tmp_path: Path) -> None:
     put(tmp_path, "a.png")
     with pytest.raises(DatasetError) as caught:
         read(tmp_path)
@@ -60,7 +60,7 @@ def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -
         read(tmp_path)
 
 
-def test_captions_from_names(tmp_path: Path) -> None:
+def test_captions_are_taken_from_file_names(tmp_path: Path) -> None:
     put(tmp_path, "a_red__house.v2.png", "\udcff.png")
     put(tmp_path, "a_red__house.v2.txt", text="sidecar")
     assert captions_of(read(tmp_path, captions={"source": "filename"})) == {"a_red__house.v2.png": ("a red house.v2",)}

@@ -1,4 +1,4 @@
-"""Which tables make a data set."""
+"""Finding the tables of a data set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.data_sets import captions_of, put
 from support.tables import error_of, read, row, table
 
 
-def test_a_table_that_is_a_link_outward_is_not_read(tmp_path: Path) -> None:
+def test_table_that_links_outside_is_not_read(tmp_path: Path) -> None:
     table(tmp_path, row("a.png"))
     put(tmp_path, "root/a.png")
     (tmp_path / "root" / "metadata.jsonl").symlink_to(tmp_path / "metadata.jsonl")
@@ -19,7 +19,7 @@ def test_a_table_that_is_a_link_outward_is_not_read(tmp_path: Path) -> None:
     assert "a link to a path outside the data set's folder" in error.message
 
 
-def test_without_a_table_the_message_says_what_is_read(tmp_path: Path) -> None:
+def test_missing_table_error_names_the_expected_file(tmp_path: Path) -> None:
     put(tmp_path, "a.png")
     assert error_of(tmp_path).code == "E1210"
     assert "data.format=image-folder" in error_of(tmp_path).message
@@ -35,7 +35,7 @@ def test_two_tables_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert "deep/metadata.csv, deep/metadata.jsonl" in error.message
 
 
-def test_splits_are_told_by_names(tmp_path: Path) -> None:
+def test_splits_are_recognised_by_names(tmp_path: Path) -> None:
     put(tmp_path, "train/a.png", "test/b.png", "my-val_1/c.png", "contrast/d.png")
     for name in ("train/a.png", "test/b.png", "my-val_1/c.png", "contrast/d.png"):
         folder, picture = name.split("/")

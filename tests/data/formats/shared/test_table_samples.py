@@ -1,4 +1,4 @@
-"""Which rows become samples, and what becomes of the others."""
+"""Rows that become samples, and the reports about the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.data_sets import captions_of, put, skipped_of
 from support.tables import error_of, read, row, table
 
 
-def test_every_row_is_a_sample_named_by_its_picture(tmp_path: Path) -> None:
+def test_every_row_is_a_sample_named_by_its_image(tmp_path: Path) -> None:
     put(tmp_path, "b.png", "deep/er/a.JPG", "deep/c.png")
     table(tmp_path, row("b.png", "one"), row("./deep//er/a.JPG", "two"))
     table(tmp_path, row("c.png", "three"), name="deep/metadata.jsonl")
@@ -39,7 +39,7 @@ def test_every_row_is_a_sample_named_by_its_picture(tmp_path: Path) -> None:
         ("<lora:x> {a|b} \x1b[0m", ("<lora:x> {a|b} \x1b[0m",), ("<lora:x> {a|b} \x1b[0m",)),
     ],
 )
-def test_captions_are_a_text_or_a_list_to_choose_from(
+def test_captions_are_a_text_or_a_list(
     tmp_path: Path, value: Any, joined: tuple[str, ...], chosen: tuple[str, ...]
 ) -> None:
     put(tmp_path, "a.png")
@@ -78,7 +78,7 @@ HARD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "reason"), HARD_LINES)
-def test_a_row_that_cannot_be_used_is_named_by_its_line(tmp_path: Path, line: str, reason: str) -> None:
+def test_unusable_row_is_reported_with_its_line(tmp_path: Path, line: str, reason: str) -> None:
     put(tmp_path, "a.png", "b.png", "notes.heic")
     table(tmp_path, row("b.png", "fine"), "", line)
     items = read(tmp_path)
@@ -89,7 +89,7 @@ def test_a_row_that_cannot_be_used_is_named_by_its_line(tmp_path: Path, line: st
     assert "\x1b" not in reasons["metadata.jsonl:3"]
 
 
-def test_pictures_without_a_row_are_left_out_and_told(tmp_path: Path) -> None:
+def test_images_without_a_row_are_left_out_and_reported(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png", "deep/c.png")
     table(tmp_path, row("a.png"))
     items = read(tmp_path)
@@ -98,7 +98,7 @@ def test_pictures_without_a_row_are_left_out_and_told(tmp_path: Path) -> None:
     assert skipped_of(items, is_wanted=True) == unnamed
 
 
-def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
+def test_repeated_images_get_numbered_keys(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
     table(tmp_path, row("a.png", "one"), row("b.png"), row("a.png", "two"), row("./a.png", "one"), row("a.png", "six"))
     items = read(tmp_path)
@@ -113,7 +113,7 @@ def test_rows_that_repeat_a_picture(tmp_path: Path) -> None:
     assert "metadata.jsonl:3 (a.png#2), metadata.jsonl:5 (a.png#3)" in note.reason
 
 
-def test_missing_captions_stop_or_are_skipped_or_empty(tmp_path: Path) -> None:
+def test_missing_captions_are_an_error_skipped_or_empty(tmp_path: Path) -> None:
     put(tmp_path, *(f"{i:02}.png" for i in range(14)))
     absent: list[Any] = [{"file_name": "01.png"}, row("02.png", None), row("03.png", float("nan")), row("04.png", [])]
     table(tmp_path, row("00.png", "here"), *absent, *(row(f"{i:02}.png", [None]) for i in range(5, 14)))
@@ -148,9 +148,8 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("name", OUTSIDE)
-@pytest.mark.parametrize("kind", ["jsonl", "csv"])
-def test_a_row_that_leaves_the_folder_is_refused_by_number(tmp_path: Path, name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [*((name, "jsonl") for name in OUTSIDE), (OUTSIDE[1], "csv")])
+def test_row_that_leaves_the_folder_is_refused(tmp_path: Path, name: str, kind: str) -> None:
     put(tmp_path, "secret.png", "root/a.png", "root/deep/b.png")
     if kind == "jsonl":
         table(tmp_path / "root", row("a.png"), row(name))
@@ -164,13 +163,13 @@ def test_a_row_that_leaves_the_folder_is_refused_by_number(tmp_path: Path, name:
     assert ascii(name) in error.message
 
 
-def test_all_rows_that_leave_the_folder_are_counted(tmp_path: Path) -> None:
+def test_rows_that_leave_the_folder_are_counted(tmp_path: Path) -> None:
     table(tmp_path, *(row(f"/{i}.png") for i in range(12)))
     assert "12 rows name a file outside" in error_of(tmp_path).message
     assert "metadata.jsonl:10 ('/9.png') and 2 more" in error_of(tmp_path).message
 
 
-def test_a_nested_table_reaches_its_own_folder_only(tmp_path: Path) -> None:
+def test_nested_table_is_limited_to_its_folder(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "deep/b.png")
     table(tmp_path, row("a.png"), row("b.png"), name="deep/metadata.jsonl")
     items = read(tmp_path)
@@ -178,7 +177,7 @@ def test_a_nested_table_reaches_its_own_folder_only(tmp_path: Path) -> None:
     assert "no such file below" in skipped_of(items, is_wanted=False)["deep/metadata.jsonl:1"]
 
 
-def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
+def test_links_are_followed_only_inside_the_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     put(tmp_path, "outside.png", "elsewhere/c.png")
     put(root, "sub/inner.png", ".hidden.png")
@@ -199,7 +198,7 @@ def test_links_are_followed_inside_the_root_only(tmp_path: Path) -> None:
     assert set(reasons) == {"far", *(f"metadata.jsonl:{i}" for i in (1, 2, 4, 5))}
 
 
-def test_a_caption_of_a_million_bytes_is_the_longest(tmp_path: Path) -> None:
+def test_captions_have_at_most_a_million_bytes(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png")
     table(tmp_path, row("a.png", "x" * 1_000_000), row("b.png", "x" * 1_000_001))
     items = read(tmp_path)

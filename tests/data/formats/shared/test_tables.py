@@ -1,4 +1,4 @@
-"""Rows of text tables: columns, variants of CSV, what cannot be read."""
+"""Rows of text tables: columns, variants of CSV, unreadable tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.data_sets import captions_of, put, skipped_of
 from support.tables import error_of, read, row, table
 
 
-def test_bytes_that_are_not_utf8_cost_their_row_only(tmp_path: Path) -> None:
+def test_invalid_utf8_affects_only_its_row(tmp_path: Path) -> None:
     put(tmp_path, "a.png", "b.png", "\udcff.png")
     lines = [b'{"file_name": "a.png", "text": "caf\xe9"}', b'{"file_name": "b.png", "text": "fine"}']
     (tmp_path / "metadata.jsonl").write_bytes(
@@ -38,7 +38,7 @@ def test_columns_are_found_by_name(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 @pytest.mark.parametrize("which", ["image", "caption"])
-def test_a_wrong_column_lists_those_that_there_are(tmp_path: Path, kind: str, which: str) -> None:
+def test_error_for_a_wrong_column_lists_the_columns(tmp_path: Path, kind: str, which: str) -> None:
     put(tmp_path, "a.png")
     if kind == "jsonl":
         table(tmp_path, row("a.png"), row("a.png") | {"extra": 1})
@@ -70,7 +70,7 @@ def test_a_wrong_column_lists_those_that_there_are(tmp_path: Path, kind: str, wh
         ("file_name,text\na.png,5\n", ("5",)),
     ],
 )
-def test_variants_of_csv(tmp_path: Path, text: str, captions: tuple[str, ...]) -> None:
+def test_variants_of_csv_are_read(tmp_path: Path, text: str, captions: tuple[str, ...]) -> None:
     put(tmp_path, "a.png")
     (tmp_path / "metadata.csv").write_bytes(text.encode())
     assert captions_of(read(tmp_path)) == {"a.png": captions}
@@ -112,7 +112,7 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
         (b"file_name,text,text\na.png,x,y\n", "E1212", "'text' exists twice"),
     ],
 )
-def test_csv_that_cannot_be_read(tmp_path: Path, data: bytes, code: str, words: str) -> None:
+def test_unreadable_csv_is_refused_with_the_reason(tmp_path: Path, data: bytes, code: str, words: str) -> None:
     put(tmp_path, "a.png")
     (tmp_path / "metadata.csv").write_bytes(data)
     error = error_of(tmp_path)
@@ -129,7 +129,7 @@ def test_csv_that_cannot_be_read(tmp_path: Path, data: bytes, code: str, words: 
         (b"version https://git-lfs.github.com/spec/v1\noid x", "Git LFS pointer"),
     ],
 )
-def test_json_lines_that_cannot_be_read(tmp_path: Path, data: bytes, words: str) -> None:
+def test_unreadable_json_lines_are_refused_with_the_reason(tmp_path: Path, data: bytes, words: str) -> None:
     put(tmp_path, "a.png")
     (tmp_path / "metadata.jsonl").write_bytes(data)
     error = error_of(tmp_path)
@@ -138,7 +138,7 @@ def test_json_lines_that_cannot_be_read(tmp_path: Path, data: bytes, words: str)
 
 
 @pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
-def test_a_line_of_a_gigabyte_is_refused_and_not_read_to_its_end(tmp_path: Path, name: str) -> None:
+def test_line_of_a_gigabyte_is_refused_without_reading_it(tmp_path: Path, name: str) -> None:
     put(tmp_path, "a.png")
     with (tmp_path / name).open("wb") as file:
         file.write(b"file_name,text\na.png," if name.endswith("csv") else b'{"file_name": "a.png", "text": "')
