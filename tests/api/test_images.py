@@ -12,7 +12,7 @@ import mezzotint as mz
 from mezzotint.cli import main
 
 
-def test_images_are_those_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_equal_those_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("sample.steps=2", "run.device=cpu")
     images = mz.sample("mezzotint-mini", ["a star", "a moon"], *words, seed=[1, 2], size=(64, 48))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
-import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -17,12 +18,17 @@ from torch import Tensor
 
 import mezzotint as mz
 from mezzotint.cli import main
+from support.forked import exit_status
 
 WORDS = (
     "run.steps=3",
     "run.tensorboard=false",
     "run.preview.every=null",
     "run.save.every=1 step",
+    "optim.accumulation=1",
+    "data.resolution=32",
+    "data.buckets.step=8",
+    "data.batch_size=2",
     "run.save.keep=null",
 )
 
@@ -34,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tiny(name: str, *words: str) -> mz.LoadedRecipe:
-    return mz.recipe("tiny_cpu", *WORDS, f"run.name={name}", *words)
+    return mz.recipe("tiny_cpu", *WORDS, "run.export.every=null", f"run.name={name}", *words)
 
 
 def bits(checkpoint: Path) -> str:
@@ -45,7 +51,7 @@ def bits(checkpoint: Path) -> str:
 
 
 class Recorder(mz.Callback):
-    """Remembers losses, and the steps seen in all."""
+    """Records losses, and counts the steps of all starts."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -82,13 +88,22 @@ def absolute(predicted: Tensor, target: Tensor, batch: mz.LossBatch) -> Tensor:
     return (predicted - target).abs().mean(dim=(1, 2, 3))
 
 
-def test_train_ends_with_the_bits_of_the_command() -> None:
-    assert main(["train", "tiny_cpu", *WORDS, "run.name=command"]) == 0
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> mz.Run:
+    """A run of the command."""
+    with pytest.MonkeyPatch.context() as patched:
+        folder = tmp_path_factory.mktemp("command")
+        patched.chdir(folder)
+        assert main(["train", "tiny_cpu", *WORDS, "run.name=command"]) == 0
+        return mz.Run(folder / "runs" / "command")
+
+
+def test_train_ends_with_the_bits_of_the_command(command: mz.Run) -> None:
     recorder = Recorder()
-    run = mz.train(tiny("python"), callbacks=[recorder])
+    run = mz.train(tiny("python", "run.export.every=3 steps"), callbacks=[recorder])
     assert run.is_finished
     assert [path.name for path in run.checkpoints] == [f"step-0000000{n}" for n in (3, 2, 1)]
-    assert bits(run.checkpoints[0]) == bits(Path("runs/command/checkpoints/step-00000003"))
+    assert bits(run.checkpoints[0]) == bits(command.checkpoints[0])
     assert run.history["loss"].tolist() == recorder.losses
     assert run.history["step"].tolist() == [1, 2, 3]
     assert run.step == 3
@@ -99,8 +114,7 @@ def test_train_ends_with_the_bits_of_the_command() -> None:
         mz.Run("runs")
 
 
-def test_a_loop_of_ones_own_ends_with_the_same_bits_and_resumes_where_it_was_left() -> None:
-    run = mz.train(tiny("usual"))
+def test_custom_loop_is_bit_identical_and_resumes(command: mz.Run) -> None:
     losses = []
     with mz.open_trainer(tiny("own")) as trainer:
         for step in trainer.batches:
@@ -114,12 +128,12 @@ def test_a_loop_of_ones_own_ends_with_the_same_bits_and_resumes_where_it_was_lef
         losses += [trainer.train_step(step).loss for step in trainer.batches]
         exported = trainer.export()
     assert [path.name for path in exported] == ["step-00000003", "step-00000003-ema"]
-    assert losses == run.history["loss"].tolist()
-    assert bits(trainer.run.checkpoints[0]) == bits(run.checkpoints[0])
+    assert losses == command.history["loss"].tolist()
+    assert bits(trainer.run.checkpoints[0]) == bits(command.checkpoints[0])
     assert trainer.run.is_finished
 
 
-def test_an_error_in_a_loop_of_ones_own_leaves_the_last_checkpoint() -> None:
+def test_error_in_a_custom_loop_keeps_the_last_checkpoint() -> None:
     def fail_at(last: int) -> None:
         with mz.open_trainer(tiny("own", "run.save.every=2 steps")) as trainer:
             for step in trainer.batches:
@@ -133,7 +147,7 @@ def test_an_error_in_a_loop_of_ones_own_leaves_the_last_checkpoint() -> None:
     assert "step-00000002" in [path.name for path in run.checkpoints]
 
 
-def test_a_callback_ends_a_run_and_its_state_is_resumed() -> None:
+def test_callback_stops_a_run_and_its_state_is_resumed() -> None:
     first, second = Recorder(), Recorder()
     run = mz.train(tiny("a"), callbacks=[first, Stopper()])
     assert run.step == 2
@@ -142,7 +156,7 @@ def test_a_callback_ends_a_run_and_its_state_is_resumed() -> None:
     assert run.step == 3
 
 
-def test_resuming_without_or_with_changed_code_is_refused() -> None:
+def test_resuming_with_missing_or_changed_loss_function_is_refused() -> None:
     mz.train(tiny("a"), callbacks=[Stopper()], loss=squared)
     with pytest.raises(mz.RecipeError, match=r"trained with the loss .*squared sha256") as caught:
         mz.train(tiny("a"), callbacks=[Stopper()])
@@ -154,13 +168,13 @@ def test_resuming_without_or_with_changed_code_is_refused() -> None:
     assert run.step == 3
 
 
-def test_ones_own_loss_is_what_is_trained() -> None:
-    plain = ("objective.min_snr_gamma=null", "objective.noise_offset=0")
-    usual = mz.train(tiny("usual", *plain)).history["loss"]
-    own = mz.train(tiny("own", *plain), loss=squared).history["loss"]
-    assert own == pytest.approx(usual, rel=1e-5)
+def test_custom_loss_is_the_trained_loss() -> None:
+    plain = ("objective.min_snr_gamma=null", "objective.noise_offset=0", "run.steps=1")
+    mse = mz.train(tiny("mse", *plain)).history["loss"]
+    assert mz.train(tiny("squared", *plain), loss=squared).history["loss"] == pytest.approx(mse, rel=1e-5)
     l1 = mz.train(tiny("l1", *plain, "objective.loss=l1")).history["loss"]
     assert mz.train(tiny("absolute", *plain), loss=absolute).history["loss"] == pytest.approx(l1, rel=1e-5)
+    assert l1[0] != mse[0]
 
 
 @pytest.mark.parametrize(
@@ -171,80 +185,86 @@ def test_ones_own_loss_is_what_is_trained() -> None:
         (lambda predicted, target, batch: torch.zeros(len(predicted), dtype=torch.int64), "int64"),
     ],
 )
-def test_a_loss_of_another_shape_is_refused(loss: Callable[..., Any], what: str) -> None:
+def test_loss_of_wrong_shape_or_type_is_refused(loss: Callable[..., Any], what: str) -> None:
     with pytest.raises(mz.RecipeError, match=what):
         mz.train(tiny("a"), loss=loss)
 
 
-def test_callbacks_are_told_apart_by_their_class() -> None:
+def test_two_callbacks_of_one_class_are_refused() -> None:
     with pytest.raises(mz.RecipeError, match="several of the class Recorder"):
         mz.train(tiny("a"), callbacks=[Recorder(), Recorder()])
     with pytest.raises(mz.RecipeError, match=r"no mezzotint\.Callback"):
         mz.train(tiny("a"), callbacks=[print])  # type: ignore[list-item]
 
 
-def test_a_callback_is_called_when_its_interval_says() -> None:
-    class Seldom(Recorder):
+def test_callback_is_called_at_its_interval() -> None:
+    class AtIntervals(Recorder):
         every = mz.Every(2, "steps")
         at_end = True
 
-    seldom = Seldom()
-    mz.train(tiny("a"), callbacks=[seldom])
-    assert seldom.seen == 2, "after step 2 and at the end"
+    callback = AtIntervals()
+    mz.train(tiny("a"), callbacks=[callback])
+    assert callback.seen == 2, "after step 2 and at the end"
 
 
-def test_every_problem_of_a_recipe_is_raised_at_once() -> None:
+def test_all_problems_of_a_recipe_are_raised_together() -> None:
     with pytest.raises(mz.RecipeError) as caught:
         mz.recipe("tiny_cpu", "optim.rl=1", "data.batch_size=0")
     assert len(caught.value.problems) == 2
 
 
-def test_handlers_are_restored_and_another_thread_sets_none() -> None:
+def test_signal_handlers_are_restored_and_not_set_in_other_threads() -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    mz.train(tiny("a"))
+    mz.train(tiny("a", "run.steps=1"))
     assert {number: signal.getsignal(number) for number in before} == before
     runs: list[mz.Run] = []
-    thread = threading.Thread(target=lambda: runs.append(mz.train(tiny("b"))))
+    thread = threading.Thread(target=lambda: runs.append(mz.train(tiny("b", "run.steps=1"))))
     thread.start()
     thread.join()
     assert runs[0].is_finished
 
 
-INTERRUPTED = """
-import os, signal, sys, types
-import mezzotint as mz
-if sys.argv[1] == "notebook":
-    Shell = type("ZMQInteractiveShell", (), {})
-    sys.modules["IPython"] = types.SimpleNamespace(get_ipython=Shell, version_info=(9, 0))
-
 class Interrupt(mz.Callback):
-    def on_step(self, report, progress):
+    def on_step(self, report: mz.StepReport | None, progress: mz.Progress) -> mz.Action:
         if progress.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return mz.Action.NOTHING
 
-recipe = mz.recipe("tiny_cpu", "run.steps=50", "run.name=a", "run.tensorboard=false")
-try:
-    run = mz.train(recipe, callbacks=[Interrupt()])
-    print("returned", run.step, run.checkpoints[0].name, run.is_finished)
-except KeyboardInterrupt as error:
-    print("KeyboardInterrupt", mz.Run("runs/a").checkpoints[0].name, "saved" in str(error))
-"""
+
+def train_interrupted(output: Path, *, in_notebook: bool) -> NoReturn:
+    """Trains in this process, which gets SIGINT in step 2; prints what happened, and exits."""
+    status = 1
+    try:
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT)
+        os.dup2(handle, 1)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), sys.__stderr__
+        if in_notebook:
+            shell = type("ZMQInteractiveShell", (), {})
+            sys.modules["IPython"] = types.SimpleNamespace(get_ipython=shell, version_info=(9, 0))  # type: ignore[assignment]
+        try:
+            run = mz.train(tiny("a", "run.steps=50", "run.save.every=null"), callbacks=[Interrupt()])
+            print("returned", run.step, run.checkpoints[0].name, run.is_finished)
+        except KeyboardInterrupt as error:
+            print("KeyboardInterrupt", mz.Run("runs/a").checkpoints[0].name, "saved" in str(error))
+        sys.stdout.flush()
+        status = 0
+    finally:
+        os._exit(status)
 
 
 @pytest.mark.parametrize(
-    ("where", "last"),
-    [
-        ("script", "KeyboardInterrupt step-00000003 True"),
-        ("notebook", "returned 3 step-00000003 False"),
-    ],
+    ("in_notebook", "last"),
+    [(False, "KeyboardInterrupt step-00000003 True"), (True, "returned 3 step-00000003 False")],
+    ids=["script", "notebook"],
 )
-def test_an_interrupt_saves_and_returns_in_a_notebook_and_is_raised_elsewhere(
-    where: str, last: str, tmp_path: Path
+def test_interrupt_saves_and_returns_in_a_notebook_and_raises_in_a_script(
+    in_notebook: bool, last: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "run.py").write_text(INTERRUPTED)
-    done = subprocess.run([sys.executable, "run.py", where], cwd=tmp_path, capture_output=True, check=False)
-    lines = done.stdout.decode().split("\n")
-    assert lines[-2] == last, done.stderr[-2000:]
+    child = os.fork()
+    if not child:
+        train_interrupted(tmp_path / "output.txt", in_notebook=in_notebook)
+    assert exit_status(child) == 0
+    lines = (tmp_path / "output.txt").read_bytes().decode().split("\n")
+    assert lines[-2] == last
     progress = [line for line in lines if "step 1/50" in line]
-    assert [line.startswith("\r") for line in progress] == [where == "notebook"]
+    assert [line.startswith("\r") for line in progress] == [in_notebook]

@@ -21,7 +21,7 @@ from support.meta_device import without_autocast, without_question
 from support.sd_folder import FOLDER
 
 
-def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() -> None:
+def test_only_named_parts_are_loaded_and_others_keep_their_identity() -> None:
     part = Family.of(ModelSettings(path=FOLDER), only=["denoiser"])
     assert part.parts().keys() == {"denoiser"}
     assert part.grid == Grid(channels=4, pixels=8)
@@ -30,7 +30,7 @@ def test_only_the_named_parts_are_loaded_and_the_rest_is_known_all_the_same() ->
         part.encode_media(torch.zeros(1, 3, 8, 8))
 
 
-def test_parts_that_are_not_asked_for_may_be_absent(copy: Path) -> None:
+def test_parts_that_are_not_loaded_may_be_missing(copy: Path) -> None:
     (copy / "vae" / "diffusion_pytorch_model.safetensors").unlink()
     assert Family.of(ModelSettings(path=copy), only=["denoiser", "text_encoder"]).parts().keys() == {
         "denoiser",
@@ -41,13 +41,13 @@ def test_parts_that_are_not_asked_for_may_be_absent(copy: Path) -> None:
     assert caught.value.code == "E1407"
 
 
-def test_everything_is_float32_in_eval_mode(family: Family) -> None:
+def test_all_parts_are_float32_in_eval_mode(family: Family) -> None:
     for module in family.parts().values():
         assert not any(m.training for m in module.modules())
         assert {p.dtype for p in module.parameters()} == {torch.float32}
 
 
-def test_loading_and_encoding_draw_nothing_from_the_global_generator() -> None:
+def test_loading_and_encoding_leave_the_global_generator_unchanged() -> None:
     before = torch.get_rng_state()
     loaded = Family.of(ModelSettings(path=FOLDER))
     loaded.encode_text(["a cat"])
@@ -57,27 +57,27 @@ def test_loading_and_encoding_draw_nothing_from_the_global_generator() -> None:
 
 
 class Page:
-    """In the place of a tensor of the host: what becomes of it."""
+    """Replaces a host tensor and records calls."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def pin_memory(self) -> Page:
-        self.said.append("page-locked")
+        self.calls.append("page-locked")
         return self
 
     def to(self, device: torch.device, *, non_blocking: bool = False) -> Page:
-        self.said.append(f"to {device.type}" + ", not waited for" * non_blocking)
+        self.calls.append(f"to {device.type}" + ", not waited for" * non_blocking)
         return self
 
 
-def test_what_is_sent_goes_to_a_gpu_through_page_locked_memory() -> None:
+def test_tensors_are_sent_to_a_gpu_through_page_locked_memory() -> None:
     page = Page()
     base.sent(page, torch.device("cuda"))  # type: ignore[arg-type]
-    assert page.said == ["page-locked", "to cuda, not waited for"]
+    assert page.calls == ["page-locked", "to cuda, not waited for"]
     page = Page()
     base.sent(page, torch.device("cpu"))  # type: ignore[arg-type]
-    assert page.said == ["to cpu"]
+    assert page.calls == ["to cpu"]
 
 
 class Sendings(TorchDispatchMode):
@@ -111,10 +111,8 @@ class Sendings(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in specs()])
-def test_nothing_of_any_family_goes_to_a_device_from_pageable_memory(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tokens, and what latents are scaled by, which goes there once. The device here is one without values."""
+def test_no_family_sends_pageable_memory_to_a_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sends tokens, and once the scaling of latents. The device is meta."""
     family: ModelFamily = registry.find("families", name).Family.tiny()
     for module in family.parts().values():
         module.to("meta")

@@ -1,5 +1,5 @@
-"""What families on straight paths have in common: sizes as published, presets of adapters, refusals, notes, blocks, and
-that no list had to be touched for them."""
+"""What flow-matching families have in common: published sizes, adapter presets, refusals, notes, blocks, and no shared
+list that names them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def files_of(name: str) -> type[ModelFiles]:
 
 
 @pytest.mark.parametrize("model", FULL)
-def test_full_sizes_have_the_published_number_of_parameters(model: str) -> None:
+def test_full_size_has_the_published_number_of_parameters(model: str) -> None:
     name, config, count = FULL[model]
     shapes = components.shapes(family_spec(name).networks["denoiser"], config, where=Path("config.json"))
     assert sum(math.prod(shape) for key, shape in shapes.items() if key not in BUFFERS) == count
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_tiny_is_small_and_whole(name: str) -> None:
+def test_tiny_model_is_small_and_complete(name: str) -> None:
     family = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny()
     assert sum(p.numel() for module in family.parts().values() for p in module.parameters()) < 1_000_000
     assert not any(t.is_meta for m in family.parts().values() for t in (*m.parameters(), *m.buffers()))
@@ -84,7 +84,7 @@ def test_tiny_is_small_and_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_its_folder_is_known_by_its_small_files(name: str) -> None:
+def test_family_of_a_folder_is_detected_without_weights(name: str) -> None:
     assert kinds.family_at(settings_of(name).path) == name
 
 
@@ -103,7 +103,7 @@ OF_BLOCKS = {
 
 
 @pytest.mark.parametrize("name", OF_BLOCKS)
-def test_presets_take_what_stands_in_attention_blocks(name: str) -> None:
+def test_adapter_presets_select_layers_of_attention_blocks(name: str) -> None:
     names = LayerNames(files_of(name).of(settings_of(name)).trainable_shapes())
     layers = [layer.path for layer in names.weights]
     own = family_spec(name).layers
@@ -117,8 +117,8 @@ def test_presets_take_what_stands_in_attention_blocks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux"])
-def test_layers_of_clip_are_called_apart_from_the_denoisers(name: str) -> None:
-    """Also where there are two encoders, as SDXL has, whose denoiser has other names in kohya's files."""
+def test_layers_of_clip_and_denoiser_have_distinct_names(name: str) -> None:
+    """Also with two encoders, as in SDXL, whose denoiser has other names in kohya's files."""
     settings = ModelSettings(family=name, path=RECORDS / name / "model")
     names = LayerNames.of(files_of(name).described(settings))
     starts = {flat.split("_text_")[0] for flat in names.kohya.values() if flat.startswith("lora_te")}
@@ -144,15 +144,15 @@ def refusal(run: Any, code: str) -> str:
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_a_folder_of_another_family_is_named(name: str) -> None:
+def test_folder_of_another_family_is_named(name: str) -> None:
     other = STRAIGHT[(STRAIGHT.index(name) + 1) % len(STRAIGHT)]
-    said = refusal(lambda: files_of(name).of(settings_of(name, settings_of(other).path)), "E1222")
-    assert files_of(other).pipelines[0] in said  # type: ignore[attr-defined]
-    assert f"write model.family={other}" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, settings_of(other).path)), "E1222")
+    assert files_of(other).pipelines[0] in message  # type: ignore[attr-defined]
+    assert f"write model.family={other}" in message
 
 
 @pytest.mark.parametrize(("name", "part"), [("flux", "text_encoder_2"), ("wan", "text_encoder"), ("ltx", "tokenizer")])
-def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: str, tmp_path: Path) -> None:
+def test_folder_without_text_encoder_is_refused_by_name(name: str, part: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
     shutil.rmtree(folder / part)
     assert f"lacks {part}/; download the complete model" in refusal(
@@ -161,21 +161,21 @@ def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: s
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_stable_diffusion_names_the_family_of_a_folder_with_a_transformer(name: str) -> None:
-    said = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
-    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in said  # type: ignore[attr-defined]
+def test_stable_diffusion_names_the_family_of_a_transformer_folder(name: str) -> None:
+    message = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
+    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in message  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_path: Path) -> None:
+def test_folder_without_transformer_is_refused_by_name(name: str, tmp_path: Path) -> None:
     source = settings_of(name).path
     folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("transformer")))
-    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
-    assert "lacks transformer/; download the complete model" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert "lacks transformer/; download the complete model" in message
     assert kinds.family_at(folder) == name
     (folder / "transformer").mkdir()
-    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
-    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in said
+    message = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in message
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_pa
         ("flux", "vae/config.json", "scaling_factor", -1, "has an unusable value (expected a number above 0"),
     ],
 )
-def test_a_configuration_that_lacks_or_misstates_something_is_named(
+def test_missing_or_wrong_value_of_a_configuration_is_named(
     name: str, file: str, key: str, value: Any, words: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
@@ -196,23 +196,23 @@ def test_a_configuration_that_lacks_or_misstates_something_is_named(
     config = json.loads((folder / file).read_text("utf-8")) | {key: value}
     (folder / file).write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
     kind: type[ModelFamily] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
-    said = refusal(lambda: kind.load(files_of(name).of(settings_of(name, folder)), ()), "E1409")
-    assert f"{folder}: a configuration in it {words}" in said
+    message = refusal(lambda: kind.load(files_of(name).of(settings_of(name, folder)), ()), "E1409")
+    assert f"{folder}: a configuration in it {words}" in message
 
 
-def test_a_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
+def test_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
     edit(folder / "model_index.json", _class_name="ChromaPipeline")
-    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)), "E1222")
-    assert "ChromaPipeline" in said
-    assert "ChromaTransformer2DModel" in said
+    message = refusal(lambda: files_of("flux").of(settings_of("flux", folder)), "E1222")
+    assert "ChromaPipeline" in message
+    assert "ChromaTransformer2DModel" in message
 
 
 @pytest.mark.parametrize(
     ("name", "word"), [("z-image", "model.z_image.distilled=true"), ("flux", "model.flux.distilled=true")]
 )
-def test_distilled_models_are_trained_when_asked_for(name: str, word: str, tmp_path: Path) -> None:
+def test_distilled_model_is_loaded_when_requested(name: str, word: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
     if name == "flux":
         edit(folder / "transformer" / "config.json", guidance_embeds=False)
@@ -229,7 +229,7 @@ def test_distilled_models_are_trained_when_asked_for(name: str, word: str, tmp_p
         ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}, 8, 0.0),
     ],
 )
-def test_sampling_defaults_of_a_distilled_model_are_its_own(
+def test_distilled_model_has_its_own_sampling_defaults(
     name: str, file: str, mark: dict[str, Any], steps: int, guidance: float, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
@@ -246,7 +246,7 @@ def test_sampling_defaults_of_a_distilled_model_are_its_own(
     assert (written.steps, written.guidance) == (30, (2.0,))
 
 
-def test_a_distilled_klein_is_known_by_its_index_and_drawn_without_guidance(tmp_path: Path) -> None:
+def test_distilled_klein_is_detected_and_sampled_without_guidance(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
     edit(folder / "model_index.json", is_distilled=True)
     files = files_of("flux2").of(settings_of("flux2", folder))
@@ -261,8 +261,8 @@ def test_flux2_dev_is_refused_by_name(tmp_path: Path) -> None:
     assert "FLUX.2 dev" in refusal(lambda: files_of("flux2").of(settings_of("flux2", folder)), "E1222")
 
 
-def test_encoders_are_taken_out_of_whole_language_models(tmp_path: Path) -> None:
-    """Published text encoders are models that say the next word, and of Qwen2.5-VL also look at pictures."""
+def test_text_encoder_is_extracted_from_a_full_language_model(tmp_path: Path) -> None:
+    """Published text encoders are language models; Qwen2.5-VL also has a vision tower."""
     for name in ("flux2", "z-image", "qwen-image"):
         folder = Path(shutil.copytree(settings_of(name).path, tmp_path / name))
         file = folder / "text_encoder" / "model.safetensors"
@@ -277,14 +277,14 @@ def test_encoders_are_taken_out_of_whole_language_models(tmp_path: Path) -> None
             assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
 
 
-def test_schnell_is_told_no_guidance(tmp_path: Path) -> None:
+def test_schnell_gets_no_guidance_input(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     edit(folder / "transformer" / "config.json", guidance_embeds=False)
     settings = settings_of("flux", folder, flux={"guidance": 3.5, "distilled": True})
     assert "model.flux.guidance=null" in refusal(files_of("flux").of(settings).require_trainable, "E1220")
     both = settings_of("flux", folder, flux={"guidance": 3.5})
-    said = refusal(files_of("flux").of(both).require_trainable, "E1221")
-    assert said.endswith("set model.flux.distilled=true and model.flux.guidance=null")
+    message = refusal(files_of("flux").of(both).require_trainable, "E1221")
+    assert message.endswith("set model.flux.distilled=true and model.flux.guidance=null")
     files = files_of("flux").of(settings_of("flux", folder, weights="random"))
     assert files.text_shape() == (256, 16)
     family = importlib.import_module("mezzotint.families.flux").Family.load(files, ["denoiser"])
@@ -292,7 +292,7 @@ def test_schnell_is_told_no_guidance(tmp_path: Path) -> None:
     family.refuse_guidance(1.0)
 
 
-def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
+def test_missing_t5_becomes_zeros_and_is_reported(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("sd3").path, tmp_path / "model"))
     for part in ("text_encoder_3", "tokenizer_3"):
         shutil.rmtree(folder / part)
@@ -315,20 +315,20 @@ def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
     [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("sd3", 1, 16), ("z-image", 1, 16),
      ("qwen-image", 1, 16)],
 )  # fmt: skip
-def test_sizes_and_lengths_that_do_not_divide_are_refused(name: str, frames: int, side: int) -> None:
+def test_indivisible_sizes_and_lengths_are_refused(name: str, frames: int, side: int) -> None:
     grid = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny().grid
     assert (grid.frames, grid.side) == (frames, side)
     assert f"multiples of {side}" in grid.refusal(Size(side, side + 8), clips=False)
     assert grid.refusal(Size(side, 2 * side), clips=False) == ""
     if frames > 1:
-        said = grid.refusal(Size(side, side, 2 * frames), clips=True)
-        assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in said
+        message = grid.refusal(Size(side, side, 2 * frames), clips=True)
+        assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in message
         assert grid.refusal(Size(side, side, 2 * frames + 1), clips=True) == ""
 
 
 @torch.no_grad()
-def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
-    """As its pipeline tells it, with `expand_timesteps`: all tokens of a clip the same, which comes to one level."""
+def test_wan_5b_gets_a_timestep_for_each_token(tmp_path: Path) -> None:
+    """As in its pipeline with `expand_timesteps`: all tokens of a clip have the same timestep."""
     folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
     edit(folder / "model_index.json", expand_timesteps=True)
     kind = importlib.import_module("mezzotint.families.wan").Family
@@ -345,7 +345,7 @@ def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 @torch.no_grad()
-def test_a_picture_is_a_clip_of_one_frame(name: str) -> None:
+def test_image_is_a_clip_of_one_frame(name: str) -> None:
     family = importlib.import_module(f"mezzotint.families.{name}").Family.of(settings_of(name))
     side = 2 * family.grid.pixels
     pixels = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -362,23 +362,23 @@ def test_a_picture_is_a_clip_of_one_frame(name: str) -> None:
     torch.testing.assert_close(family.predict(Noised(*noised), condition), whole[:, :, 0])
 
 
-def test_captions_of_wan_are_mended_as_its_pipeline_does() -> None:
+def test_captions_of_wan_are_cleaned_as_in_its_pipeline() -> None:
     pipeline = importlib.import_module("diffusers.pipelines.wan.pipeline_wan")
     ours = importlib.import_module("mezzotint.families.wan").clean_caption
     for caption in ("  a  red\n circle ", "bread &amp; butter", "&amp;lt;b&amp;gt;", "schÃ¶n", ""):
         assert ours(caption) == pipeline.prompt_clean(caption)
 
 
-def test_a_picture_beyond_the_table_of_positions_is_refused() -> None:
+def test_image_larger_than_the_position_table_is_refused() -> None:
     family = importlib.import_module("mezzotint.families.sd3").Family.tiny()
     x = torch.zeros(1, 4, 50, 8)
     noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
-    said = refusal(lambda: family.predict(noised, family.condition(family.encode_text([""]), None)), "E1222")
-    assert "400 pixels" in said
-    assert "384" in said
+    message = refusal(lambda: family.predict(noised, family.condition(family.encode_text([""]), None)), "E1222")
+    assert "400 pixels" in message
+    assert "384" in message
 
 
-def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
+def test_weights_index_with_a_missing_shard_is_refused(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     weights = folder / "transformer" / "diffusion_pytorch_model.safetensors"
     index = weights.with_name("diffusion_pytorch_model.safetensors.index.json")
@@ -388,12 +388,12 @@ def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
         "b": "diffusion_pytorch_model-00002-of-00002.safetensors",
     }
     index.write_text(json.dumps({"weight_map": names}))
-    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
-    assert "00002-of-00002" in said
+    message = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
+    assert "00002-of-00002" in message
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_prompts_that_are_cut_are_counted(name: str) -> None:
+def test_truncated_prompts_are_counted(name: str) -> None:
     own = {"t5_tokens": 16} if name in ("sd3", "flux") else {"text_tokens": 48}
     settings = settings_of(name, **{name.replace("-", "_"): own})
     kind = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
@@ -403,14 +403,14 @@ def test_prompts_that_are_cut_are_counted(name: str) -> None:
     assert lost[1] > 0
 
 
-def test_a_prompt_that_is_cut_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_prompt_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--steps=1", "--size=32x32", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-z-image", f"--prompt={'red ' * 600}", *words]) == 0
     heard = capsys.readouterr()
     assert re.search(r"the last \d+ tokens of 'red red .+ do not fit and are ignored", heard.out + heard.err)
 
 
-def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:
+def test_recipe_refuses_objectives_unknown_to_flow_matching() -> None:
     def read(text: str) -> str:
         with pytest.raises(RecipeError) as caught:
             read_text(f"schema: 1\n{text}")
@@ -425,7 +425,7 @@ def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:
     assert "flow-matching model" in read(f"{flux[:-2]}, prediction: v}}")
 
 
-def test_a_family_has_its_own_usual_way_of_drawing() -> None:
+def test_families_have_their_own_sampling_defaults() -> None:
     recipe = read_text("schema: 1\nmodel: {family: flux, path: tiny-flux}\nsample: {steps: 7}").recipe
     assert (recipe.sample.solver, recipe.sample.steps, recipe.sample.guidance) == ("euler", 7, (3.5,))
     plain = read_text("schema: 1").recipe

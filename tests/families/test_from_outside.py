@@ -1,5 +1,4 @@
-"""A family that is in none of the tree's folders or lists: two files, as `docs/how-to-add/family.md`
-writes them."""
+"""A family outside the source tree: two files, as in `docs/how-to-add/family.md`."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("dimmed")
-def test_it_is_listed_and_its_settings_are_its_own(capsys: Any) -> None:
+def test_family_of_another_package_is_listed_with_its_settings(capsys: Any) -> None:
     assert main(["ls", "families"]) == 0
     assert "dimmed from the package strangers 1.2" in " ".join(capsys.readouterr().out.split())
     recipe = read_text("schema: 1\nmodel: {family: dimmed, dimmed: {share: 0.25}}").recipe
@@ -62,7 +61,7 @@ def test_it_is_listed_and_its_settings_are_its_own(capsys: Any) -> None:
 
 
 @pytest.mark.usefixtures("dimmed")
-def test_it_trains_exports_and_draws(world: Any, tmp_path: Path) -> None:
+def test_family_of_another_package_trains_exports_and_samples(world: Any, tmp_path: Path) -> None:
     index = world.model / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"_class_name": "DimmedPipeline"}))
     settings = {"model__family": "dimmed", "run__steps": 2, "run__preview__every": None}

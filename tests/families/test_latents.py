@@ -1,4 +1,4 @@
-"""Clean latents: cached, or drawn from moments by address; images joined after the frames."""
+"""Clean latents: cached, or sampled from moments by key; images joined after the frames."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def from_moments(moments: torch.Tensor, first: int = 0) -> Batch:
     return replace(batch_of(moments, None), latents=None, moments=moments, posterior_keys=addresses)
 
 
-def test_cached_latents_are_taken_as_they_are() -> None:
+def test_cached_latents_are_used_unchanged() -> None:
     latents = latents_at(1, 2)
     assert torch.equal(drawn(batch_of(latents, None)), latents)
 
 
-def test_moments_are_drawn_by_the_samples_address_alone() -> None:
+def test_sampling_of_moments_depends_only_on_the_sample() -> None:
     mean, deviation = latents_at(1, 3), latents_at(2, 3).abs()
     moments = torch.cat([mean, deviation], dim=1)
     whole = drawn(from_moments(moments))
@@ -37,7 +37,7 @@ def test_moments_are_drawn_by_the_samples_address_alone() -> None:
     assert torch.equal(drawn(from_moments(torch.cat([mean, 0 * deviation], dim=1))), mean)
 
 
-def test_pixels_are_encoded_and_drawn_as_their_moments_are() -> None:
+def test_latents_of_pixels_equal_those_of_their_moments() -> None:
     family = Family.tiny()
     pixels = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
     batch = from_moments(family.encode_media(pixels))
@@ -45,7 +45,7 @@ def test_pixels_are_encoded_and_drawn_as_their_moments_are() -> None:
     assert torch.equal(latents_of(family, of_pixels, CPU), drawn(batch))
 
 
-def test_stills_of_a_clip_lie_behind_its_frames() -> None:
+def test_images_joined_to_a_clip_follow_its_frames() -> None:
     clips, joined_images = latents_at(1, 2)[:, :, None].repeat(1, 1, 3, 1, 1), latents_at(2, 4)
     joined = drawn(replace(batch_of(clips, None), joined_images=batch_of(joined_images, None)))
     assert joined.shape == (2, 4, 5, 8, 8)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers.models.clip.modeling_clip import CLIPTextModel
+from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sd import Family
@@ -30,7 +31,7 @@ def _noised(x: torch.Tensor, t: torch.Tensor) -> Noised:
     return Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t.float())
 
 
-def test_text_states_equal_the_stock_encoders(family: Family, golden: dict[str, torch.Tensor]) -> None:
+def test_text_states_equal_those_of_transformers(family: Family, golden: dict[str, torch.Tensor]) -> None:
     texts = json.loads((DATA / "encoders.json").read_text())["texts"]
     text = family.encode_text(texts)
     assert text.mask is None
@@ -39,7 +40,7 @@ def test_text_states_equal_the_stock_encoders(family: Family, golden: dict[str, 
     within(text.states, golden["sd.hidden"], roundings=128)
 
 
-def test_posterior_moments_equal_the_stock_autoencoders(family: Family, golden: dict[str, torch.Tensor]) -> None:
+def test_posterior_moments_equal_those_of_diffusers(family: Family, golden: dict[str, torch.Tensor]) -> None:
     moments = family.encode_media(golden["pixel_values"])
     expected = torch.cat((golden["sd.vae_mean"], golden["sd.vae_std"]), dim=1) * 0.18215
     torch.testing.assert_close(moments, expected, rtol=1e-4, atol=1e-6)
@@ -47,9 +48,10 @@ def test_posterior_moments_equal_the_stock_autoencoders(family: Family, golden: 
     torch.testing.assert_close(latents, golden["sd.latents"], rtol=1e-4, atol=1e-6)
 
 
-def test_clip_skip_leaves_out_the_last_layers_and_keeps_the_final_norm(family: Family) -> None:
+def test_clip_skip_omits_the_last_layers_and_keeps_the_final_norm(family: Family) -> None:
     stock = CLIPTextModel.from_pretrained(FOLDER / "text_encoder", local_files_only=True).eval()
-    ids = torch.tensor(family._tokenizer("text_encoder")(["a cat"], padding="max_length").input_ids)
+    tokenizer = CLIPTokenizer.from_pretrained(FOLDER / "tokenizer", local_files_only=True)
+    ids = torch.tensor(tokenizer(["a cat"], padding="max_length").input_ids)
     with torch.no_grad():
         hidden = stock(ids, output_hidden_states=True).hidden_states
         for skip in (1, 2):
@@ -58,7 +60,7 @@ def test_clip_skip_leaves_out_the_last_layers_and_keeps_the_final_norm(family: F
             within(skipping.encode_text(["a cat"]).states, expected, roundings=128)
 
 
-def test_the_prediction_is_the_stock_denoisers(family: Family) -> None:
+def test_prediction_equals_that_of_diffusers(family: Family) -> None:
     unet: Any = family.parts()["denoiser"]
     x, t = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([10, 800])
     text = TextEmbedding(torch.randn(2, 77, 32, generator=torch.Generator().manual_seed(1)))
@@ -79,7 +81,7 @@ def _change_encoder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [_change_vocabulary, _change_encoder])
-def test_what_shapes_text_embeddings_changes_their_identity(copy: Path, change: Callable[[Path], None]) -> None:
+def test_text_settings_change_the_identity_of_text(copy: Path, change: Callable[[Path], None]) -> None:
     before = Family.files.of(ModelSettings(path=copy)).text_identity()
     media = Family.files.of(ModelSettings(path=copy)).media_identity()
     change(copy)
@@ -87,13 +89,13 @@ def test_what_shapes_text_embeddings_changes_their_identity(copy: Path, change: 
     assert Family.files.of(ModelSettings(path=copy)).media_identity() == media
 
 
-def test_clip_skip_is_part_of_the_texts_identity() -> None:
+def test_clip_skip_changes_the_identity_of_text() -> None:
     one, two = (Family.files.of(ModelSettings(path=FOLDER, clip_skip=n)).text_identity() for n in (0, 1))
     assert one != two
     assert "\n" not in one
 
 
-def test_the_tiny_model_is_small_whole_and_repeats() -> None:
+def test_tiny_model_is_small_complete_and_deterministic() -> None:
     tiny, again = Family.tiny(3), Family.tiny(3)
     sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in tiny.parts().items()}
     assert sizes.keys() == {"denoiser", "text_encoder", "vae"}
@@ -118,20 +120,20 @@ def test_an_empty_batch_passes_through_the_encoders() -> None:
     assert tiny.encode_text([]).states.shape == (0, 77, 32)
 
 
-def test_captions_are_told_apart() -> None:
+def test_different_captions_have_different_embeddings() -> None:
     states = Family.tiny().encode_text(["a red circle", "a blue circle", ""]).states
     for a, b in ((0, 1), (0, 2)):
         assert float((states[a] - states[b]).detach().abs().mean()) > 0.01
 
 
-def test_a_trained_text_encoder_gets_a_gradient_and_the_autoencoder_gives_none() -> None:
+def test_text_encoder_gets_a_gradient_and_the_autoencoder_none() -> None:
     tiny = Family.tiny()
     assert tiny.encode_text(["a cat"]).states.requires_grad
     assert not tiny.encode_media(torch.zeros(1, 3, 16, 16)).requires_grad
     assert not tiny.decode_media(torch.zeros(1, 4, 2, 2)).requires_grad
 
 
-def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
+def test_blocks_contain_each_residual_and_attention_module_once() -> None:
     tiny = Family.tiny()
     unet: Any = tiny.parts()["denoiser"]
     expected = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
@@ -147,7 +149,7 @@ def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
     assert seen == [id(m) for unit in units for m in unit]
 
 
-def test_captions_that_do_not_fit_are_counted(family: Family) -> None:
+def test_truncated_captions_are_counted(family: Family) -> None:
     fitting, longer = " ".join(["red"] * 75), " ".join(["red"] * 80)
     assert family.lost_tokens([fitting, longer, ""]) == (0, 5, 0)
     assert family.lost_tokens([]) == ()
@@ -156,14 +158,14 @@ def test_captions_that_do_not_fit_are_counted(family: Family) -> None:
     assert apart(states[0], family.encode_text([" ".join(["red"] * 74)]).states[0]) > 1e4
 
 
-def test_an_old_autoencoder_that_does_not_tell_its_scale_has_the_usual_one(copy: Path) -> None:
+def test_autoencoder_without_scaling_factor_has_the_default(copy: Path) -> None:
     config = json.loads((copy / "vae" / "config.json").read_text())
     del config["scaling_factor"]
     (copy / "vae" / "config.json").write_text(json.dumps(config))
     assert "scale=0.18215" in Family.files.of(ModelSettings(path=copy)).media_identity()
 
 
-def test_a_shifted_autoencoder_is_encoded_and_decoded_with_its_shift(copy: Path, family: Family) -> None:
+def test_autoencoder_with_a_shift_encodes_and_decodes_with_it(copy: Path, family: Family) -> None:
     edit(copy / "vae" / "config.json", shift_factor=0.5, scaling_factor=2.0)
     shifted = Family.of(ModelSettings(path=copy), only=["vae"])
     pixels = torch.zeros(1, 3, 16, 16)

@@ -71,7 +71,7 @@ def _framing(*numbers: int, negative: list[bool] | None = None) -> Framing:
 
 @pytest.mark.parametrize("caption", ["a red circle", "", "red " * 100])
 @torch.no_grad()
-def test_both_encoders_say_what_the_stock_pipeline_hears(family: Family, pipeline: Any, caption: str) -> None:
+def test_text_embeddings_equal_those_of_diffusers(family: Family, pipeline: Any, caption: str) -> None:
     states, _, pooled, _ = pipeline.encode_prompt(caption, device="cpu", do_classifier_free_guidance=False)
     text = family.encode_text([caption])
     assert text.states.shape == (1, 77, 32 + 48)
@@ -82,7 +82,7 @@ def test_both_encoders_say_what_the_stock_pipeline_hears(family: Family, pipelin
 
 
 @torch.no_grad()
-def test_clip_skip_counts_from_the_layer_that_is_left_out_anyway(pipeline: Any, sdxl_folder: Path) -> None:
+def test_clip_skip_counts_from_the_penultimate_layer(pipeline: Any, sdxl_folder: Path) -> None:
     skipping = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder, clip_skip=1), only=ENCODERS)
     states, _, pooled, _ = pipeline.encode_prompt("x", device="cpu", do_classifier_free_guidance=False, clip_skip=1)
     text = skipping.encode_text(["x"])
@@ -95,7 +95,7 @@ def test_clip_skip_counts_from_the_layer_that_is_left_out_anyway(pipeline: Any, 
 
 
 @torch.no_grad()
-def test_a_prediction_is_the_stock_denoisers_with_the_stock_pipelines_sizes(family: Family, pipeline: Any) -> None:
+def test_prediction_and_size_conditioning_equal_those_of_diffusers(family: Family, pipeline: Any) -> None:
     x, t = torch.randn(1, 4, 16, 24, generator=torch.Generator().manual_seed(0)), torch.tensor([500])
     text = family.encode_text(["a red circle"])
     condition = family.condition(text, None, _framing(640, 480, 3, 5, 128, 192))
@@ -110,7 +110,7 @@ def test_a_prediction_is_the_stock_denoisers_with_the_stock_pipelines_sizes(fami
 
 @pytest.mark.parametrize("place", range(6))
 @torch.no_grad()
-def test_every_number_reaches_the_denoiser(family: Family, place: int) -> None:
+def test_each_number_of_the_size_conditioning_reaches_the_denoiser(family: Family, place: int) -> None:
     x, t = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([500])
     text = family.encode_text(["x"])
     numbers = [64, 64, 0, 0, 64, 64]
@@ -121,7 +121,7 @@ def test_every_number_reaches_the_denoiser(family: Family, place: int) -> None:
 
 
 @torch.no_grad()
-def test_sizes_stay_whole_numbers_when_the_denoiser_is_bfloat16(sdxl_folder: Path) -> None:
+def test_sizes_are_exact_with_a_bfloat16_denoiser(sdxl_folder: Path) -> None:
     half = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     unet: Any = half.parts()["denoiser"].bfloat16()
     seen: list[Tensor] = []
@@ -146,8 +146,8 @@ def _batches(root: Path, **changes: Any) -> list[Batch]:
     return [batch for step in loader for batch in step.batches]
 
 
-def test_a_picture_is_told_as_it_is_seen_turned_and_where_it_is_cut(family: Family, tmp_path: Path) -> None:
-    """A file of 200 x 100 that EXIF turns: its height is 200. A ramp shows which rows the crop has taken."""
+def test_size_conditioning_has_the_rotated_size_and_the_crop(family: Family, tmp_path: Path) -> None:
+    """A file of 200 x 100 that EXIF rotates: its height is 200. A ramp shows the cropped rows."""
     (tmp_path / "pictures").mkdir()
     ramp = np.repeat(np.linspace(0, 255, 200, dtype=np.uint8)[None, :, None], 100, axis=0).repeat(3, axis=2)
     image = Image.fromarray(ramp)
@@ -160,7 +160,7 @@ def test_a_picture_is_told_as_it_is_seen_turned_and_where_it_is_cut(family: Fami
         vector = family.condition(family.encode_text([""]), batch).vector
         assert vector is not None
         top = int(vector[0, 2])
-        assert 0 < top < 64, "drawn along the longer side"
+        assert 0 < top < 64, "sampled along the longer side"
         assert vector.tolist() == [[200, 100, top, 0, 64, 64]], "a mirror changes no number"
         assert batch.pixels is not None
         shown = (batch.pixels[0].mean(dim=(0, 2)) + 1) / 2  # by row, from 0 to 1 over the 128 rows of the resized ramp
@@ -169,7 +169,7 @@ def test_a_picture_is_told_as_it_is_seen_turned_and_where_it_is_cut(family: Fami
 
 
 @torch.no_grad()
-def test_the_refiner_hears_one_encoder_and_is_told_a_score(refiner: Family) -> None:
+def test_refiner_has_one_text_encoder_and_an_aesthetic_score(refiner: Family) -> None:
     assert refiner.parts().keys() == {"denoiser", "text_encoder_2", "vae"}
     assert refiner.text_parts == ("text_encoder_2",)
     text = refiner.encode_text(["a red circle", ""])
@@ -184,7 +184,7 @@ def test_the_refiner_hears_one_encoder_and_is_told_a_score(refiner: Family) -> N
     assert refiner.predict(_noised(torch.zeros(2, 4, 8, 8), torch.tensor([1, 2])), condition).shape == (2, 4, 8, 8)
 
 
-def test_the_refiner_goes_out_and_opens_in_the_stock_pipeline(refiner: Family, tmp_path: Path) -> None:
+def test_exported_refiner_opens_in_the_diffusers_pipeline(refiner: Family, tmp_path: Path) -> None:
     export_model(refiner, tmp_path / "out", {})
     opened: Any = StableDiffusionXLImg2ImgPipeline.from_pretrained(str(tmp_path / "out"), local_files_only=True)
     assert opened.text_encoder is None
@@ -194,7 +194,7 @@ def test_the_refiner_goes_out_and_opens_in_the_stock_pipeline(refiner: Family, t
     assert torch.equal(again.encode_text(["x"]).states, refiner.encode_text(["x"]).states)
 
 
-def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_conditions_on_the_generated_size(refiner: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[Tensor] = []
     plain = Family.condition
 
@@ -214,7 +214,7 @@ def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pyt
     assert vectors[-1].tolist() == [[32, 64, 0, 0, 6.0]] * 2
 
 
-def test_the_tiny_model_is_small_whole_and_repeats() -> None:
+def test_tiny_model_is_small_complete_and_deterministic() -> None:
     tiny, again = Family.tiny(3), Family.tiny(3)
     sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in tiny.parts().items()}
     assert sizes.keys() == {"denoiser", *ENCODERS, "vae"}
@@ -226,7 +226,7 @@ def test_the_tiny_model_is_small_whole_and_repeats() -> None:
     assert float(tiny.decode_media(torch.zeros(1, 4, 4, 4)).abs().max()) <= 1
 
 
-def test_gradients_reach_both_encoders_and_the_unused_end_of_the_first_gets_none() -> None:
+def test_gradients_reach_both_text_encoders() -> None:
     tiny = Family.tiny()
     text = tiny.encode_text(["a red circle"])
     out = tiny.predict(_noised(torch.ones(1, 4, 8, 8), torch.tensor([500])), tiny.condition(text, None))
@@ -242,7 +242,7 @@ def test_gradients_reach_both_encoders_and_the_unused_end_of_the_first_gets_none
     assert tiny.parts()["text_encoder_2"].get_parameter("text_projection.weight").grad is not None
 
 
-def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
+def test_blocks_contain_each_residual_and_attention_module_once() -> None:
     tiny = Family.tiny()
     unet: Any = tiny.parts()["denoiser"]
     expected = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
@@ -255,12 +255,12 @@ def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
     assert seen == [id(m) for unit in units for m in unit]
 
 
-def test_lost_tokens_are_counted_over_both_tokenizers(family: Family, copy: Path) -> None:
+def test_truncated_tokens_are_counted_over_both_tokenizers(family: Family, copy: Path) -> None:
     assert family.lost_tokens(["red " * 80, "a cat", ""]) == (5, 0, 0)
     assert family.lost_tokens([]) == ()
     for name in ("merges.txt", "vocab.json"):
         shutil.copy(shipped("tiny-sd") / "tokenizer" / name, copy / "tokenizer_2" / name)
-    (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # which spells every word
+    (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # ByteLevel has every byte
     spelling = load_model(Family, ModelSettings(family="sdxl", path=copy), only=[])
     [both] = spelling.lost_tokens(["red " * 80])
     assert both > 5, "the one that loses most counts"
@@ -277,7 +277,7 @@ def _change_encoder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["tokenizer", "tokenizer_2", "text_encoder", "text_encoder_2"])
-def test_what_shapes_text_embeddings_changes_their_identity_and_not_that_of_latents(copy: Path, part: str) -> None:
+def test_text_settings_change_only_the_identity_of_text(copy: Path, part: str) -> None:
     settings = ModelSettings(family="sdxl", path=copy)
     before, media = Family.files.of(settings).text_identity(), Family.files.of(settings).media_identity()
     prints = {name: Family.files.of(settings).fingerprint(name) for name in ("tokenizer", *ENCODERS)}
@@ -290,7 +290,7 @@ def test_what_shapes_text_embeddings_changes_their_identity_and_not_that_of_late
     assert changed == {part if part in ENCODERS else "tokenizer"}
 
 
-def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder: Path, sdxl_folder: Path) -> None:
+def test_part_that_the_refiner_lacks_is_named(refiner_folder: Path, sdxl_folder: Path) -> None:
     without = ModelSettings(family="sdxl", path=refiner_folder, weights="random")
     assert len(Family.files.of(without).fingerprint("text_encoder")) == 64
     assert Family.files.of(without).fingerprint("text_encoder") != Family.files.of(without).fingerprint(
@@ -314,7 +314,7 @@ def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder:
         ("scheduler/scheduler_config.json", {"prediction_type": "sample"}, "family sdxl supports", "E1409"),
     ],
 )  # fmt: skip
-def test_what_does_not_belong_together_is_refused_by_name(
+def test_mismatched_components_are_refused_by_name(
     copy: Path, name: str, values: dict[str, Any], words: str, code: str
 ) -> None:
     edit(copy / name, **values)
@@ -323,7 +323,7 @@ def test_what_does_not_belong_together_is_refused_by_name(
     assert caught.value.code == code
 
 
-def test_each_family_refuses_the_others_models_and_says_whose_they_are(sdxl_folder: Path) -> None:
+def test_model_of_the_other_family_is_refused_by_name(sdxl_folder: Path) -> None:
     with pytest.raises(WeightsError, match=r"is SD 1\.x .*family sdxl trains SDXL's base model") as caught:
         load_model(Family, ModelSettings(family="sdxl", path=shipped("tiny-sd"), weights="random"))
     assert caught.value.code == "E1406"
@@ -332,14 +332,14 @@ def test_each_family_refuses_the_others_models_and_says_whose_they_are(sdxl_fold
     assert caught.value.code == "E1406"
 
 
-def test_a_base_model_that_is_not_whole_is_not_taken_for_a_refiner(copy: Path) -> None:
+def test_incomplete_base_model_is_not_taken_for_a_refiner(copy: Path) -> None:
     shutil.rmtree(copy / "text_encoder")
     with pytest.raises(WeightsError, match="lacks text_encoder/") as caught:
         load_model(Family, ModelSettings(family="sdxl", path=copy))
     assert caught.value.code == "E1409"
 
 
-def test_the_stock_pipeline_opens_an_export_with_what_was_trained(sdxl_folder: Path, tmp_path: Path) -> None:
+def test_diffusers_pipeline_opens_an_export_with_trained_weights(sdxl_folder: Path, tmp_path: Path) -> None:
     family = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     weights = {
         f"{part}/{name}": tensor + 0.01
@@ -354,7 +354,9 @@ def test_the_stock_pipeline_opens_an_export_with_what_was_trained(sdxl_folder: P
         assert (out / "text_encoder" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, family: Family, tmp_path: Path) -> None:
+def test_single_file_holds_the_same_model_and_is_exported_again(
+    sdxl_folder: Path, family: Family, tmp_path: Path
+) -> None:
     folder = open_folder(sdxl_folder)
     tensors = {}
     for name in layout.LAYOUT.networks:
@@ -376,7 +378,7 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
         load_model(Family, ModelSettings(family="sdxl", path=file))
 
 
-def test_a_refiners_configurations_do_not_open_a_base_models_file(
+def test_base_model_file_is_refused_with_configurations_of_the_refiner(
     sdxl_folder: Path, refiner_folder: Path, tmp_path: Path
 ) -> None:
     folder = open_folder(sdxl_folder)

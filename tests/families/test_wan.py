@@ -55,7 +55,7 @@ def noised(family: Family, times: list[float]) -> Noised:
 
 
 @torch.no_grad()
-def test_both_draw_as_the_pipeline_does(a14b: Path) -> None:
+def test_two_denoisers_sample_as_the_pipeline(a14b: Path) -> None:
     family = Family.load(files_of(a14b))
     noise = torch.randn(1, 16, 2, 4, 6, generator=torch.Generator().manual_seed(0))
     pipeline: Any = WanPipeline.from_pretrained(str(a14b), local_files_only=True)
@@ -73,16 +73,16 @@ def test_both_draw_as_the_pipeline_does(a14b: Path) -> None:
     assert (alone - theirs).abs().max() > 1e-2 * theirs.abs().max()
 
 
-def test_each_says_the_samples_on_its_side(a14b: Path) -> None:
+def test_each_denoiser_predicts_the_samples_of_its_noise_range(a14b: Path) -> None:
     both = Family.load(files_of(a14b, HIGH, LOW))
     with torch.no_grad():
         condition = both.condition(both.encode_text(["a", "b", "c"]), None)
     mixed = noised(both, [900.0, 300.0, 875.0])
-    said = both.predict(mixed, condition)
+    prediction = both.predict(mixed, condition)
     for part, rows in ((HIGH, [0, 2]), (LOW, [1])):
         alone = Family(files_of(a14b), {part: both.parts()[part]}).predict(mixed, condition)
-        torch.testing.assert_close(said[rows], alone[rows], rtol=1e-4, atol=1e-5)
-    said.sum().backward()
+        torch.testing.assert_close(prediction[rows], alone[rows], rtol=1e-4, atol=1e-5)
+    prediction.sum().backward()
     assert all(p.grad is not None for net in both.denoisers for p in net.proj_out.parameters())  # type: ignore[operator, union-attr]
     for net in both.denoisers:
         net.zero_grad()
@@ -91,7 +91,7 @@ def test_each_says_the_samples_on_its_side(a14b: Path) -> None:
     assert all(p.grad is not None and not p.grad.any() for p in low.proj_out.parameters())  # type: ignore[operator, union-attr]
 
 
-def test_whose_each_sample_is_follows_from_what_the_host_drew(a14b: Path) -> None:
+def test_choice_of_denoiser_needs_no_value_from_the_device(a14b: Path) -> None:
     """To the bit as by the levels on the device, where nothing is read back: on one without values that would raise."""
     both = Family.load(files_of(a14b, HIGH, LOW))
     objective = objective_of(ObjectiveSettings.model_validate({"flow": {"shift": 8.0}}), both.schedule, "flow")
@@ -111,7 +111,7 @@ def test_whose_each_sample_is_follows_from_what_the_host_drew(a14b: Path) -> Non
         both.predict(replace(there, host_level=None), text)
 
 
-def test_the_trained_one_says_all_in_training(a14b: Path) -> None:
+def test_trained_denoiser_predicts_all_samples_in_training(a14b: Path) -> None:
     """A level on the boundary may be rounded to the other side."""
     family = Family.load(files_of(a14b, HIGH))
     family.parts()[LOW].requires_grad_(False)
@@ -122,7 +122,9 @@ def test_the_trained_one_says_all_in_training(a14b: Path) -> None:
 
 
 @pytest.mark.parametrize(("train", "low", "high"), [((HIGH,), 0.875, 1.0), ((LOW,), 0.0, 0.875), ((HIGH, LOW), 0, 1)])
-def test_levels_are_drawn_on_the_trained_ones_side(a14b: Path, train: tuple[str, ...], low: float, high: float) -> None:
+def test_levels_are_sampled_in_the_noise_range_of_the_trained_denoiser(
+    a14b: Path, train: tuple[str, ...], low: float, high: float
+) -> None:
     family = Family.load(files_of(a14b, *train), ["vae"])
     objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
     assert isinstance(objective, FlowObjective)
@@ -141,7 +143,7 @@ def test_levels_are_drawn_on_the_trained_ones_side(a14b: Path, train: tuple[str,
         assert caught.value.code == "E1481"
 
 
-def test_only_what_is_trained_is_loaded_unless_pictures_are_drawn() -> None:
+def test_other_denoiser_is_loaded_only_for_sampling() -> None:
     def parts(*words: str) -> tuple[str, ...]:
         cached = ("data.cache.text=true", "data.cache.latents=true", "model.family=wan", "model.path=m")
         return needed_parts(read_text("schema: 1", overrides=[*cached, *words]).recipe)
@@ -153,7 +155,7 @@ def test_only_what_is_trained_is_loaded_unless_pictures_are_drawn() -> None:
     assert parts(often, "model.train=[denoiser_2]") == (HIGH, LOW)
 
 
-def test_an_export_has_both_and_the_pipeline_opens_it(a14b: Path, tmp_path: Path) -> None:
+def test_export_has_both_denoisers_and_opens_in_the_pipeline(a14b: Path, tmp_path: Path) -> None:
     files = files_of(a14b, LOW)
     family = Family.load(files, [LOW])
     changed = {f"{LOW}/{n}": t + 0.01 for n, t in family.parts()[LOW].state_dict().items()}
@@ -169,7 +171,7 @@ def test_an_export_has_both_and_the_pipeline_opens_it(a14b: Path, tmp_path: Path
     assert all(torch.equal(t, changed[f"{LOW}/{n}"]) for n, t in pipeline.transformer_2.state_dict().items())
 
 
-def test_layers_of_either_denoiser_have_its_folders_name_whichever_is_trained(a14b: Path) -> None:
+def test_layers_are_named_after_the_folder_of_their_denoiser(a14b: Path) -> None:
     for trained in ((LOW,), (HIGH,), (HIGH, LOW)):
         assert files_of(a14b, *trained).trainable_shapes().keys() == {"transformer", "transformer_2"}
 
@@ -180,17 +182,17 @@ def refusal(run: Any) -> tuple[str, str]:
     return caught.value.code, caught.value.message
 
 
-def test_what_does_not_fit_is_refused(a14b: Path, tmp_path: Path) -> None:
-    code, said = refusal(files_of(RECORDS, LOW).require_trainable)
-    assert (code, "write model.train=[denoiser]" in said) == ("E1481", True)
+def test_mismatched_parts_are_refused(a14b: Path, tmp_path: Path) -> None:
+    code, message = refusal(files_of(RECORDS, LOW).require_trainable)
+    assert (code, "write model.train=[denoiser]" in message) == ("E1481", True)
     folder = Path(shutil.copytree(a14b, tmp_path / "model"))
     edit(folder / "model_index.json", boundary_ratio=None)
-    code, said = refusal(lambda: files_of(folder))
-    assert (code, "boundary_ratio" in said) == ("E1222", True)
+    code, message = refusal(lambda: files_of(folder))
+    assert (code, "boundary_ratio" in message) == ("E1222", True)
     edit(folder / "model_index.json", boundary_ratio=0.875)
     edit(folder / "transformer_2" / "config.json", in_channels=36)
-    code, said = refusal(lambda: files_of(folder))
-    assert (code, "two denoisers" in said) == ("E1409", True)
+    code, message = refusal(lambda: files_of(folder))
+    assert (code, "two denoisers" in message) == ("E1409", True)
 
 
 def types(network: nn.Module) -> dict[str, torch.dtype]:
@@ -199,7 +201,7 @@ def types(network: nn.Module) -> dict[str, torch.dtype]:
 
 
 @torch.no_grad()
-def test_what_diffusers_keeps_in_float32_stays_so(tmp_path: Path) -> None:
+def test_modules_that_diffusers_keeps_in_float32_stay_float32(tmp_path: Path) -> None:
     theirs: Any = WanTransformer3DModel.from_pretrained(str(RECORDS / "transformer"), torch_dtype=torch.bfloat16)
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16"}))
     family = Family.load(Files.of(ModelSettings(family="wan", path=RECORDS)), [HIGH], {HIGH: precision.form_of(HIGH)})
@@ -227,7 +229,7 @@ def test_what_diffusers_keeps_in_float32_stays_so(tmp_path: Path) -> None:
     assert seen == [torch.bfloat16, torch.float32]
 
 
-def test_without_islands_all_is_held_alike() -> None:
+def test_without_keep_in_fp32_all_weights_have_one_dtype() -> None:
     precision = Precision.of(RunSettings.model_validate({"precision": "bf16", "keep_in_fp32": False}))
     assert precision.form_of(HIGH) == WeightForm(torch.bfloat16)
     net = Files.of(ModelSettings(family="wan", path=RECORDS)).network(HIGH, precision.form_of(HIGH))

@@ -27,7 +27,7 @@ CLASSES = {"ok", "S", "E2"}
 
 
 def of(*rows: str) -> pytest.MarkDecorator:
-    """The entries of some rows of faults.tsv; those that are not quick under `make faults` alone."""
+    """The entries of some rows of faults.tsv; slow ones run only under `make faults`."""
     chosen = [entry for entry in ENTRIES if entry.row in rows]
     assert chosen
     return pytest.mark.parametrize(
@@ -49,56 +49,56 @@ def tried(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[Entry], N
 
 @pytest.mark.faults
 @of("F7", "F10")
-def test_pictures_and_clips_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_images_and_clips_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("F8")
-def test_captions_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_captions_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("F9")
-def test_names_of_files_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_file_names_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("H1")
-def test_recipes_and_lists_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_recipes_and_lists_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("I1")
-def test_weights_checkpoints_and_caches_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_weights_checkpoints_and_caches_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("I2")
-def test_archives_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_archives_have_the_expected_outcome(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("E7")
-def test_programs_in_the_place_of_a_state_never_run(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_code_in_a_state_file_never_runs(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.faults
 @of("I7")
-def test_programs_in_the_folder_of_a_model_never_run(entry: Entry, tried: Callable[[Entry], None]) -> None:
+def test_code_in_a_model_folder_never_runs(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
 
 
 @pytest.mark.parametrize(
     "text", ["[" * 4000, '{"pid": 1}', "null", "\x1b[31m", ""], ids=["deep", "part", "null", "codes", "empty"]
 )
-def test_a_lock_that_says_nonsense_is_somebodys_all_the_same(text: str, tmp_path: Path) -> None:
+def test_malformed_lock_still_counts_as_held(text: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     with folder.lock():
         (folder.path / "lock").write_text(text)
@@ -106,7 +106,7 @@ def test_a_lock_that_says_nonsense_is_somebodys_all_the_same(text: str, tmp_path
             RunFolder(folder.path).lock()
 
 
-def test_the_manifest_is_whole() -> None:
+def test_manifest_lists_all_entries() -> None:
     assert len(ENTRIES) > 500
     assert [id_ for id_, count in Counter(entry.id for entry in ENTRIES).items() if count > 1] == []
     for entry in ENTRIES:
@@ -118,7 +118,7 @@ def test_the_manifest_is_whole() -> None:
         assert entry.fault, entry.id
 
 
-def test_a_corpus_is_the_same_each_time(tmp_path: Path) -> None:
+def test_corpus_is_deterministic(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write(tmp_path / name, [entry for entry in ENTRIES if entry.reader in ("tar", "index", "recipe", "caption")])
     lines = (tmp_path / "first" / "manifest.jsonl").read_text().splitlines()
@@ -128,7 +128,7 @@ def test_a_corpus_is_the_same_each_time(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_who_looks_on_sees_what_is_forbidden(tmp_path: Path) -> None:
+def test_monitor_notices_forbidden_actions(tmp_path: Path) -> None:
     """The judge is judged: each thing that no reader may do, done on purpose."""
     (tmp_path / "inside").mkdir()
     with judge.looking_on(tmp_path / "inside") as seen:
@@ -138,7 +138,7 @@ def test_who_looks_on_sees_what_is_forbidden(tmp_path: Path) -> None:
         (tmp_path / "b").unlink()
     assert [one.partition(" ")[0] for one in seen] == ["open", "os.remove"]
     (tmp_path / "c").write_text("")
-    assert len(seen) == 2, "afterwards nobody looks"
+    assert len(seen) == 2, "the monitor is off afterwards"
     with pytest.raises(judge.Hangs, match="computing"), judge.limited(seconds=0.05, megabytes=300):
         hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)
     with pytest.raises(MemoryError), judge.limited(seconds=5, megabytes=100):
@@ -156,7 +156,7 @@ def test_who_looks_on_sees_what_is_forbidden(tmp_path: Path) -> None:
         ("E2", b"no picture", "it was read, and E1201 is expected"),
     ],
 )
-def test_an_entry_of_another_class_fails(expected: str, content: bytes, words: str, tmp_path: Path) -> None:
+def test_entry_with_another_outcome_fails(expected: str, content: bytes, words: str, tmp_path: Path) -> None:
     entry = next(entry for entry in ENTRIES if entry.id == "picture-empty")
     facts = {name: getattr(entry, name) for name in Entry.__slots__} | {"expected": expected, "code": "E1201"}
 

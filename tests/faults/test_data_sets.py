@@ -1,4 +1,4 @@
-"""Data sets at their ends: very many files, all of them broken, hardly any, less than a batch."""
+"""Extreme data sets: very many files, only broken ones, very few, fewer than a batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import estimates
-from mezzotint.tasks.doctor._batches import of_batches
+from mezzotint.tasks.doctor import doctor
 from support.data_sets import put, small_of
 from support.image_catalogues import paint
 from support.messages import refused
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 FOLDERS, IN_EACH = 30, 5000
 
 
-def test_each_folder_is_listed_once_and_progress_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_folder_is_listed_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
         paint(tmp_path / "pictures" / str(number), 3, start=3 * number)
     listed: list[Any] = []
@@ -42,13 +42,13 @@ def test_each_folder_is_listed_once_and_progress_is_told(tmp_path: Path, monkeyp
     monkeypatch.setattr(os, "scandir", counted)
     assert len(listing.walk(tmp_path / "pictures", {".png", ".txt"}).names) == 24
     assert sum(isinstance(place, int) for place in listed) == 5, "five folders, each opened and listed once"
-    assert len(listed) == 6, "and the root is tried before"
-    said: list[tuple[int, int]] = []
+    assert len(listed) == 6, "and the root is checked before"
+    output: list[tuple[int, int]] = []
     data_set = build(
-        small_of(tmp_path / "pictures"), tmp_path / "index", workers=1, progress=lambda *at: said.append(at)
+        small_of(tmp_path / "pictures"), tmp_path / "index", workers=1, progress=lambda *at: output.append(at)
     )
     assert len(data_set) == 12
-    assert said[-1] == (12, 12)
+    assert output[-1] == (12, 12)
 
 
 _WALK = """
@@ -63,9 +63,9 @@ print(len(names), len(set(names)), peak() - before, time.process_time() - began)
 
 
 @pytest.mark.slow
-def test_a_folder_of_very_many_files_is_listed_in_little_memory(tmp_path: Path) -> None:
-    """150,000 files stand for the million, whose making alone takes more than a minute on a slow disk: with limits in
-    proportion, 90 MB and 9 s (of 600 MB and 60 s), of the processor's time, as the disk's is not ours."""
+def test_huge_folder_is_listed_in_little_memory(tmp_path: Path) -> None:
+    """150,000 files instead of a million, which would take more than a minute to create on a slow disk. The limits are
+    in proportion: 90 MB and 9 s (of 600 MB and 60 s) of CPU time."""
     for folder in range(FOLDERS):
         place = tmp_path / "many" / str(folder)
         place.mkdir(parents=True)
@@ -86,7 +86,7 @@ def broken(root: Path, count: int) -> Path:
     return put(root, *(name.replace(".png", ".txt") for name in names), text="a caption")
 
 
-def test_where_every_sample_is_broken_it_is_refused_with_reasons(tmp_path: Path) -> None:
+def test_data_set_of_only_broken_samples_is_refused_with_reasons(tmp_path: Path) -> None:
     with refused("E1202", r"none of 3 files can be used: 0\.png \(truncated\)") as caught:
         build(small_of(broken(tmp_path / "pictures", 3)), tmp_path / "index", workers=1)
     assert caught.value.exit_status == 2
@@ -99,7 +99,7 @@ def opened(root: Path, tmp_path: Path, *words: str) -> tuple[Recipe, assemble.Da
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_path: Path, count: int) -> None:
+def test_fewer_samples_than_a_batch_follow_the_remainder_setting(tmp_path: Path, count: int) -> None:
     paint(tmp_path / "pictures", count, size=(32, 32))
 
     def sizes(remainder: str) -> list[int]:
@@ -126,7 +126,7 @@ def test_fewer_samples_than_a_batch_are_a_short_batch_a_full_one_or_refused(tmp_
         ("drop", 1, (0, 0, 1), "mend", "left out, different ones in each epoch"),
     ],
 )
-def test_a_bucket_with_fewer_pictures_than_a_batch_is_counted_and_told(
+def test_bucket_with_fewer_images_than_a_batch_is_reported(
     tmp_path: Path, remainder: str, batches: int, numbers: tuple[int, int, int], status: str, words: str
 ) -> None:
     root = tmp_path / "pictures"
@@ -138,9 +138,6 @@ def test_a_bucket_with_fewer_pictures_than_a_batch_is_counted_and_told(
     assert (poor.short, poor.repeated, poor.left_out) == numbers
     epoch = dataset.timeline.epoch(0)
     assert (epoch.num_batches, epoch.filled, epoch.left_out) == (batches, *numbers[1:])
-    finding = next(of_batches(recipe, dataset))
-    assert finding.status == status
-    assert (
-        f"1 with fewer pictures than data.batch_size=3; 1 visit of the first epoch left over, {words}"
-        in finding.sentence
-    )
+    report, _ = doctor.examine(recipe)
+    sentence = f"1 with fewer pictures than data.batch_size=3; 1 visit of the first epoch left over, {words}"
+    assert [finding.status for finding in report.findings if sentence in finding.sentence] == [status]

@@ -1,6 +1,6 @@
 # ruff: noqa: E501 (a reader a line)
-"""Mutated files of every reader: each is read, or refused in a sentence with a code. Never another exception, a hang,
-memory without bound, a file that is written. A few of each in `make test`, thousands in `make faults`."""
+"""Mutated files of every reader: each is read, or refused with a message and a code; never another exception, a hang,
+unbounded memory or a written file. A few of each in `make test`, thousands in `make faults`."""
 
 from __future__ import annotations
 
@@ -155,22 +155,20 @@ def require_sentence(refusal: MezzotintError) -> None:
 @pytest.mark.parametrize(
     "count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"]
 )  # fmt: skip
-def test_a_mutated_file_is_read_or_refused_in_a_sentence(name: str, count: int, tmp_path: Path) -> None:
+def test_mutated_file_is_read_or_refused_with_a_message(name: str, count: int, tmp_path: Path) -> None:
     share = READERS[name].share
     with at_home(tmp_path / "home"):
         fuzz(name, max(10, int(count * share)), tmp_path)
 
 
-def test_a_mutation_is_the_same_each_time() -> None:
+def test_mutations_are_deterministic() -> None:
     first, second = ([mutated(seeds.weights(), random.Random(n)) for n in range(50)] for _ in range(2))
     assert first == second
     assert len(set(first)) > 45
 
 
 @pytest.mark.parametrize("fault", [ValueError, MemoryError, RecursionError])
-def test_a_reader_that_fails_is_noticed(
-    fault: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_reader_is_noticed(fault: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def read(folder: Path) -> None:

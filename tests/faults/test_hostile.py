@@ -1,5 +1,4 @@
-"""What a stranger's files may hold: a sentence at once, whatever stands there; and what a run finds of its own that is
-whole and wrong."""
+"""Untrusted files are refused with a message at once; also files of a run that are valid but wrong."""
 
 from __future__ import annotations
 
@@ -20,10 +19,12 @@ from mezzotint.assets import MODELS
 from mezzotint.data.formats import webdataset
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import DatasetError, MezzotintError, RecipeError, WeightsError
+from mezzotint.settings.optimizers.library import Library
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
-from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.optimizers import library
+from mezzotint.training.optimizers.base import OptimizerStep
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder import components
@@ -31,7 +32,7 @@ from support.messages import refused
 
 
 def header(text: bytes) -> bytes:
-    """A safetensors file of a header alone."""
+    """A safetensors file with only a header."""
     return struct.pack("<Q", len(text)) + text
 
 
@@ -40,14 +41,14 @@ def header(text: bytes) -> bytes:
     [b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"a": ' + b"9" * 5000 + b"}", b'{"a": {}, "a": {}}', b"\xff\xff"],
     ids=["deep", "long", "twice", "no-text"],
 )
-def test_a_header_that_is_no_json_is_a_sentence(text: bytes, tmp_path: Path) -> None:
+def test_header_that_is_not_json_is_refused(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(header(text))
     with pytest.raises(WeightsError) as caught:
         tensor_files.read_header(tmp_path / "x.safetensors")
     assert caught.value.code == "E1402"
 
 
-def test_a_shard_of_a_name_that_no_file_can_have_is_a_sentence(tmp_path: Path) -> None:
+def test_shard_with_an_impossible_file_name_is_refused(tmp_path: Path) -> None:
     index = tmp_path / "x.safetensors.index.json"
     for table in ({"a": "x" * 300 + ".safetensors"}, {"a": "a\0.safetensors"}):
         index.write_text(json.dumps({"weight_map": table}))
@@ -77,7 +78,7 @@ TARS = {
 
 
 @pytest.mark.parametrize("name", TARS)
-def test_a_shard_without_sense_is_a_sentence(name: str, tmp_path: Path) -> None:
+def test_malformed_tar_shard_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(TARS[name] + bytes(2 * tarfile.BLOCKSIZE))
     with pytest.raises(DatasetError) as caught:
         webdataset.grouped(tmp_path / "x.tar")
@@ -85,7 +86,7 @@ def test_a_shard_without_sense_is_a_sentence(name: str, tmp_path: Path) -> None:
 
 
 def sparse_member() -> bytes:
-    """The header of a member of GNU's old sparse kind, whose map goes on in the next block."""
+    """The header of a member of GNU's old sparse format, whose map continues in the next block."""
     block = bytearray(member(b"x", kind=b"S"))
     block[482] = 1
     block[148:156] = b" " * 8
@@ -110,14 +111,14 @@ LARGE_HEADERS = {
 
 
 @pytest.mark.parametrize("name", LARGE_HEADERS)
-def test_headers_of_a_shard_are_bounded(name: str, tmp_path: Path) -> None:
+def test_headers_of_a_tar_shard_are_bounded(name: str, tmp_path: Path) -> None:
     data, reason = LARGE_HEADERS[name]
     (tmp_path / "x.tar").write_bytes(data)
     with refused("E1280", reason):
         webdataset.grouped(tmp_path / "x.tar")
 
 
-def test_two_readers_cannot_take_two_values_of_one_key() -> None:
+def test_duplicate_json_key_is_refused() -> None:
     with pytest.raises(ValueError, match="'a' occurs twice"):
         outside.parse_json('{"b": {"a": 1, "a": 2}}')
 
@@ -134,7 +135,7 @@ def test_two_readers_cannot_take_two_values_of_one_key() -> None:
         ("vae", "vae", {"sample_size": [1] * 2000}),
     ],
 )
-def test_a_configuration_is_bounded_before_anything_is_built(
+def test_huge_configuration_is_refused_before_the_model_is_built(
     network: str, folder: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(components, "_builder", lambda network: lambda config: pytest.fail("a network was built"))
@@ -147,8 +148,8 @@ def test_a_configuration_is_bounded_before_anything_is_built(
 
 
 @pytest.mark.parametrize("count", [0, 10**12, 1e30, True, "x", None])
-def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
-    if count is None or count is True:  # what diffusers would take
+def test_huge_noise_schedule_is_refused(count: object) -> None:
+    if count is None or count is True:  # diffusers would accept it
         return
     with pytest.raises(WeightsError) as caught:
         Schedule.from_config({"num_train_timesteps": count})
@@ -156,7 +157,7 @@ def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
 
 
 @pytest.mark.parametrize("scale", ["x", 0, -1.0, float("nan"), float("inf"), [1], True])
-def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Path) -> None:
+def test_invalid_scaling_factor_is_refused(scale: object, tmp_path: Path) -> None:
     from mezzotint.families.sd import Family
     from mezzotint.settings.sections.model import ModelSettings
 
@@ -168,23 +169,27 @@ def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Pat
     assert caught.value.code == "E1409"
 
 
+def optimizer_step(name: str, **options: float) -> OptimizerStep:
+    return library.step_of(Library(class_name=f"torch.optim.{name}", options=options), {}, torch.zeros(()))
+
+
 @pytest.mark.parametrize("name", ["Optimizer", "LBFGS", "SparseAdam"])
-def test_a_class_that_makes_no_step_is_refused_before_the_first(name: str) -> None:
+def test_unusable_optimizer_class_is_refused_before_the_first_step(name: str) -> None:
     with pytest.raises(RecipeError, match="makes no step") as caught:
-        _torch_class.require_stepping(getattr(torch.optim, name), {})
+        optimizer_step(name)
     assert caught.value.code == "E1061"
     with pytest.raises(RecipeError, match="no_such"):
-        _torch_class.require_stepping(torch.optim.NAdam, {"no_such": 1})
-    _torch_class.require_stepping(torch.optim.NAdam, {"momentum_decay": 4e-3})
+        optimizer_step("NAdam", no_such=1)
+    assert optimizer_step("NAdam", momentum_decay=4e-3)
 
 
 @pytest.mark.parametrize("name", ["{step:9999999999}", "{name.__class__}", "{name!r}", "{step:{epoch}}", "{step:099x}"])
-def test_the_name_of_an_export_makes_no_endless_text(name: str) -> None:
+def test_export_name_with_a_hostile_format_is_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=r"run\.export\.name"):
         read_text("schema: 1", overrides=[f"run.export.name='{name}'"])
 
 
-def test_a_flipped_bit_of_a_converted_file_is_noticed(tmp_path: Path, pickles_read_here: None) -> None:
+def test_flipped_bit_in_a_stored_conversion_is_noticed(tmp_path: Path, pickles_read_here: None) -> None:
     torch.save({"a": torch.ones(64)}, tmp_path / "x.ckpt")
     store = tmp_path / "store"
     copy = pickled.as_safetensors(tmp_path / "x.ckpt", store)
@@ -195,11 +200,11 @@ def test_a_flipped_bit_of_a_converted_file_is_noticed(tmp_path: Path, pickles_re
     dead.write_bytes(b"half")
     copy.unlink()
     assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole
-    assert not dead.exists(), "what a killed process has left is swept"
+    assert not dead.exists(), "leftovers of a killed process are swept"
 
 
 def sound() -> dict[str, Any]:
-    """What a state.json says at least."""
+    """The minimal content of state.json."""
     recipe = json.loads(json.dumps(read_text("schema: 1").recipe.model_dump(mode="json", by_alias=True)))
     identity = {"data": "d", "parts": {}, "world_size": 1, "device": "cpu", "torch": "2", "threads": 1}
     return {"progress": Progress(step=1).state(), "callbacks": {}, "recipe": recipe, "identity": identity}
@@ -229,7 +234,7 @@ WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_path: Path) -> None:
+def test_valid_state_file_with_wrong_content_is_skipped_by_name(kind: str, tmp_path: Path) -> None:
     from mezzotint.run_folder import RunFolder
 
     folder = RunFolder(tmp_path / "run").open()
@@ -242,7 +247,7 @@ def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_p
         resume.choose("step-00000002", folder, "mezzotint train x")
 
 
-def test_a_value_that_only_its_use_shows_wrong_is_damage_too(tmp_path: Path) -> None:
+def test_value_that_fails_only_when_used_counts_as_damage(tmp_path: Path) -> None:
     with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading(tmp_path):
         raise KeyError("x")
     with pytest.raises(MezzotintError, match="mine"), resume.reading(tmp_path):

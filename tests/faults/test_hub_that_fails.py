@@ -1,4 +1,4 @@
-"""Data sets of the hub where its server, or the way to it, fails: a server on this machine that answers as told."""
+"""Data sets of the Hub when its server or the network fails: a local server with given answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ except MezzotintError as error:
 
 
 class Hub:
-    """answer: what every request gets: "ok", "cut" (half of each file), or a status. The first `failures` get 503."""
+    """answer: the answer to each request: "ok", "cut" (half of each file), or a status. The first `failures` get
+    503."""
 
     def __init__(self) -> None:
         import pyarrow as pa
@@ -131,15 +132,15 @@ def read(home: Path, address: str, **env: str) -> tuple[int, str]:
 
 
 def whole_files(home: Path) -> list[Path]:
-    """What a later start would take for fetched."""
+    """Files that a later start would take for complete downloads."""
     return [*home.glob("hub/*/snapshots/*/*"), *home.rglob("*.arrow")]
 
 
-def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+def test_request_to_a_failing_server_is_retried(hub: Hub, tmp_path: Path) -> None:
     hub.answer, hub.failures = "ok", 2
-    status, said = read(tmp_path, hub.address)
-    assert status == 0, said
-    assert "files ['pictures-train.arrow']" in said
+    status, output = read(tmp_path, hub.address)
+    assert status == 0, output
+    assert "files ['pictures-train.arrow']" in output
     assert hub.failures == 0
 
 
@@ -152,37 +153,37 @@ def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None
         ("500", 3, "the hub returned 500, also after retries: try again later"),
     ],
 )
-def test_what_the_server_refuses_is_told_by_name(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:
+def test_refusal_of_the_server_is_named(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:
     hub.answer, hub.failures = answer, 0
     hub.seen.clear()
-    status, said = read(tmp_path, hub.address)
-    assert status == 2, said
-    assert "error[E1215]: someone/pictures: " in said
-    assert words in said
-    assert "Traceback" not in said
+    status, output = read(tmp_path, hub.address)
+    assert status == 2, output
+    assert "error[E1215]: someone/pictures: " in output
+    assert words in output
+    assert "Traceback" not in output
     assert max(hub.seen.values()) >= tries
     assert not whole_files(tmp_path)
 
 
-def test_a_download_that_is_cut_is_told_and_never_used(hub: Hub, tmp_path: Path) -> None:
+def test_truncated_download_is_reported_and_never_used(hub: Hub, tmp_path: Path) -> None:
     hub.answer, hub.failures = "cut", 0
-    status, said = read(tmp_path, hub.address)
-    assert status == 2, said
-    assert "error[E1215]: someone/pictures: " in said
+    status, output = read(tmp_path, hub.address)
+    assert status == 2, output
+    assert "error[E1215]: someone/pictures: " in output
     assert not whole_files(tmp_path)
     hub.answer = "ok"
-    status, said = read(tmp_path, hub.address)
-    assert status == 0, said
+    status, output = read(tmp_path, hub.address)
+    assert status == 0, output
     (fetched,) = tmp_path.glob("hub/*/snapshots/*/data.parquet")
     assert fetched.read_bytes() == hub.parquet
 
 
 @pytest.mark.parametrize("way", ["no server", "a proxy that refuses"])
-def test_without_a_way_to_the_hub_it_is_told_by_name(tmp_path: Path, way: str) -> None:
+def test_unreachable_hub_is_named(tmp_path: Path, way: str) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     address, env = (nowhere, {}) if way == "no server" else ("http://hub.invalid", {"HTTP_PROXY": nowhere})
-    status, said = read(tmp_path, address, **env)
-    assert status == 2, said
-    assert "error[E1215]: someone/pictures: " in said
-    assert "Traceback" not in said
+    status, output = read(tmp_path, address, **env)
+    assert status == 2, output
+    assert "error[E1215]: someone/pictures: " in output
+    assert "Traceback" not in output
     assert not whole_files(tmp_path)

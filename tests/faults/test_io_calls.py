@@ -1,5 +1,5 @@
-"""Each call by which a checkpoint, cache entries and an export are written is made to fail in turn: with an error of
-ours and no other, what lay there stays whole, nothing half is to be seen, and going on gives the same bits."""
+"""Each system call that writes a checkpoint, cache entries or an export is made to fail in turn: only our own errors
+are raised, existing files stay intact, no partial file is visible, and resuming gives the same bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = (
 
 
 def one_failure(work: Work, root: Path, failure: Failure, seen: Seen) -> None:
-    """What is to be seen of a failure, and that going on comes to the same end."""
+    """Checks the folder after a failure, and that repeating the work has the same result."""
     error: MezzotintError | None = None
     with watched(root, failure):
         try:
@@ -80,7 +80,7 @@ def failures(work: Work, tmp_path: Path, *, step: int) -> int:
 @pytest.mark.parametrize(
     ("name", "step"), [("save", 30), ("append", 9), ("export", 240), ("export-of-one-file", 16), ("publish", 160)]
 )
-def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path) -> None:
+def test_some_failing_system_calls_lose_nothing(name: str, step: int, tmp_path: Path) -> None:
     assert failures(WORKS[name], tmp_path, step=step) >= 3
 
 
@@ -88,5 +88,5 @@ def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path)
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
-def test_no_call_that_fails_loses_anything(name: str, tmp_path: Path) -> None:
+def test_all_failing_system_calls_lose_nothing(name: str, tmp_path: Path) -> None:
     print(name, failures(WORKS[name], tmp_path, step=1), "failures")

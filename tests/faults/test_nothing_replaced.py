@@ -1,4 +1,4 @@
-"""What lies where a user says stays, whatever the verb, unless `--replace` is said; and then only it goes."""
+"""Files at a destination stay with every command unless `--replace` is given; then only the destination is replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.tasks.weights import convert
 MINI = MODELS / "mezzotint-mini"
 
 
-def test_every_verb_that_writes_where_it_is_told_takes_the_switch() -> None:
+def test_each_command_with_a_destination_has_the_replace_option() -> None:
     has = {verb.name for verb in COMMANDS if verb.option("--replace") is not None}
     places = ("--out", "--report", "--layout", "--html")
     writes = {verb.name for verb in COMMANDS if any(verb.option(place) for place in places)}
@@ -28,7 +28,7 @@ def test_every_verb_that_writes_where_it_is_told_takes_the_switch() -> None:
 
 @pytest.mark.parametrize("verb", ["convert", "merge"])
 @pytest.mark.parametrize("form", ["x.safetensors", "x"], ids=["file", "folder"])
-def test_a_destination_is_replaced_only_when_that_is_said(
+def test_destination_is_replaced_only_with_the_option(
     verb: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, sources = tmp_path / form, [str(MINI)] * (2 if verb == "merge" else 1)
@@ -42,7 +42,7 @@ def test_a_destination_is_replaced_only_when_that_is_said(
     assert "add --replace" in capsys.readouterr().err
     assert ran("--replace") == 0
     assert not target.is_symlink()
-    assert (tmp_path / "precious").read_text() == "mine", "what the link led to"
+    assert (tmp_path / "precious").read_text() == "mine", "the target of the link"
     whole = _content(target)
     with monkeypatch.context() as patch:
         patch.setattr(durable, "take_place", _failing)
@@ -66,7 +66,7 @@ def _failing(*given: object, **settings: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-def test_a_report_stays_unless_that_is_said(tmp_path: Path) -> None:
+def test_existing_report_is_kept_without_the_option(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text("mine")
     line = ["merge", str(MINI), str(MINI), str(tmp_path / "x"), f"--report={tmp_path / 'notes.json'}"]
     assert main(line) == 2
@@ -75,7 +75,7 @@ def test_a_report_stays_unless_that_is_said(tmp_path: Path) -> None:
     assert (tmp_path / "notes.json").read_text() != "mine"
 
 
-def test_a_copied_recipe_stays_unless_that_is_said(tmp_path: Path) -> None:
+def test_existing_recipe_is_kept_without_the_option(tmp_path: Path) -> None:
     target = tmp_path / "mine.yaml"
     target.write_text("mine")
     assert main(["cp", "tiny_cpu", str(target)]) == 2
@@ -86,27 +86,27 @@ def test_a_copied_recipe_stays_unless_that_is_said(tmp_path: Path) -> None:
         durable.write_new(tmp_path, "x", replaces=True)
 
 
-def test_an_export_among_others_files_takes_the_place_of_its_own_alone(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_export_replaces_only_its_own_files(tmp_path: Path) -> None:
+    output: list[str] = []
     folder = RunFolder(tmp_path / "run").open()
     shelf = tmp_path / "shelf"
     shelf.mkdir()
     (shelf / "a.safetensors").write_text("mine")
 
     def place(name: str, *, replaces: bool = False) -> str:
-        found = free_place(folder, shelf / name, replaces=replaces, say=said.append)
+        found = free_place(folder, shelf / name, replaces=replaces, say=output.append)
         found.write_text("ours")
         return found.name
 
     assert [place("b.safetensors"), place("b.safetensors")] == ["b.safetensors"] * 2
-    assert not said
+    assert not output
     assert [place("a.safetensors"), place("a.safetensors")] == ["a-2.safetensors"] * 2
     assert (shelf / "a.safetensors").read_text() == "mine"
-    assert "not written by this run" in said[0]
+    assert "not written by this run" in output[0]
     assert place("a.safetensors", replaces=True) == "a.safetensors"
 
 
-def test_a_folder_becomes_a_file_in_the_place_of_one(tmp_path: Path) -> None:
+def test_file_output_replaces_a_folder_output(tmp_path: Path) -> None:
     target = tmp_path / "x.safetensors"
     target.write_text("an earlier export")
     convert.single_file_of(MINI, target)
@@ -115,7 +115,9 @@ def test_a_folder_becomes_a_file_in_the_place_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("convert", "a\x1b[31m\nb", "c.safetensors"), ("train", "a\x1b[31mb.yaml")])
-def test_names_do_not_steer_a_terminal(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_escape_sequences_in_names_do_not_reach_the_terminal(
+    words: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(list(words)) == 2
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err

@@ -1,9 +1,10 @@
-"""What goes wrong around a run of one process: the clock, the terminal, a slow disk, memory, a place that cannot be
-written; and what its first start leaves."""
+"""Faults in the environment of a run of one process: clock, terminal, slow disk, memory, unwritable folders; and a kill
+before its first checkpoint."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import shutil
 import signal
@@ -40,7 +41,7 @@ def undisturbed(shared_world: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_world: Any, undisturbed: Any) -> None:
+def test_kill_before_the_first_checkpoint_starts_again_with_a_message(shared_world: Any, undisturbed: Any) -> None:
     world = shared_world
     assert world.wait(world.fork("first", fault="step.begin@1:kill", **SHORT)) == 137, world.out("first")
     assert "ended before its first checkpoint" not in world.out("first")
@@ -50,16 +51,13 @@ def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_w
 
 
 @pytest.mark.slow
-def test_a_clock_that_jumps_changes_nothing(
-    shared_world: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A day back, a year on, to 1970, with every look at it; saves go by steps and by minutes."""
+def test_jumping_clock_changes_nothing(shared_world: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day back, a year forward, to 1970, at each call; saves are due by steps and by minutes."""
     world, plain, jumps = shared_world, time.time, [-86_400.0, 366 * 86_400.0, -time.time() + 5]
-    looks = [0]
+    calls = itertools.count(1)
 
     def jumping() -> float:
-        looks[0] += 1
-        return plain() + jumps[looks[0] % 3]
+        return plain() + jumps[next(calls) % 3]
 
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", jumping)
@@ -70,11 +68,11 @@ def test_a_clock_that_jumps_changes_nothing(
     end = world.end("clock")
     assert (end.tensors, end.metrics, end.samples) == (undisturbed.tensors, undisturbed.metrics, undisturbed.samples)
     steps = [state.step_of(path) for path in state.listed(world.root / "clock" / "checkpoints")]
-    assert steps == [4, 3, 2], "of the interval in steps and the signal, none of the minutes"
+    assert steps == [4, 3, 2], "saved by the interval in steps and the signal, not by minutes"
 
 
-def test_without_terminal_and_reader_the_run_and_its_log_are_whole(shared_world: Any, undisturbed: Any) -> None:
-    """The terminal is closed (SIGHUP) while nobody reads what is printed any more."""
+def test_run_and_log_are_complete_after_sighup_and_a_closed_pipe(shared_world: Any, undisturbed: Any) -> None:
+    """The terminal is closed (SIGHUP), and the pipe of the output has no reader."""
     world, folder = shared_world, shared_world.root / "closed"
     words = world.words("closed", **SHORT)
     reader, writer = os.pipe()
@@ -101,28 +99,30 @@ def test_without_terminal_and_reader_the_run_and_its_log_are_whole(shared_world:
     assert (world.end("closed").tensors, world.end("closed").metrics) == (undisturbed.tensors, undisturbed.metrics)
     log = (folder / "run.log").read_text()
     assert "step 4/4" in log
-    assert "checkpoints  " in log, "to its last line"
+    assert "checkpoints  " in log, "its last line"
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_for_ten_seconds_goes_on(shared_world: Any, undisturbed: Any) -> None:
-    world, folder = shared_world, shared_world.root / "stopped"
-    child = world.fork("stopped", fault="step.begin@3:sleep=1", **SHORT)
+@pytest.mark.parametrize("seconds", [2, pytest.param(10, marks=pytest.mark.exhaustive)])
+def test_run_continues_after_sigstop_and_counts_the_pause(shared_world: Any, undisturbed: Any, seconds: int) -> None:
+    world, name = shared_world, f"stopped-{seconds}"
+    folder = world.root / name
+    child = world.fork(name, fault="step.begin@3:sleep=1", **SHORT)
     while not outside.read_lines(folder / "metrics.jsonl"):
         time.sleep(0.02)
     os.kill(child, signal.SIGSTOP)
-    time.sleep(10)
+    time.sleep(seconds)
     os.kill(child, signal.SIGCONT)
-    assert world.wait(child) == 0, world.out("stopped")
-    assert world.end("stopped") == undisturbed
+    assert world.wait(child) == 0, world.out(name)
+    assert world.end(name) == undisturbed
     lines = outside.read_lines(folder / "metrics.jsonl")
-    assert sum(line["seconds_since"] for line in lines) > 10, "the time that it stood still is not left out"
+    assert sum(line["seconds_since"] for line in lines) > seconds, "the pause is counted"
     assert all(0 < line["images_per_s"] < 10_000 for line in lines)
-    assert min(line["images_per_s"] for line in lines) < 4 / 9, "nor is the speed of that step made up"
+    assert min(line["images_per_s"] for line in lines) < 4 / (seconds - 1), "the speed of that step includes the pause"
 
 
 @pytest.mark.parametrize(("kind", "code"), [("file", "E1703"), ("below-a-file", "E1703"), ("read-only", "E1702")])
-def test_a_place_that_cannot_be_written_is_refused_at_once(
+def test_unwritable_run_folder_is_refused_at_once(
     world: Any, kind: str, code: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Family, "load", lambda *words: pytest.fail("a model was loaded"))
@@ -131,7 +131,7 @@ def test_a_place_that_cannot_be_written_is_refused_at_once(
         place.write_text("mine")
     folder = place / "run" if kind == "below-a-file" else place
     began = time.process_time()
-    read_only = Failure(30, at=0, lasts=True)  # EROFS: who is root may write where the rights forbid it
+    read_only = Failure(30, at=0, lasts=True)  # EROFS: root may write whatever the permissions
     with watched(place, read_only if kind == "read-only" else None):
         assert world.train("run", run__folder=folder) in (2, 4)
     assert time.process_time() - began < 10, "nothing was computed"
@@ -139,11 +139,11 @@ def test_a_place_that_cannot_be_written_is_refused_at_once(
     assert kind == "read-only" or place.read_text() == "mine"
 
 
-LOOKS = ("stat", "lstat", "open", "scandir", "listdir", "access", "mkdir", "replace", "unlink", "fsync", "link")
+CALLS = ("stat", "lstat", "open", "scandir", "listdir", "access", "mkdir", "replace", "unlink", "fsync", "link")
 
 
-class Looks:
-    """Counts calls about files and folders. `about`: those whose path begins so."""
+class FileCalls:
+    """Counts calls on files and folders. `about`: those whose path starts with one of these."""
 
     def __init__(self) -> None:
         self.paths: list[str] = []
@@ -153,8 +153,8 @@ class Looks:
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
-    counted = Looks()
+def file_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileCalls]:
+    counted = FileCalls()
 
     def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
         def call(*words: Any, **options: Any) -> Any:
@@ -164,7 +164,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
 
         return call
 
-    for name in LOOKS:
+    for name in CALLS:
         monkeypatch.setattr(os, name, counting(getattr(os, name)))
     monkeypatch.setattr(io, "open", counting(io.open))
     monkeypatch.setattr("builtins.open", counting(open))
@@ -172,9 +172,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
 
 
 @pytest.mark.slow
-def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
-    """Counted, and not waited for: at 50 ms a call, a start over the pictures takes less than ten seconds, and a step
-    asks for its own pictures and a few files alone."""
+def test_number_of_file_calls_suits_a_slow_disk(world: Any, file_calls: FileCalls) -> None:
+    """Calls are counted: at 50 ms each, a start with 24 images takes less than ten seconds, and a step only reads its
+    own images and a few files."""
     (world.root / "more").mkdir()
     for number in range(24):
         shutil.copyfile(world.pictures / f"{number % 10:02d}.png", world.root / "more" / f"{number}.png")
@@ -182,28 +182,28 @@ def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
     world.pictures = world.root / "more"
     words = {"data__path": world.pictures, "run__save__every": 1000, "run__log_samples": True}
     assert world.train("short", **words, run__steps=2) == 0
-    short = looks.about(world.pictures, world.root / "short")
-    pictures = looks.about(world.pictures)
-    looks.paths.clear()
+    short = file_calls.about(world.pictures, world.root / "short")
+    pictures = file_calls.about(world.pictures)
+    file_calls.paths.clear()
     assert world.train("long", **words, run__steps=8) == 0
-    a_step = (looks.about(world.pictures, world.root / "long") - short) / 6
+    a_step = (file_calls.about(world.pictures, world.root / "long") - short) / 6
     assert pictures * 0.05 < 10, f"{pictures} calls for 24 pictures"
     assert a_step < 20, f"{a_step} calls a step of four pictures"
 
 
-def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
+def test_out_of_memory_for_one_sample_suggests_settings(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(TrainStep, "loss", short_of_memory(lambda batch: True))
     assert world.train("run", run__steps=2) == 5
-    said = capsys.readouterr()
-    assert "error[E1751]" in said.err
-    assert "run.gradient_checkpointing" in said.err
-    assert "continuing with micro-batches of 1" in said.out
+    output = capsys.readouterr()
+    assert "error[E1751]" in output.err
+    assert "run.gradient_checkpointing" in output.err
+    assert "continuing with micro-batches of 1" in output.out
 
 
 @pytest.mark.slow
-def test_memory_that_runs_out_for_the_copy_of_a_save_costs_nothing(
+def test_out_of_memory_for_the_copy_of_a_save_writes_without_it(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     assert world.train("plain", **SHORT) == 0
@@ -220,7 +220,7 @@ def test_memory_that_runs_out_for_the_copy_of_a_save_costs_nothing(
 
 
 @pytest.mark.parametrize("form", ["folder", "file"])
-def test_an_export_is_the_model_that_was_trained(world: Any, form: str) -> None:
+def test_export_equals_the_trained_model(world: Any, form: str) -> None:
     settings = {"run__export__single_file": True, "optim__ema__rule": "none"} if form == "file" else {}
     assert world.train("run", run__steps=1, **settings) == 0
     place = world.root / "run" / "exports" / ("step-00000001.safetensors" if form == "file" else "step-00000001")

@@ -1,5 +1,5 @@
-"""Runs and checkpoints that another version wrote: older ones are refused with one error that names the last commit
-that reads them, newer ones are named; another release of torch is recorded."""
+"""Runs and checkpoints of another version: older ones are refused with one error that names the last commit that reads
+them, newer ones are named; another release of torch is recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = {"run__steps": 2, "run__save__every": 1}
 
 @pytest.fixture(scope="module")
 def written(shared_world: Any) -> Any:
-    """The words of a run of two steps that has ended, and its folder."""
+    """A world with a finished run of two steps."""
     assert shared_world.wait(shared_world.fork("run", **SHORT)) == 0, shared_world.out("run")
     return shared_world
 
@@ -41,30 +41,30 @@ def set_schema(folder: Path, schema: int) -> bytes:
         ("", 1, "run folder (format 1, this version reads 4)"),
     ],
 )
-def test_an_older_run_is_refused_with_the_commit_that_reads_it(
+def test_older_run_is_refused_with_the_commit_that_reads_it(
     written: Any, place: str, schema: int, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = written.root / "run"
     before = set_schema(run / place, schema)
     recipe = run / "recipe.yaml"
     as_written = recipe.read_text()
-    recipe.write_text(as_written + "no_such_section: {}\n")  # an older recipe's names are not what is complained of
+    recipe.write_text(as_written + "no_such_section: {}\n")  # unknown settings of an older recipe are not reported
     metrics = (run / "metrics.jsonl").read_bytes()
     try:
         for line in (["train", str(run), "run.steps=3"], ["check", str(run)], ["verify", str(run)]):
             assert main(line) == 2, line
-            said = capsys.readouterr().err
-            assert said.count("error[") == 1
-            assert "error[E1521]" in said
+            output = capsys.readouterr().err
+            assert output.count("error[") == 1
+            assert "error[E1521]" in output
             for words in (f"an older version wrote this {what}", LAST_READER):
-                assert words in " ".join(said.split()), said
+                assert words in " ".join(output.split()), output
     finally:
         recipe.write_text(as_written)
         (run / place / "manifest.json").write_bytes(before)
     assert (run / "metrics.jsonl").read_bytes() == metrics
 
 
-def test_an_older_checkpoint_is_refused_wherever_it_is_named(
+def test_older_checkpoint_is_refused_in_each_setting(
     written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = written.root / "run"
@@ -80,31 +80,31 @@ def test_an_older_checkpoint_is_refused_wherever_it_is_named(
         ]
         for line in lines:
             assert main(line) == 2, line
-            said = capsys.readouterr().err
-            assert "E1521" in said, said
-            assert LAST_READER in said
+            output = capsys.readouterr().err
+            assert "E1521" in output, output
+            assert LAST_READER in output
     finally:
         (checkpoint / "manifest.json").write_bytes(before)
 
 
-def test_a_checkpoint_of_a_newer_form_is_refused_by_name(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checkpoint_of_a_newer_schema_is_refused(written: Any, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoints = sorted((written.root / "run" / "checkpoints").glob("step-*"))
     before = [set_schema(path, CHECKPOINT_SCHEMA + 1) for path in checkpoints]
     try:
         assert main(["train", *written.words("run", **SHORT | {"run__steps": 3})]) == 2
-        said = " ".join(capsys.readouterr().err.split())
-        assert "step-00000002: another version wrote it (format 8, this version reads 7)" in said
+        output = " ".join(capsys.readouterr().err.split())
+        assert "step-00000002: another version wrote it (format 8, this version reads 7)" in output
     finally:
         for path, content in zip(checkpoints, before, strict=True):
             (path / "manifest.json").write_bytes(content)
 
 
-def test_another_version_in_the_middle_of_a_run_is_written_down(
+def test_change_of_version_within_a_run_is_recorded(
     written: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["train", *written.words("run", **SHORT | {"run__steps": 3})]
     monkeypatch.setattr(torch, "__version__", "99.1")
-    assert main(line) == 2, "weights that another torch has drawn"
+    assert main(line) == 2, "random weights of another torch"
     assert "the frozen vae is not the one that the checkpoint was trained with" in capsys.readouterr().err
     assert main([*line, "run.allow_change=[model]"]) == 0
     run = written.root / "run"

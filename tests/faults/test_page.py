@@ -1,5 +1,4 @@
-"""The page of `mezzotint board` under attack, byte by byte (I4), and what it makes of markup in everything that it
-shows (I5)."""
+"""Attacks on `mezzotint board`, byte by byte (I4), and markup in the data that it shows (I5)."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def sent(board: Board, line: str, *headers: str, body: bytes = b"") -> tuple[int
     return int(answer[9:12] or 0), answer
 
 
-def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
+def test_attacks_on_the_board_are_refused_and_training_is_unaffected(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, cookie = f"Host: 127.0.0.1:{board.port}", f"Cookie: {board.policy.name}={board.policy.token}"
@@ -71,7 +70,7 @@ def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
     run = RunFolder(tmp_path / "runs" / "run")
     with run.lock():
         before = of_all(run.path)
-        assert sent(board, f"{file}{picture}", host, cookie)[0] == 200, "the address itself is good"
+        assert sent(board, f"{file}{picture}", host, cookie)[0] == 200, "the address is valid"
         for line, headers, body in attacks:
             status, answer = sent(board, line, *headers, body=body)
             assert status == 0 or 400 <= status < 500, (line, headers, status)
@@ -82,7 +81,7 @@ def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
     with opened(tmp_path / "runs") as slow, socket.create_connection(("127.0.0.1", slow.port), timeout=20) as drip:
         drip.sendall(b"GET / HTTP/1.1\r\nHos")
         assert slow.ask("/")[0] == 200
-        assert drip.recv(10) == b"", "who says nothing is let go"
+        assert drip.recv(10) == b"", "an idle client is disconnected"
 
 
 def of_all(folder: Path) -> dict[str, str]:
@@ -91,7 +90,7 @@ def of_all(folder: Path) -> dict[str, str]:
 
 
 class Tags(HTMLParser):
-    """What a page would run: scripts that stand in it, images of nowhere, attributes that are programs."""
+    """Active content of a page: inline scripts, images without source, event handlers."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -105,10 +104,8 @@ class Tags(HTMLParser):
             self.bad.append(f"{tag} {facts}")
 
 
-def test_markup_in_captions_names_metadata_recipes_and_logs_is_inert_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(token_counts, "of_run", lambda run: SCRIPT)  # nor what a tokenizer's error says
+def test_markup_in_user_data_is_escaped_on_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "of_run", lambda run: SCRIPT)  # also the error of a tokenizer
     name = SCRIPT.replace("/", "|") + "\u202e'\" onload=window.hit=1"
     write_pictures(tmp_path / "data" / name, 4)
     (tmp_path / "data" / name / "cats" / "1.txt").write_text(f"'\"></textarea>{SCRIPT}")

@@ -1,5 +1,5 @@
-"""The power goes: after each call of a save, of appends to a cache and of an export, what was not synced is lost, in
-whole or in part. What a start then finds is whole, and it goes on from there to the same bits."""
+"""Power loss after each call of a save, of appends to a cache and of an export: content that was not synced is lost, in
+whole or in part. Files found afterwards are complete, and resuming gives the same bits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.exhaustive
 
 
 def losses(work: Work, tmp_path: Path, *, sampled: int = 0, drawn: int = 2) -> int:
-    """Looks at every folder that a power loss may leave, and goes on in it; returns how many those were. sampled:
-    after so many calls alone, spread evenly. drawn: see `power.losses`."""
+    """Checks each folder that a power loss may leave, and resumes in it; returns their number. sampled: only after so
+    many calls, spread evenly. drawn: see `after_power_loss`."""
     root, places = tmp_path / "root", tmp_path / "places"
     root.mkdir()
     places.mkdir()
@@ -45,7 +45,7 @@ def losses(work: Work, tmp_path: Path, *, sampled: int = 0, drawn: int = 2) -> i
 
 
 def one_loss(work: Work, place: Path, seen: Seen, *, is_done: bool) -> None:
-    """What a start finds after a loss, and that going on comes to the same end."""
+    """Checks the folder after a loss, and that repeating the work has the same result."""
     for folder in [place, *(path for path in place.rglob("*") if path.is_dir() and not path.is_symlink())]:
         swept(folder)
     work.look(place, replace(seen, is_done=is_done))
@@ -56,7 +56,7 @@ def one_loss(work: Work, place: Path, seen: Seen, *, is_done: bool) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("name", "sampled"), [("save", 4), ("append", 3), ("export", 2)])
-def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_path: Path) -> None:
+def test_some_power_losses_leave_complete_files(name: str, sampled: int, tmp_path: Path) -> None:
     assert losses(WORKS[name], tmp_path, sampled=sampled, drawn=1) >= 3
 
 
@@ -64,15 +64,15 @@ def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_p
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
-def test_what_a_loss_of_power_leaves_is_whole(name: str, tmp_path: Path) -> None:
+def test_power_loss_after_each_call_leaves_complete_files(name: str, tmp_path: Path) -> None:
     print(name, losses(WORKS[name], tmp_path), "folders")
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_run_goes_on_to_the_bit_wherever_the_power_went(world: Any) -> None:
-    """Of a whole run, its logs included: what a checkpoint knows of them is there when the checkpoint is."""
+def test_run_resumes_bit_exactly_after_a_power_loss(world: Any) -> None:
+    """Of a complete run with its logs: records that a checkpoint refers to exist when the checkpoint does."""
     short = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False}
     assert world.train("whole", **short) == 0
     whole, run = world.end("whole"), world.root / "run"

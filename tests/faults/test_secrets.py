@@ -1,4 +1,4 @@
-"""Secrets of the environment, of a recipe and of a line are in nothing that Mezzotint writes, says or shows (I6)."""
+"""Secrets in the environment, a recipe or a command line appear in no file, output or page (I6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mezzotint.cli import main
 from support.board_runs import opened
 
-# put together here, so that nobody takes them for real ones
+# assembled here, so that scanners do not take them for real ones
 HUB, WANDB, CLOUD, WORD = "hf_" + "Abcd1234" * 4 + "Ef", "0123456789" * 4, "AKIA" + "ABCDEFGH" * 2, "opensesame"
 OF_THE_ENVIRONMENT = {
     "HF_TOKEN": HUB, "WANDB_API_KEY": WANDB, "AWS_SECRET_ACCESS_KEY": CLOUD,
@@ -24,7 +24,7 @@ def holding(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
+def test_secrets_of_the_environment_appear_in_no_output(
     world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in OF_THE_ENVIRONMENT.items():
@@ -33,8 +33,8 @@ def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
     assert main(["check", *world.words("run")]) == 0
     main(["doctor", *world.words("run")])
     assert main(["verify", str(world.root / "run")]) == 0
-    said = capfd.readouterr()
-    assert holding(said.out + said.err) == []
+    output = capfd.readouterr()
+    assert holding(output.out + output.err) == []
     files = [path for path in world.root.rglob("*") if path.is_file()]
     assert len(files) > 40
     assert [path for path in files if holding(path.read_bytes().decode("latin-1"))] == []
@@ -50,7 +50,7 @@ def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
      f"data.path=s3://user:{WORD}@bucket/pictures", f"data.path=s3://bucket/pictures?X-Amz-Signature={WORD}",
      f"data.cache.path=s3://bucket/cache?token={WORD}", f"data.path=https://example.com/pictures?token={HUB}"],
 )  # fmt: skip
-def test_a_recipe_with_a_secret_is_refused_without_saying_it(
+def test_recipe_with_a_secret_is_refused_without_printing_it(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,13 +58,13 @@ def test_a_recipe_with_a_secret_is_refused_without_saying_it(
     section, _, key = name.partition(".")
     (tmp_path / "mine.yaml").write_text(f"schema: 1\n{section}:\n  {key}: {value}\n")
     with monkeypatch.context() as patch:
-        patch.setattr(socket, "create_connection", None)  # nobody is asked
+        patch.setattr(socket, "create_connection", None)  # no network
         for line in (["train", "tiny_cpu", word], ["check", "tiny_cpu", word], ["train", "mine.yaml"]):
             assert main(line) == 2, line
-    said = capfd.readouterr()
-    assert "E1009" in said.err
-    assert holding(said.out + said.err) == []
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"], "no run was begun"
+    output = capfd.readouterr()
+    assert "E1009" in output.err
+    assert holding(output.out + output.err) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"], "no run was started"
     with opened(tmp_path) as board:
         _, answer = board.post("/api/recipe", {"base": "tiny_cpu", "changes": {name: value}})
         assert "E1009" in {one["code"] for one in answer["problems"]}

@@ -1,5 +1,5 @@
-"""Two hundred kills at random moments, of runs of every kind and of the verbs that write: each ends to the bit, and
-what it left is swept."""
+"""Two hundred kills at random moments, of runs of every kind and of commands that write: each resumes bit-exactly, and
+leftovers are swept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUNS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "fsdp": (20, 2, {"run__runtime": "fsdp"}),
     "adapter": (16, 1, {"model__adapter__kind": "lora", "model__adapter__rank": 2}),
 }  # fmt: skip
-"""By name: how many kills, how many processes, and what the run is."""
+"""By name: number of kills, number of processes, and settings of the run."""
 VERBS = {"cache": 10, "convert": 8, "merge": 8, "export": 10, "doctor": 8}
 assert sum(kills for kills, _, _ in RUNS.values()) + sum(VERBS.values()) == 200
 PATIENCE = 5.0
@@ -50,8 +50,8 @@ def moments(name: str) -> Iterator[float]:
 
 
 def killed(children: Sequence[int], after: float, which: int) -> list[int]:
-    """Kills one of some processes after a while, and, as a launcher does, those that are still there a while later: who
-    waits for another to begin waits long. Returns what all ended with."""
+    """Kills one of several processes after a while, and later, like a launcher, those that still run. Returns their
+    exit statuses."""
     time.sleep(after)
     os.kill(children[which], signal.SIGKILL)
     codes: dict[int, int] = {}
@@ -68,17 +68,17 @@ def killed(children: Sequence[int], after: float, which: int) -> list[int]:
 
 
 def left(*folders: Path) -> list[str]:
-    """Hidden names that nobody has swept."""
+    """Hidden names that were not swept."""
     return [str(path) for folder in folders for path in folder.rglob(".*.partial")]
 
 
 def report(kind: str, kills: int, exact: int, swept: int) -> None:
-    """A line of the table."""
+    """A row of the table."""
     print(f"\nstorm\t{kind}\t{kills}\t{exact}\t{swept}", flush=True)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_that_is_killed_at_random_moments_ends_to_the_bit(shared_world: Any, name: str) -> None:
+def test_train_killed_at_random_moments_resumes_bit_exactly(shared_world: Any, name: str) -> None:
     world, (kills, processes, settings) = shared_world, RUNS[name]
     chosen = SHORT | settings
 
@@ -121,8 +121,8 @@ def content(path: Path) -> str:
 
 
 def storm(world: Any, kind: str, words: Sequence[str], result: Path, clear: Callable[[], None]) -> None:
-    """Kills a verb and starts it anew, until it was killed as often as asked; what it writes is there whole or not at
-    all. result: what it writes. clear: takes that away, so that it is written again."""
+    """Kills a command and starts it again, the requested number of times; its result is complete or absent. result:
+    its output. clear: removes the output, so that it is written again."""
 
     def begin() -> int:
         return fork(words, world.root / f"{kind}.out", {})
@@ -156,14 +156,14 @@ def model(shared_world: Any) -> Path:
     return folder / "exports" / "step-00000001"
 
 
-def test_convert_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_convert_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     place = shared_world.root / "converted"
     place.mkdir()
     file = place / "model.safetensors"
     storm(shared_world, "convert", ["convert", str(model), str(file)], file, file.unlink)
 
 
-def test_merge_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_merge_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     place = shared_world.root / "merged"
     place.mkdir()
     file, other = place / "model", model.with_name("step-00000001-ema")
@@ -171,7 +171,7 @@ def test_merge_that_is_killed(shared_world: Any, model: Path) -> None:
     storm(shared_world, "merge", words, file, lambda: shutil.rmtree(file))
 
 
-def test_export_that_is_killed(shared_world: Any, model: Path) -> None:
+def test_killed_export_leaves_no_partial_file(shared_world: Any, model: Path) -> None:
     exports = model.parent
     words = ["train", *shared_world.words("made", run__steps=1)]
 
@@ -182,7 +182,7 @@ def test_export_that_is_killed(shared_world: Any, model: Path) -> None:
     storm(shared_world, "export", words, exports / "step-00000001", clear)
 
 
-def test_doctor_that_is_killed(shared_world: Any) -> None:
+def test_killed_doctor_leaves_no_partial_file(shared_world: Any) -> None:
     place = shared_world.root / "page"
     place.mkdir()
     words = ["doctor", str(shared_world.pictures), f"data.cache.path={shared_world.root / 'cache'}"]
@@ -190,8 +190,8 @@ def test_doctor_that_is_killed(shared_world: Any) -> None:
     storm(shared_world, "doctor", [*words, f"--html={file}"], file, file.unlink)
 
 
-def test_cache_that_is_killed(shared_world: Any) -> None:
-    """What it has filled is what a run needs, and gives that run the same bits."""
+def test_killed_cache_is_completed_later(shared_world: Any) -> None:
+    """The filled cache is complete, and a run with it has the same bits."""
     world, place = shared_world, shared_world.root / "filled"
     chosen = SHORT | {"data__cache__latents": True, "data__cache__text": True, "run__steps": 2}
     assert world.wait(world.fork("uncut", **chosen)) == 0, world.out("uncut")

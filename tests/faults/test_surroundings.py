@@ -1,5 +1,5 @@
-"""Surroundings that lack what most have: no home, a folder for temporary files that takes nothing, the locale C, no
-input, no terminal, forty columns."""
+"""A bare environment: no home, an unusable folder for temporary files, the locale C, no stdin, no terminal, 40
+columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.image_catalogues import paint
 
 
 def run(words: list[str], folder: Path, **env: str) -> subprocess.CompletedProcess[bytes]:
-    """The program with all of that at once."""
+    """Runs the program in such an environment."""
     plain = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
     bare = {"LANG": "C", "LC_ALL": "C", "TMPDIR": "/dev/null/full", "COLUMNS": "40", "TERM": "dumb"}
     return subprocess.run(
@@ -23,7 +23,7 @@ def run(words: list[str], folder: Path, **env: str) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def test_a_small_verb_works_in_bare_surroundings(tmp_path: Path) -> None:
+def test_explain_works_in_a_bare_environment(tmp_path: Path) -> None:
     done = run(["explain", "data.remainder"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert b"data.remainder" in done.stdout
@@ -36,11 +36,12 @@ def test_a_small_verb_works_in_bare_surroundings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.faults
-def test_a_run_works_in_bare_surroundings(tmp_path: Path) -> None:
-    paint(tmp_path / "pictures", 2, size=(64, 64))
-    words = ["train", "tiny_cpu", "data.path=pictures", "run.folder=run", "run.steps=1", "data.cache.path=cache"]
+def test_train_works_in_a_bare_environment(tmp_path: Path) -> None:
+    paint(tmp_path / "images", 2, size=(64, 64))
+    words = ["train", "tiny_cpu", "data.path=images", "run.folder=run", "run.steps=1", "data.cache.path=cache"]
     done = run(words, tmp_path)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     assert (tmp_path / "run" / "exports" / "step-00000001").is_dir()
-    assert b"\x1b" not in done.stdout, "nobody's terminal is steered"
+    assert b"\x1b" not in done.stdout, "no escape sequences"

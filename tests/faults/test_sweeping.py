@@ -1,5 +1,5 @@
-"""What a killed process has left half-written goes when the same is begun again: single files of exports, what the
-verbs that write weights leave, indexes of pictures, small copies, the small files of a cache."""
+"""Partial files of a killed process are removed by the next of its kind: single files of exports, outputs of commands
+that write weights, image indexes, thumbnails, small files of a cache."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ MINI = MODELS / "mezzotint-mini"
 
 
 def left(folder: Path) -> list[str]:
-    """Hidden names below a folder."""
+    """Names of partial files in a folder."""
     return [path.name for path in folder.rglob(".*.partial")]
 
 
 def killed(work: Callable[[], object]) -> None:
-    """Does some work in a process that is killed when the first thing that it has written is to be made durable."""
+    """Runs `work` in a process that is killed at the first sync of a file or folder."""
     child = os.fork()
     if not child:
         try:
@@ -48,7 +48,7 @@ def killed(work: Callable[[], object]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
-def test_the_single_file_of_a_killed_export_goes_with_the_next_one_whatever_its_name(tmp_path: Path) -> None:
+def test_temporary_file_of_a_killed_export_is_swept_by_the_next(tmp_path: Path) -> None:
     folder, shelf = RunFolder(tmp_path / "run").open(), tmp_path / "shelf"
     shelf.mkdir()
     killed(lambda: convert.single_file_of(MINI, shelf / "step-1.safetensors"))
@@ -63,7 +63,7 @@ def test_the_single_file_of_a_killed_export_goes_with_the_next_one_whatever_its_
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x"], ids=["file", "folder"])
 @pytest.mark.parametrize("verb", ["convert", pytest.param("merge", marks=pytest.mark.slow)])
-def test_what_a_killed_verb_has_left_goes_when_it_is_said_again(tmp_path: Path, verb: str, name: str) -> None:
+def test_leftovers_of_a_killed_command_are_swept_by_the_next(tmp_path: Path, verb: str, name: str) -> None:
     words = [verb, *[str(MINI)] * (2 if verb == "merge" else 1), str(tmp_path / name)]
     killed(lambda: main(words))
     assert left(tmp_path)
@@ -72,7 +72,7 @@ def test_what_a_killed_verb_has_left_goes_when_it_is_said_again(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("length", [8, 240], ids=["short", "long"])
-def test_weights_sweep_what_lies_beside_them(tmp_path: Path, length: int) -> None:
+def test_saving_weights_sweeps_leftovers_in_the_folder(tmp_path: Path, length: int) -> None:
     tensors, name = {"a": torch.ones(2)}, "n" * length
     writes = [partial(tensor_files.write, tensors, tmp_path / f"{name}.safetensors")]
     for spec in weights_formats.specs().values():
@@ -83,13 +83,13 @@ def test_weights_sweep_what_lies_beside_them(tmp_path: Path, length: int) -> Non
     for write in writes:
         for _ in range(2):
             killed(write)
-        assert len(left(tmp_path)) == 1, "the second has swept what the first had left"
+        assert len(left(tmp_path)) == 1, "the second removes what the first left"
         write()
         assert not left(tmp_path)
 
 
 class Killing(io.BytesIO):
-    """A file whose second reading ends with the process."""
+    """A file that kills the process at its second read to the end."""
 
     has_ended = False
 
@@ -101,7 +101,7 @@ class Killing(io.BytesIO):
         return chunk
 
 
-def test_a_killed_index_of_pictures_is_swept_and_made(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_image_index_are_swept(tmp_path: Path) -> None:
     paint(tmp_path / "pictures", 3)
     settings, index = small_of(tmp_path / "pictures"), tmp_path / "catalogues"
     killed(lambda: catalogue.build(settings, index, workers=1))
@@ -110,7 +110,7 @@ def test_a_killed_index_of_pictures_is_swept_and_made(tmp_path: Path) -> None:
     assert not left(index)
 
 
-def test_small_files_of_a_cache_sweep_their_own_leftovers(tmp_path: Path) -> None:
+def test_leftovers_of_small_cache_files_are_swept(tmp_path: Path) -> None:
     paint(tmp_path / "pictures", 1)
     settings = small_of(tmp_path / "pictures", cache={"path": tmp_path / "cache"})
     data_set = catalogue.build(settings, tmp_path / "cache" / "catalogues", workers=1)

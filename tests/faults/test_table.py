@@ -14,7 +14,7 @@ OWED = 0
 """Rows without a test; fewer with each that gets one."""
 
 
-def test_every_fault_has_a_row() -> None:
+def test_each_fault_has_a_row() -> None:
     counts = {"A": 11, "B": 8, "C": 9, "D": 12, "E": 10, "F": 14, "G": 7, "H": 7, "I": 7, "J": 47, "K": 7}
     assert [row["id"] for row in ROWS] == [f"{letter}{n + 1}" for letter, num in counts.items() for n in range(num)]
     assert all(row["fault"] and row["expected"] for row in ROWS)
@@ -22,7 +22,7 @@ def test_every_fault_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("test", sorted({row["test"] for row in ROWS} - {"owed"}))
-def test_the_test_that_a_row_names_is_there(test: str) -> None:
+def test_test_named_in_a_row_exists(test: str) -> None:
     path, _, name = test.partition("::")
     if path.startswith("tests/compat/") and not (HERE.parents[1] / path).exists():
         pytest.skip("of a trainer whose folder is not there")

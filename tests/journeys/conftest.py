@@ -1,4 +1,4 @@
-"""What whole runs are watched by; see `support/journey_fixtures.py`."""
+"""Fixtures that record what whole runs do; see `support/journey_fixtures.py`."""
 
 from __future__ import annotations
 

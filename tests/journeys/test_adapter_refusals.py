@@ -1,4 +1,4 @@
-"""Adapters that cannot be: each is a sentence before the first step, at the door of `train`."""
+"""Adapters that `train` refuses before the first step, each with a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Change = Callable[[dict[str, torch.Tensor]], object]
 
 
 def refused(world: Any, capsys: Any, **settings: Any) -> str:
-    """What a run says that does not begin."""
+    """The error message of a run that is refused."""
     name = f"refused-{len(list(world.root.glob('*.yaml')))}"
     assert world.train(name, **{"model__adapter__kind": "lora", **settings}) == 2
     assert not (world.root / name / "checkpoints").exists() or not any((world.root / name / "checkpoints").iterdir())
@@ -47,23 +47,23 @@ def spoilt(tmp_path: Path, change: Change, name: str = "sd_lora_text_r4.kohya.sa
         ({"data__captions__trigger": "sks", "data__captions__template": "a photo"}, "does not contain {trigger}"),
     ],
 )
-def test_what_cannot_be_is_a_sentence(settings: dict[str, Any], sentence: str, shared_world: Any, capsys: Any) -> None:
+def test_impossible_adapter_is_refused(settings: dict[str, Any], sentence: str, shared_world: Any, capsys: Any) -> None:
     assert sentence in refused(shared_world, capsys, **settings)
 
 
-def test_an_adapter_of_sd_is_not_for_sdxl(shared_world: Any, capsys: Any) -> None:
+def test_sd_adapter_is_refused_for_sdxl(shared_world: Any, capsys: Any) -> None:
     path = FILES / "sd_lora_text_r4.kohya.safetensors"
-    said = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
-    assert "looks like an adapter for Stable Diffusion 1 or 2" in said
+    output = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
+    assert "looks like an adapter for Stable Diffusion 1 or 2" in output
 
 
-def test_numbers_that_are_not_finite_are_named(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_non_finite_adapter_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     path = spoilt(tmp_path, lambda tensors: next(iter(tensors.values())).fill_(float("nan")))
     assert "finite" in refused(shared_world, capsys, model__adapter__path=path)
 
 
 @pytest.mark.usefixtures("pickles_read_here", "unmeasured")
-def test_an_alpha_that_is_missing_is_told_by_train_and_by_check(
+def test_missing_alpha_is_reported_by_train_and_check(
     shared_world: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -76,13 +76,13 @@ def test_an_alpha_that_is_missing_is_told_by_train_and_by_check(
     }  # fmt: skip
     for verb in ("check", "train"):
         assert shared_world.train("no-alpha", verb, **settings) == 0, capsys.readouterr().err
-        said = " ".join(capsys.readouterr().out.split())
-        assert f"{path}: 44 of 44 layers have no alpha; using alpha = rank" in said, verb
+        output = " ".join(capsys.readouterr().out.split())
+        assert f"{path}: 44 of 44 layers have no alpha; using alpha = rank" in output, verb
 
 
-def test_a_pickle_that_runs_code_runs_none(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_malicious_pickle_does_not_run(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
     torch.save({**tensors, "evil": Canary(tmp_path / "ran")}, tmp_path / "evil.pt")
-    said = refused(shared_world, capsys, model__adapter__path=tmp_path / "evil.pt")
-    assert "evil.pt" in said
+    output = refused(shared_world, capsys, model__adapter__path=tmp_path / "evil.pt")
+    assert "evil.pt" in output
     assert not (tmp_path / "ran").exists()

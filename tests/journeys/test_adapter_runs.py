@@ -1,5 +1,5 @@
-"""Runs that train an adapter: killed and gone on with, in several processes, in small types; what they write, and what
-diffusers draws with it."""
+"""Runs that train an adapter: killed and resumed, in several processes, with small data types; their files, also in
+diffusers."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, whole: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "loha", "lokr", "lokr-both", "pissa", "int8", "nf4"])
-def test_every_kind_goes_on_with_the_same_bits(shared_world: Any, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["lokr-both", "pissa", "nf4"])
+def test_each_kind_of_adapter_resumes_bit_exactly(shared_world: Any, kind: str) -> None:
     own = {"kind": kind} | ({"kind": "lora", "init": "pissa"} if kind == "pissa" else {})
     if kind == "lokr-both":
         own = {"kind": "lokr", "decompose_both": True, "factor": 8}
-    settings = {"model__adapter__rank": 2, "run__steps": 4, "run__save__every": 2}
-    if kind in ("int8", "nf4"):
+    settings = {"model__adapter__rank": 2, "run__steps": 3, "run__save__every": 2, "run__export__every": None}
+    if kind == "nf4":
         pytest.importorskip("torchao")
         own, settings = {"kind": "lora"}, settings | {"run__frozen_dtype": kind}
     settings |= {f"model__adapter__{name}": value for name, value in own.items()}
     world = shared_world
     assert world.wait(world.fork(f"all-{kind}", **settings)) == 0, world.out(f"all-{kind}")
-    assert world.wait(world.fork(f"cut-{kind}", fault="step.begin@4:kill", **settings)) == 137
+    assert world.wait(world.fork(f"cut-{kind}", fault="step.begin@3:kill", **settings)) == 137
     assert world.wait(world.fork(f"cut-{kind}", **settings)) == 0, world.out(f"cut-{kind}")
     assert world.end(f"cut-{kind}").tensors == world.end(f"all-{kind}").tensors
 
@@ -77,7 +77,7 @@ def test_two_processes_end_as_one_does(shared_world: Any, whole: Path, runtime: 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_what_was_taken_out_of_weights_is_whole_in_every_process(shared_world: Any) -> None:
+def test_pissa_with_sharded_weights_equals_one_process(shared_world: Any) -> None:
     world = shared_world
     settings = {"model__adapter__kind": "lora", "model__adapter__init": "pissa", "run__save__every": 2}
     assert world.wait(world.fork("taken", **settings, run__steps=4)) == 0, world.out("taken")
@@ -87,7 +87,7 @@ def test_what_was_taken_out_of_weights_is_whole_in_every_process(shared_world: A
     assert_alike(tensors_of(world.root / "taken-fsdp"), tensors_of(world.root / "taken"))
 
 
-def test_only_the_adapter_has_gradients_states_and_a_place_in_checkpoints(whole: Path) -> None:
+def test_checkpoints_hold_only_adapter_parameters(whole: Path) -> None:
     tensors = tensors_of(whole)
     trained = {name.removeprefix("w/"): t.numel() for name, t in tensors.items() if name.startswith("w/")}
     assert {name.rpartition(".")[2] for name in trained} == {"weight", "dora_scale"}
@@ -96,8 +96,8 @@ def test_only_the_adapter_has_gradients_states_and_a_place_in_checkpoints(whole:
     assert kept == 4 * sum(trained.values())
 
 
-def test_what_is_saved_is_what_is_drawn_and_what_diffusers_draws(shared_world: Any, tmp_path: Path) -> None:
-    """The denoiser with the adapter in a run, from its file merged in, and diffusers with the file."""
+def test_run_merged_file_and_diffusers_give_the_same_prediction(shared_world: Any, tmp_path: Path) -> None:
+    """The adapter in a run, its file merged into the denoiser, and diffusers with the file."""
     import diffusers
 
     world, base = shared_world, tmp_path / "base"
@@ -153,7 +153,7 @@ def test_what_is_saved_is_what_is_drawn_and_what_diffusers_draws(shared_world: A
 
 
 @pytest.mark.slow
-def test_a_base_in_a_smaller_type_is_never_held_in_two(shared_world: Any, capsys: Any) -> None:
+def test_adapter_on_a_bf16_base_is_trained_in_float32(shared_world: Any, capsys: Any) -> None:
     settings = {"run__frozen_dtype": "bf16", "run__precision": "bf16", "model__adapter__kind": "lora", "run__steps": 2}
     assert shared_world.train("small", **settings) == 0
     tensors = tensors_of(shared_world.root / "small")
@@ -162,7 +162,7 @@ def test_a_base_in_a_smaller_type_is_never_held_in_two(shared_world: Any, capsys
     assert masters == 0, capsys.readouterr().out
 
 
-def test_an_adapter_of_another_model_is_refused(shared_world: Any, capsys: Any, whole: Path) -> None:
+def test_sampling_with_an_adapter_of_another_model_is_refused(shared_world: Any, capsys: Any, whole: Path) -> None:
     file = next((whole / "exports").rglob(files.DIFFUSERS_NAME))
     assert main(["sample", "tiny-sdxl", f"--adapter={file}", "--prompt=x", "model.weights=random"]) == 2
     assert "error[E14" in capsys.readouterr().err

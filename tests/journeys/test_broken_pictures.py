@@ -1,5 +1,5 @@
-"""Pictures that prove damaged at their first use (`data.on_corrupt=zero_weight`) change neither the plan nor other
-draws: in one process and in two, without a cache and with one, in one go and gone on with."""
+"""Images found damaged when first used (`data.on_corrupt=zero_weight`) change neither the plan nor other random draws:
+with one and two processes, with and without a cache, and after resuming."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def damage(world: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_with_damaged_pictures_is_exact_and_knows_them(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_damaged_images_skips_and_reports_them(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     damage(world)
     assert world.train("whole", run__steps=4, **SETTINGS) == 0
-    said = capsys.readouterr().out
-    assert all(said.count(f"sample '{name}' is damaged") == 1 for name in BROKEN), "each is said once"
+    output = capsys.readouterr().out
+    assert all(output.count(f"sample '{name}' is damaged") == 1 for name in BROKEN), "each is reported once"
     assert world.train("parts", run__steps=2, **SETTINGS) == 0
     assert world.train("parts", run__steps=4, **SETTINGS) == 0
     whole = world.end("whole")
@@ -35,16 +35,16 @@ def test_a_run_with_damaged_pictures_is_exact_and_knows_them(world: Any, capsys:
 
 
 @pytest.mark.slow
-def test_a_cached_run_passes_over_what_has_no_entry_as_it_is_damaged(world: Any) -> None:
+def test_cached_run_skips_damaged_images_without_an_entry(world: Any) -> None:
     damage(world)
     cached = SETTINGS | {"data__cache__latents": True, "data__cache__crops": 2}
     assert world.train("cached", run__steps=3, **cached) == 0
     assert world.end("cached").progress["broken"] == list(BROKEN)
-    assert world.train("again", run__steps=3, **cached) == 0, "what is known to be complete lacks them, too"
+    assert world.train("again", run__steps=3, **cached) == 0, "the complete cache lacks them, too"
     assert world.end("again") == world.end("cached")
 
 
-def test_more_damaged_pictures_than_may_be_skipped_end_the_run(
+def test_too_many_damaged_images_end_the_run(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(world)
@@ -55,7 +55,7 @@ def test_more_damaged_pictures_than_may_be_skipped_end_the_run(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_pass_over_the_same_places(world: Any, tmp_path: Path) -> None:
+def test_two_processes_skip_the_same_images(world: Any, tmp_path: Path) -> None:
     damage(world)
     assert world.train("one", run__steps=6, **SETTINGS) == 0
     assert [world.wait(child) for child in world.fork_group("two", 2, run__steps=6, **SETTINGS)] == [0, 0]

@@ -1,4 +1,4 @@
-"""Listing decodes each picture once, also if latents are cached next, and leaves out damaged ones."""
+"""Listing decodes each image once, also if latents are cached afterwards, and leaves out damaged ones."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CACHED = {"data__cache__latents": True, "data__crop": "center", "data__flip": 0,
 
 @pytest.fixture
 def listed(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each picture was decoded to list it."""
+    """How often each image was decoded to list it."""
     counts: Counter[str] = Counter()
     true = decoding.probe
     monkeypatch.setattr(decoding, "probe", lambda path, *rest: counts.update([Path(path).name]) or true(path, *rest))
     return counts
 
 
-def test_a_filling_that_is_killed_leaves_an_index_that_is_used_again(
+def test_killed_caching_leaves_a_usable_index(
     world: Any, listed: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as context:
@@ -37,7 +37,7 @@ def test_a_filling_that_is_killed_leaves_an_index_that_is_used_again(
 
 
 @pytest.mark.slow
-def test_damaged_pictures_are_named_and_have_no_entry(
+def test_damaged_images_are_named_and_have_no_entry(
     world: Any, listed: Counter[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("03.png", "07.png"):

@@ -1,5 +1,5 @@
-"""What users of models on straight paths get wrong: each is a sentence with its code at the door, before the first
-step, and nothing is left behind."""
+"""Mistakes of users of flow-matching models: each is refused before the first step with a message and a code, and no
+file is left."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def settings_of(name: str, path: Path, **more: Any) -> dict[str, Any]:
 
 
 def sentence(world: Any, capsys: Any, status: int = 2, verb: str = "train", **settings: Any) -> str:
-    """What a run that does not begin says, on one line."""
+    """The message of a refused run, on one line."""
     name = f"refused-{len(list(world.root.glob('*.yaml')))}"
     assert world.train(name, verb, **settings) == status
     assert not list((world.root / name / "checkpoints").glob("*"))
-    heard = capsys.readouterr()
-    assert "Traceback" not in heard.err
-    return re.sub(r"\s+", " ", heard.err if verb == "train" else heard.out + heard.err)
+    message = capsys.readouterr()
+    assert "Traceback" not in message.err
+    return re.sub(r"\s+", " ", message.err if verb == "train" else message.out + message.err)
 
 
 def turbo(folder: Path) -> None:
@@ -60,7 +60,7 @@ def schnell(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "said"),
+    ("name", "make", "output"),
     [
         ("z-image", turbo, "Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
          "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true"),
@@ -72,61 +72,62 @@ def schnell(folder: Path) -> None:
     ],
     ids=["z-image", "flux2", "flux"],
 )  # fmt: skip
-def test_a_distilled_model_is_not_trained_without_asking(
-    name: str, make: Callable[[Path], None], said: str, shared_world: Any, capsys: Any, tmp_path: Path
+def test_distilled_model_is_refused_unless_requested(
+    name: str, make: Callable[[Path], None], output: str, shared_world: Any, capsys: Any, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
     make(folder)
     caches = {"data__cache__text": True, "data__cache__path": tmp_path / "cache"}
-    heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random", **caches))
-    assert heard.strip() == f"error[E1221]: {folder}: {said}"
+    message = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random", **caches))
+    assert message.strip() == f"error[E1221]: {folder}: {output}"
     assert not (tmp_path / "cache" / "text").exists(), "nothing is encoded for a run that is refused"
 
 
-def test_fp16_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
-    heard = sentence(shared_world, capsys, **settings_of("z-image", shipped("tiny-z-image"), run__precision="fp16"))
-    assert "E1003 run.precision=fp16: Z-Image's activations overflow in fp16" in heard
-    assert "write run.precision=bf16" in heard
+def test_fp16_is_refused_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
+    message = sentence(shared_world, capsys, **settings_of("z-image", shipped("tiny-z-image"), run__precision="fp16"))
+    assert "E1003 run.precision=fp16: Z-Image's activations overflow in fp16" in message
+    assert "write run.precision=bf16" in message
 
 
-def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_indivisible_size_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random")
-    heard = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
-    assert "error[E1464]: batches of 40×40 cannot be trained: this model needs sides that are multiples" in heard
-    assert "write data.buckets.step=16 or a multiple of it" in heard
+    message = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
+    assert "error[E1464]: batches of 40×40 cannot be trained: this model needs sides that are multiples" in message
+    assert "write data.buckets.step=16 or a multiple of it" in message
     words = ["--prompt=a", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", "tiny-flux", "--size=40x48", *words]) == 2
-    heard = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert (
-        "error[E1007]: an image of 40x48 cannot be generated: its sides must be multiples of 16; 32x48 is near" in heard
+        "error[E1007]: an image of 40x48 cannot be generated: its sides must be multiples of 16; 32x48 is near"
+        in message
     )
 
 
-def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_guidance_scale_is_refused_for_schnell(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
     schnell(folder)
     own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
-    heard = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
-    said = "FLUX.1-schnell takes no guidance, got model.flux.guidance=3.5; set model.flux.guidance=null"
-    assert heard.strip() == f"error[E1220]: {folder}: {said}"
+    message = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
+    output = "FLUX.1-schnell takes no guidance, got model.flux.guidance=3.5; set model.flux.guidance=null"
+    assert message.strip() == f"error[E1220]: {folder}: {output}"
     words = ["--prompt=a", "--size=48x48", "--guidance=3.5", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", str(folder), *words]) == 2
-    said = (
+    output = (
         "FLUX.1-schnell takes no guidance, got sample.guidance=3.5; set sample.guidance=1 and sample.steps=4, or remove"
     )
-    assert f"error[E1220]: {said} both" in capsys.readouterr().err
+    assert f"error[E1220]: {output} both" in capsys.readouterr().err
     previews = {"model__weights": "random", "model__flux__distilled": True, "run__preview__every": 1}
     for verb in ("check", "train"):
-        heard = sentence(
+        message = sentence(
             shared_world, capsys, verb=verb, **settings_of("flux", folder, **previews, sample__guidance=3.5)
         )
-        assert f"error[E1220]: {said} both" in heard
+        assert f"error[E1220]: {output} both" in message
 
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("unmeasured")
-def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
-    """SD3 does without, and says so; FLUX.1 does not."""
+def test_missing_t5_is_refused_for_training(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    """SD3 trains without it and reports that; FLUX.1 does not."""
     folder = copied("sd3", tmp_path / "sd3")
     for part in ("text_encoder_3", "tokenizer_3"):
         shutil.rmtree(folder / part)
@@ -134,16 +135,16 @@ def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path)
     edit(folder / "model_index.json", **{key: [None, None] for key in index if key.endswith("_3")})
     note = "text_encoder_3: this folder has no T5; zeros replace its output, as in diffusers' pipeline"
     assert shared_world.train(f"without-t5-{verb}", verb, **settings_of("sd3", folder)) == 0
-    heard = capsys.readouterr()
-    assert note in re.sub(r"\s+", " ", heard.out + heard.err)
+    message = capsys.readouterr()
+    assert note in re.sub(r"\s+", " ", message.out + message.err)
     flux = copied("flux", tmp_path / "flux")
     shutil.rmtree(flux / "text_encoder_2")
-    heard = sentence(shared_world, capsys, **settings_of("flux", flux))
-    assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; download the complete model"
+    message = sentence(shared_world, capsys, **settings_of("flux", flux))
+    assert message.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; download the complete model"
 
 
-def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
-    for name, pipeline, said in (
+def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    for name, pipeline, output in (
         ("flux", "ChromaPipeline", "is a folder of ChromaPipeline with a ChromaTransformer2DModel"),
         ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
         ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
@@ -152,53 +153,53 @@ def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path
         edit(folder / "model_index.json", _class_name=pipeline)
         if name == "flux":
             edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
-        heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
-        assert "error[E1222]" in heard
-        assert said in heard
-    heard = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
-    assert "error[E1222]" in heard
-    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in heard
-    assert heard.strip().endswith("write model.family=ltx")
+        message = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
+        assert "error[E1222]" in message
+        assert output in message
+    message = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
+    assert "error[E1222]" in message
+    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in message
+    assert message.strip().endswith("write model.family=ltx")
 
 
-def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_index_with_a_missing_shard_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     folder = copied("flux", tmp_path / "model")
     weights = folder / "transformer" / "diffusion_pytorch_model.safetensors"
     shards = [f"diffusion_pytorch_model-0000{number}-of-00002.safetensors" for number in (1, 2)]
     weights.rename(weights.with_name(shards[0]))
     index = weights.with_name("diffusion_pytorch_model.safetensors.index.json")
     index.write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
-    heard = sentence(shared_world, capsys, **settings_of("flux", folder))
-    assert heard.strip() == (
+    message = sentence(shared_world, capsys, **settings_of("flux", folder))
+    assert message.strip() == (
         f"error[E1404]: {index}: names {shards[1]}, which does not exist; download the missing shard"
     )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+def test_truncated_caption_is_reported(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     pictures = Path(shutil.copytree(shared_world.pictures, tmp_path / "pictures"))
     text = sorted(pictures.glob("*.txt"))[0]
     text.write_text("red " * 600)
     own = settings_of("sd3", RECORDS / "sd3" / "model", data__path=pictures)
-    heard = sentence(shared_world, capsys, 0, "check", **own)
-    assert f"is longer than the text encoder reads, and the end is lost: {text.stem}." in heard
+    message = sentence(shared_world, capsys, 0, "check", **own)
+    assert f"is longer than the text encoder reads, and the end is lost: {text.stem}." in message
 
 
-def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys: Any) -> None:
+def test_streaming_of_trained_blocks_is_refused_in_two_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
     words = ["run.micro_batch=1", "--processes=2"]
     assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
-    heard = re.sub(r"\s+", " ", capsys.readouterr().err)
+    message = re.sub(r"\s+", " ", capsys.readouterr().err)
     assert (
         "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in host memory of "
         "one process, and 2 processes were started; start one process, train an adapter, or leave run.offload.blocks "
-        "out and write run.runtime=fsdp" in heard
+        "out and write run.runtime=fsdp" in message
     )
 
 
 @pytest.mark.slow
-def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
+def test_streaming_that_fits_all_blocks_runs_in_two_processes(shared_world: Any, capsys: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
     assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
     assert "all blocks fit on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
@@ -206,15 +207,17 @@ def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_each_of_two_processes_says_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
+def test_each_process_reports_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
     for child in shared_world.fork_group("offloaded-2", 2, **own):
         assert shared_world.wait(child) == 2
     assert "E1752" in shared_world.out("offloaded-2")
 
 
-def test_memory_that_the_system_does_not_lock(shared_world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a GPU, whose driver refuses."""
+def test_memory_that_cannot_be_page_locked_is_reported(
+    shared_world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU whose driver refuses."""
     plain, asked = Offload.__init__, []
 
     def with_stream(self: Offload, *words: Any) -> None:
@@ -228,10 +231,10 @@ def test_memory_that_the_system_does_not_lock(shared_world: Any, capsys: Any, mo
     monkeypatch.setattr(Offload, "__init__", with_stream)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=refused))
     own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
-    heard = sentence(shared_world, capsys, OutOfMemory.exit_status, **own)
+    message = sentence(shared_world, capsys, OutOfMemory.exit_status, **own)
     assert asked
     assert asked[0] > 1000
-    assert heard.strip() == (
+    assert message.strip() == (
         f"error[E1753]: run.offload.blocks needs {asked[0]:,} bytes of page-locked host memory, which the system "
         "refused; free memory on the host, raise the limit of locked memory (`ulimit -l`), or remove "
         "run.offload.blocks"

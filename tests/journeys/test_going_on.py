@@ -1,4 +1,4 @@
-"""A run that goes on is the run that was begun: its lock, its line, its minutes, its patience, its frozen weights."""
+"""Resumed runs: lock, printed command, intervals in minutes, timeouts, frozen weights."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def steps_logged(folder: Path) -> list[int]:
     return [line["step"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
-def test_a_refused_second_start_leaves_the_first_ones_lock_and_folders(world: Any, capsys: Any) -> None:
+def test_refused_second_start_keeps_the_lock_and_folders_of_the_first(world: Any, capsys: Any) -> None:
     folder = RunFolder(world.root / "run").open()
     with folder.lock():
         for _ in range(2):
             assert world.train("run") == 2
             assert "is writing here" in capsys.readouterr().err
-        assert folder.checkpoints.is_dir(), "what the first one has made is not swept from under it"
+        assert folder.checkpoints.is_dir(), "folders of the first start are kept"
         with pytest.raises(CheckpointError, match="is writing here"):
             folder.lock()
 
 
-def test_a_run_that_insisted_on_being_new_goes_on_by_the_line_it_prints(world: Any, capsys: Any) -> None:
+def test_run_with_resume_never_resumes_from_its_own_recipe(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=3, run__resume="never") == 0
     capsys.readouterr()
     assert main(["train", str(world.root / "run" / "recipe.yaml"), "run.steps=5"]) == 0
@@ -45,7 +45,7 @@ def test_a_run_that_insisted_on_being_new_goes_on_by_the_line_it_prints(world: A
 
 
 @pytest.mark.slow
-def test_a_run_from_another_runs_checkpoint_goes_on_from_its_own(world: Any, capsys: Any) -> None:
+def test_run_from_another_runs_checkpoint_resumes_from_its_own(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=3) == 0
     there = world.root / "first" / "checkpoints" / "step-00000003"
     child = world.fork("run", fault="step.begin@2:kill", run__steps=9, run__save__every=6, run__resume=str(there))
@@ -53,9 +53,9 @@ def test_a_run_from_another_runs_checkpoint_goes_on_from_its_own(world: Any, cap
     capsys.readouterr()
     recipe = world.root / "run" / "recipe.yaml"
     assert main(["train", str(recipe)]) == 0
-    assert "resuming from step-00000003" in capsys.readouterr().out, "killed before its first save, it has a start"
+    assert "resuming from step-00000003" in capsys.readouterr().out, "killed before its first save"
     assert main(["train", str(recipe), "run.steps=10"]) == 0
-    assert "resuming from step-00000009" in capsys.readouterr().out, "and does not fall back to it"
+    assert "resuming from step-00000009" in capsys.readouterr().out, "not from the other run any more"
 
 
 @pytest.mark.slow
@@ -72,17 +72,17 @@ def test_two_processes_save_by_the_clock_at_the_same_step(shared_world: Any) -> 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_a_process_waits_longer_for_work_that_the_first_does_alone(shared_world: Any) -> None:
-    """Indexing a large data set takes longer than `run.timeout_seconds`, which is about peers that hang in training."""
+def test_preparation_on_rank_0_may_exceed_the_timeout(shared_world: Any) -> None:
+    """Indexing a large data set may take longer than `run.timeout_seconds`, which is for training."""
     world = shared_world
-    settings = {"run__steps": 2, "run__timeout_seconds": 3, "data__cache__path": world.root / "patience"}
-    for child in world.fork_group("patience", 2, faults={0: "data.decode@1:sleep=6"}, **settings):
+    settings = {"run__steps": 2, "run__timeout_seconds": 2, "data__cache__path": world.root / "patience"}
+    for child in world.fork_group("patience", 2, faults={0: "data.decode@1:sleep=4"}, **settings):
         assert world.wait(child) == 0, world.out("patience")
 
 
-def test_another_base_under_frozen_weights_is_noticed(world: Any, capsys: Any) -> None:
-    """Some of the denoiser is frozen: it is not in the checkpoint, and comes from the model's folder again. The
-    average of the second step is other than the weights: the first one copies them."""
+def test_changed_base_of_frozen_weights_is_refused(world: Any, capsys: Any) -> None:
+    """A part of the denoiser is frozen: it is not in the checkpoint and is read from the model folder again. After two
+    steps the EMA weights differ from the weights."""
     assert world.train("base", run__steps=2) == 0
     base = world.root / "base" / "exports" / "step-00000002"
     model = shutil.copytree(base, world.root / "copied")
@@ -98,7 +98,7 @@ def test_another_base_under_frozen_weights_is_noticed(world: Any, capsys: Any) -
 
 
 @pytest.mark.slow
-def test_float32_masters_begin_as_the_files_weights_and_frozen_ones_are_exported_as_they_were(world: Any) -> None:
+def test_export_of_master_and_frozen_weights_keeps_the_values_of_the_file(world: Any) -> None:
     assert world.train("base", run__steps=1) == 0
     base = world.root / "base" / "exports" / "step-00000001"
     name = Path("unet") / "diffusion_pytorch_model.safetensors"
@@ -115,14 +115,14 @@ def test_float32_masters_begin_as_the_files_weights_and_frozen_ones_are_exported
     assert max(float((before[k] - after[k]).abs().max()) for k in before) < 1e-6
 
 
-def test_a_full_disk_at_an_export_between_steps_ends_nothing(world: Any, capsys: Any) -> None:
+def test_full_disk_at_an_export_between_steps_does_not_end_the_run(world: Any, capsys: Any) -> None:
     child = world.fork("run", fault="export.begin@1:enospc", run__export__every=3, run__steps=5)
     assert world.wait(child) == 0, world.out("run")
     assert steps_logged(world.root / "run") == [1, 2, 3, 4, 5]
     assert "the disk is full" in world.out("run")
 
 
-def test_a_manifest_with_a_flipped_bit_is_passed_over(tmp_path: Path) -> None:
+def test_checkpoint_with_a_flipped_bit_in_its_manifest_is_skipped(tmp_path: Path) -> None:
     for step in (1, 2):
         state.write(
             tmp_path, step=step, tensors={"w/denoiser/a": torch.ones(3, 4), "opt.applied": torch.tensor(1.0)},
@@ -130,16 +130,16 @@ def test_a_manifest_with_a_flipped_bit_is_passed_over(tmp_path: Path) -> None:
         )  # fmt: skip
     manifest = tmp_path / "step-00000002" / "manifest.json"
     whole = manifest.read_bytes()
-    stepped_over = 0
-    for place in range(len(whole)):
+    skipped, places = 0, range(0, len(whole), 3)
+    for place in places:
         broken = bytearray(whole)
         broken[place] ^= 1
         manifest.write_bytes(broken)
         newest = state.newest(tmp_path)
         assert newest.path is not None
-        state.read(newest.path)  # what is chosen can be read
-        stepped_over += newest.path.name == "step-00000001"
-    assert stepped_over > len(whole) // 2
+        state.read(newest.path)  # the chosen one can be read
+        skipped += newest.path.name == "step-00000001"
+    assert skipped > len(places) // 2
     assert json.loads(whole)["step"] == 2
 
 
@@ -147,14 +147,13 @@ def test_a_manifest_with_a_flipped_bit_is_passed_over(tmp_path: Path) -> None:
     ("file", "change"),
     [
         ("scheduler/scheduler_config.json", {"prediction_type": "v_prediction"}),
-        pytest.param("scheduler/scheduler_config.json", {"beta_end": 0.02}, marks=pytest.mark.slow),
         ("tokenizer/tokenizer_config.json", {"do_lower_case": False}),
     ],
 )
-def test_another_schedule_or_tokenizer_in_the_models_folder_is_noticed(
+def test_changed_schedule_or_tokenizer_of_the_model_is_refused(
     world: Any, capsys: Any, file: str, change: dict[str, Any]
 ) -> None:
-    assert world.train("run", run__steps=2) == 0
+    assert world.train("run", run__steps=1, run__export__every=None) == 0
     path = world.model / file
     path.write_text(json.dumps((json.loads(path.read_text()) if path.is_file() else {}) | change))
     capsys.readouterr()
@@ -162,14 +161,14 @@ def test_another_schedule_or_tokenizer_in_the_models_folder_is_noticed(
     assert "E1514" in capsys.readouterr().err
 
 
-def test_a_part_of_a_scheduler_file_that_no_training_step_reads_may_change(world: Any) -> None:
+def test_scheduler_settings_that_training_does_not_read_may_change(world: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     path = world.model / "scheduler" / "scheduler_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"steps_offset": 7, "clip_sample": True}))
     assert world.train("run", run__steps=4) == 0
 
 
-def test_a_bad_step_that_cannot_be_written_down_ends_nothing(
+def test_non_finite_step_that_cannot_be_recorded_does_not_end_the_run(
     world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append, loss, calls = durable.append_line, Objective.loss, []
@@ -191,13 +190,13 @@ def test_a_bad_step_that_cannot_be_written_down_ends_nothing(
 
 
 @pytest.mark.slow
-def test_an_export_that_is_made_again_replaces_the_old_one_when_it_is_whole(world: Any) -> None:
+def test_repeated_export_replaces_the_old_one_only_when_complete(world: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     there = world.root / "run" / "exports" / "step-00000002"
     (there / "mark").write_text("")
     child = world.fork("run", fault="export.begin@1:enospc", run__steps=2)
     assert world.wait(child) == 4, world.out("run")
-    assert (there / "mark").is_file(), "a full disk has not cost the export that was there"
+    assert (there / "mark").is_file(), "a full disk leaves the old export"
     assert world.train("run", run__steps=2) == 0
     assert not (there / "mark").exists()
     assert {p.name for p in there.parent.iterdir()} == {"step-00000002", "step-00000002-ema"}
@@ -206,7 +205,7 @@ def test_an_export_that_is_made_again_replaces_the_old_one_when_it_is_whole(worl
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_records_samples_of_a_non_finite_step(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world, loss, calls = shared_world, Objective.loss, []
 
     def poisoned(self: Objective, predicted: torch.Tensor, *others: Any) -> Any:
@@ -222,15 +221,15 @@ def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkey
 
 
 @pytest.mark.distributed
-def test_processes_that_see_different_data_are_told_so(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_with_different_data_are_refused(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     build = catalogues.build
 
-    def other_in_the_second(*arguments: Any, **named: Any) -> Any:
+    def differ_in_rank_1(*arguments: Any, **named: Any) -> Any:
         catalogue = build(*arguments, **named)
         return replace(catalogue, fingerprint="other") if os.environ.get("RANK") == "1" else catalogue
 
-    monkeypatch.setattr(catalogues, "build", other_in_the_second)
-    monkeypatch.setattr(catalogues, "at_address", lambda address: None)  # as on a machine with a disk of its own
+    monkeypatch.setattr(catalogues, "build", differ_in_rank_1)
+    monkeypatch.setattr(catalogues, "at_address", lambda address: None)  # as on another machine
     children = shared_world.fork_group("differ", 2, run__steps=2)
     assert shared_world.wait(children[1]) == 2, shared_world.out("differ")
     assert shared_world.wait(children[0]) == 6

@@ -1,4 +1,5 @@
-"""From a recipe and a folder of pictures to a model that others open, all cached; and what a second start says."""
+"""From a recipe and a folder of images to an exported model, with everything cached; and the messages of a second
+start."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ CACHED = {
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The models whose files have been opened, once for each time."""
+    """The models whose files were opened, once for each time."""
     paths: list[Path] = []
     of = Family.files.of.__func__  # type: ignore[attr-defined]
 
@@ -56,15 +57,17 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.mark.usefixtures("curves")
-def test_a_cached_run_from_start_to_export(world: Any, loaded: list[set[str]], opened: list[Path], capsys: Any) -> None:
+def test_cached_run_trains_validates_previews_and_exports(
+    world: Any, loaded: list[set[str]], opened: list[Path], capsys: Any
+) -> None:
     assert world.train("run", **CACHED) == 0
     assert opened == [world.model], "the model's files are opened once a run"
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     folder = world.root / "run"
-    assert [parts for parts in loaded if "denoiser" in parts] == [{"denoiser"}], "training loads what it computes with"
-    assert "text_encoder not loaded (cached); vae not loaded (cached)" in said
-    assert f"tensorboard --logdir {folder / 'logs'}" in said
-    assert str(folder / "samples" / "grid.png") in said
+    assert [parts for parts in loaded if "denoiser" in parts] == [{"denoiser"}], "training loads only the denoiser"
+    assert "text_encoder not loaded (cached); vae not loaded (cached)" in output
+    assert f"tensorboard --logdir {folder / 'logs'}" in output
+    assert str(folder / "samples" / "grid.png") in output
     assert {p.name for p in (folder / "exports").iterdir()} == {"step-00000008", "step-00000008-ema"}
     assert (folder / "logs" / "loss.png").stat().st_size > 10_000
     assert any((folder / "logs").glob("events.out.tfevents.*"))
@@ -84,7 +87,7 @@ def test_a_cached_run_from_start_to_export(world: Any, loaded: list[set[str]], o
     assert [parts for parts in loaded if parts != {"denoiser"}] == [], "a second start encodes nothing"
 
 
-def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: Any) -> None:
+def test_changed_data_is_refused_unless_allowed(world: Any, capsys: Any) -> None:
     settings = CACHED | {"run__preview__every": None, "data__holdout__fraction": 0.0}
     assert world.train("run", **settings | {"run__steps": 3}) == 0
     (world.pictures / "03.txt").write_text("another caption\n")
@@ -93,15 +96,15 @@ def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: An
     assert world.train("run", **settings) == 2
     assert "E1513" in capsys.readouterr().err
     assert world.train("run", **settings, run__allow_change=["data"]) == 0
-    said = capsys.readouterr().out
-    assert "1 picture changed" in said
-    assert "1 caption changed" in said
-    assert "not bit-exact from here: the data set's content has changed" in said
+    output = capsys.readouterr().out
+    assert "1 picture changed" in output
+    assert "1 caption changed" in output
+    assert "not bit-exact from here: the data set's content has changed" in output
     events = outside.read_lines(world.root / "run" / "history.jsonl")
     assert [e["changes"] for e in events if e["event"] == "resumed"] == [["the data set's content has changed"]]
 
 
-def test_going_back_to_an_older_checkpoint_sets_the_later_ones_aside(world: Any) -> None:
+def test_resuming_an_older_checkpoint_sets_later_ones_aside(world: Any) -> None:
     assert world.train("run", run__steps=6, run__save__keep=9) == 0
     whole = world.end("run")
     older = world.root / "run" / "checkpoints" / "step-00000003"
@@ -119,28 +122,26 @@ def test_going_back_to_an_older_checkpoint_sets_the_later_ones_aside(world: Any)
         ("nowhere", "is neither a checkpoint"),
     ],
 )
-def test_a_checkpoint_that_is_not_there_is_an_error(world: Any, capsys: Any, resume: str, words: str) -> None:
+def test_missing_checkpoint_is_an_error(world: Any, capsys: Any, resume: str, words: str) -> None:
     assert world.train("run", run__resume=resume) == 2
     assert words in capsys.readouterr().err
     assert not (world.root / "run").exists(), "a start that was refused leaves no trace"
 
 
-def test_a_refused_start_leaves_the_cache_alone(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_start_changes_no_file(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(world.root)
     before = {path.name for path in world.root.iterdir()} | {"run.yaml", "cache"}  # the index of the data set
     settings: dict[str, Any] = {"run__folder": None, "run__steps": 2}
     assert world.train("run", **settings, data__path="nowhere") == 2
     drawn = {"sample__prompts": ["a"], "run__preview__every": 2, "sample__solver": "unipc", "sample__sigmas": "karras"}
     assert world.train("run", **settings, **drawn) == 2
-    assert "E1070" in capsys.readouterr().err, "told at the start, not at the first preview"
+    assert "E1070" in capsys.readouterr().err, "refused at the start, not at the first preview"
     assert world.train("run", verb="prove", **settings, data__path="nowhere") == 2
     assert {path.name for path in world.root.iterdir()} <= before
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
-    world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_resumes_from_another_working_directory(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (world.root / "elsewhere").mkdir()
     (world.root / "live.yaml").write_text("objective: {noise_offset: 0.5}")
     monkeypatch.chdir(world.root)
@@ -149,13 +150,13 @@ def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
     monkeypatch.chdir(world.root / "elsewhere")
     capsys.readouterr()
     assert main(["train", str(world.root / "run"), "run.steps=6"]) == 0
-    assert "epoch 2: " not in (said := capsys.readouterr().out), "the file says the same in the next epoch"
-    assert "is ignored" not in said
+    assert "epoch 2: " not in (output := capsys.readouterr().out), "the live file has not changed"
+    assert "is ignored" not in output
     assert (world.root / "traces" / "rank0.json").is_file()
     assert not list((world.root / "elsewhere").iterdir())
 
 
-def test_never_names_what_is_there_and_the_line_that_goes_on(world: Any, capsys: Any) -> None:
+def test_resume_never_names_the_checkpoint_and_the_command_to_resume(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     assert world.train("run", run__steps=2, run__resume="never") == 2
     error = capsys.readouterr().err
@@ -163,7 +164,7 @@ def test_never_names_what_is_there_and_the_line_that_goes_on(world: Any, capsys:
     assert "mezzotint train" in error
 
 
-def test_when_all_checkpoints_are_damaged_nothing_starts_from_zero(world: Any, capsys: Any) -> None:
+def test_run_with_only_damaged_checkpoints_is_refused(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=6) == 0
     for path in (world.root / "run" / "checkpoints").iterdir():
         (path / "state.json").write_text("{}")
@@ -172,7 +173,7 @@ def test_when_all_checkpoints_are_damaged_nothing_starts_from_zero(world: Any, c
 
 
 @pytest.mark.slow
-def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
+def test_moved_run_folder_resumes_bit_exactly(world: Any) -> None:
     assert world.train("run", run__steps=3) == 0
     assert world.train("whole") == 0
     shutil.move(world.root / "run", world.root / "moved")
@@ -181,11 +182,11 @@ def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """recipes/tiny_cpu.yaml: a refactoring leaves these as they are. To record anew: delete
+def test_tiny_cpu_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """recipes/tiny_cpu.yaml: refactorings must not change these losses. To record them again, delete
     tests/journeys/data/tiny_cpu.json and run this test twice.
 
-    The last digits may differ between processors, so losses are compared to 1e-4, what is drawn exactly.
+    The last digits may differ between processors, so losses are compared to 1e-4, random draws exactly.
     """
     monkeypatch.chdir(tmp_path)
     words = [f"data.cache.path={tmp_path / 'cache'}", "run.log_samples=true", "run.tensorboard=false"]
@@ -207,7 +208,7 @@ def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatc
     assert record["timesteps"] == expected["timesteps"]
     pins = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8").split()
     if any(f"{name}=={version(name)}" not in pins for name in ("diffusers", "transformers")):
-        return  # random weights are those that the libraries' construction draws
+        return  # other versions of the libraries draw other random weights
     assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert record["norm"] == pytest.approx(expected["norm"], rel=1e-3)
 
@@ -233,7 +234,7 @@ def entered(run: Callable[[], object]) -> list[str]:
             files.setdefault(file)
 
     before = sys.getprofile()
-    threading.setprofile(note)  # pictures are looked at by threads
+    threading.setprofile(note)  # images are examined in threads
     sys.setprofile(note)
     try:
         run()
@@ -243,7 +244,7 @@ def entered(run: Callable[[], object]) -> list[str]:
     return list(files)
 
 
-def test_a_picture_walks_through_the_files_that_the_page_names(world: Any) -> None:
+def test_image_passes_through_the_files_named_in_the_docs(world: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
     section = page.partition("**One picture, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
     paragraphs = section.split("\n\n")
@@ -275,7 +276,7 @@ def holding(value: float, run: Callable[[], object]) -> set[str]:
     return files
 
 
-def test_a_setting_walks_through_the_files_that_the_page_names(tmp_path: Path) -> None:
+def test_setting_passes_through_the_files_named_in_the_docs(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
     walk = re.findall(r"`([\w/]+\.py)`", page.partition("**`optim.ema.decay`**")[2].partition(". In between,")[0])
     assert len(walk) <= 8

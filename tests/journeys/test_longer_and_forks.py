@@ -1,4 +1,4 @@
-"""A run that is made longer, and one that is forked: a new run from another's newest checkpoint."""
+"""Extending runs, and forking them: a new run from another's newest checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digests(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_again(world: Any, capsys: Any) -> None:
+def test_finished_run_is_extended_once_by_the_same_command(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     folder = world.root / "run"
     capsys.readouterr()
@@ -35,19 +35,19 @@ def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_agai
     offer = re.search(
         r"nothing is left to train; .*: mezzotint train \S+ 'run\.extend=2 steps'", capsys.readouterr().out
     )
-    assert offer, "the line that trains on is printed"
+    assert offer, "the command that extends the run is printed"
     for _ in range(2):
         assert main(["train", str(folder), "run.extend=2 steps"]) == 0
-    said = capsys.readouterr().out
-    assert "step-00000004 is the end of this run" in said
-    assert "'run.extend=4 steps'" in said, "what is offered then is longer than now"
+    output = capsys.readouterr().out
+    assert "step-00000004 is the end of this run" in output
+    assert "'run.extend=4 steps'" in output, "the suggested length is longer than now"
     assert list(losses(folder)) == [1, 2, 3, 4]
-    assert main(["train", str(folder)]) == 0, "the folder's own recipe knows its length"
+    assert main(["train", str(folder)]) == 0, "the recipe in the folder has the new length"
     assert world.train("whole", run__steps=4) == 0
-    assert losses(folder) == losses(world.root / "whole"), "under a constant rate it is the longer run to the bit"
+    assert losses(folder) == losses(world.root / "whole"), "bit-identical with a constant rate"
 
 
-def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(world: Any, capsys: Any) -> None:
+def test_fork_starts_from_the_newest_checkpoint_of_an_unchanged_run(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=2) == 0
     first, second = world.root / "first", world.root / "second"
     before = {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()}
@@ -57,17 +57,17 @@ def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(w
     out = capsys.readouterr().out
     assert "is a fork of" in out
     assert "resuming from step-00000002, 2 steps to go" in out
-    assert "optim.lr" in out, "what differs from here on is said"
+    assert "optim.lr" in out, "changed settings are reported"
     assert {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()} == before
     assert list(losses(second)) == [3, 4]
-    assert main(line) == 0, "the same line goes on with the fork"
+    assert main(line) == 0, "the same command resumes the fork"
     assert "step-00000004 is the end of this run" in capsys.readouterr().out
     [resumed] = [event for event in RunFolder(second).events() if event["event"] == "resumed"][:1]
     assert any(change.startswith("optim.lr") for change in resumed["changes"])
 
 
 @pytest.mark.slow
-def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) -> None:
+def test_unchanged_fork_is_bit_identical_to_the_extended_run(world: Any) -> None:
     assert world.train("first", run__steps=2) == 0
     assert main(["train", str(world.root / "first"), f"run.folder={world.root / 'there'}", "run.extend=1 epoch"]) == 0
     assert main(["train", str(world.root / "first"), "run.extend=1 epoch"]) == 0
@@ -79,17 +79,17 @@ def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) 
 
 
 @pytest.mark.slow
-def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) -> None:
+def test_fork_may_start_from_an_earlier_checkpoint(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=4) == 0
     earlier = world.root / "first" / "checkpoints" / "step-00000003"
     line = ["train", str(world.root / "first"), "run.name=second", f"run.resume={earlier}"]
     assert main(line) == 0
-    said = capsys.readouterr().out
-    assert f"it starts from {earlier}" in said
+    output = capsys.readouterr().out
+    assert f"it starts from {earlier}" in output
     assert list(losses(world.root / "second")) == [4]
 
 
-def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys: Any) -> None:
+def test_fork_with_a_setting_that_checkpoints_fix_is_refused(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=1) == 0
     capsys.readouterr()
     assert main(["train", str(world.root / "first"), "run.name=second", "run.seed=9", "run.extend=1"]) == 2
@@ -106,7 +106,7 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(world: Any, capsys: Any) -> None:
+def test_fork_onto_an_existing_run_suggests_another_name(world: Any, capsys: Any) -> None:
     for name in ("first", "second"):
         assert world.train(name, run__steps=1) == 0
     capsys.readouterr()
@@ -119,6 +119,6 @@ def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(worl
             assert capsys.readouterr().err.endswith(f"or start a new run: {offered}\n")
 
 
-def test_longer_is_not_counted_in_minutes() -> None:
+def test_extending_by_minutes_is_refused() -> None:
     with pytest.raises(RecipeError, match="counts steps or epochs, got '5 minutes'"):
         read_text("schema: 1", overrides=["run.extend=5 minutes"])

@@ -1,4 +1,4 @@
-"""The model that ships: what it draws, where it opens, and a short fine-tune that teaches it a word."""
+"""The model that ships: its images, opening it in diffusers, and a short fine-tune that teaches it a word."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL = shipped("mezzotint-mini")
 LARGEST = 8_000_000
 """Bytes of all weights together."""
 QUICK = argparse.Namespace(seed=7, steps=12, guidance=3.0, solver="ddim", batch=30)
-STEPS = 120
+STEPS = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,24 +37,24 @@ def one_thread() -> object:
 
 @pytest.fixture(scope="module")
 def before() -> Answers:
-    return lesson.examine(measure.load(MODEL), new=30, old=30, steps=QUICK.steps)
+    return lesson.examine(measure.load(MODEL), new=20, old=20, steps=QUICK.steps)
 
 
-def test_it_draws_what_it_is_asked(before: Answers) -> None:
+def test_images_show_what_the_prompts_describe(before: Answers) -> None:
     assert before.old["colour"] >= 0.9
     assert before.old["shape"] >= 0.9
     assert before.old["position"] >= 0.85
 
 
 @pytest.mark.slow
-def test_it_draws_pairs_that_it_was_never_shown() -> None:
+def test_images_show_held_out_combinations() -> None:
     prompts = world.prompts("held_out", 20, 7)
     row = measure.judged(list(measure.pictures(measure.load(MODEL), prompts, QUICK)), prompts, "held_out")
     assert row["colour"] >= 0.75
     assert row["shape"] >= 0.65
 
 
-def test_it_is_small_and_says_what_it_is() -> None:
+def test_files_are_small_and_have_a_model_card() -> None:
     files = sorted(MODEL.rglob("*.safetensors"))
     assert {path.parent.name for path in files} == {"unet", "text_encoder", "vae"}
     assert sum(path.stat().st_size for path in files) <= LARGEST
@@ -65,7 +65,7 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert config["prediction_type"] == "v_prediction"
 
 
-def test_it_opens_in_diffusers_and_draws_there_what_it_draws_here() -> None:
+def test_diffusers_pipeline_generates_what_the_prompts_describe() -> None:
     pipeline = StableDiffusionPipeline.from_pretrained(
         MODEL, local_files_only=True, safety_checker=None, torch_dtype=torch.float32
     )
@@ -74,10 +74,10 @@ def test_it_opens_in_diffusers_and_draws_there_what_it_draws_here() -> None:
     prompts = [("a red circle on the left", _scene("circle", "red", "left")),
              ("a yellow star on the right", _scene("star", "yellow", "right"))]  # fmt: skip
     generator = torch.Generator().manual_seed(3)
-    drawn = pipeline(
+    images = pipeline(
         [text for text, _ in prompts], num_inference_steps=20, guidance_scale=3.0, generator=generator, output_type="np"
     ).images
-    pixels = [np.rint(picture * 255).astype(np.uint8) for picture in drawn]
+    pixels = [np.rint(image * 255).astype(np.uint8) for image in images]
     assert measure.judged(pixels, prompts, "seen")["all"] == 1.0
 
 
@@ -86,8 +86,8 @@ def _scene(shape: str, colour: str, position: world.Position) -> world.Scene:
 
 
 @pytest.mark.slow
-def test_a_short_fine_tune_teaches_it_a_word(before: Answers, tmp_path: Path) -> None:
-    wugs, others = lesson.write(tmp_path / "pictures", kept=144)
+def test_short_fine_tune_teaches_a_new_word(before: Answers, tmp_path: Path) -> None:
+    wugs, others = lesson.write(tmp_path / "images", kept=144)
     words = [
         f"data.path=[{wugs}, {others}]",
         "data.repeats=[12, 1]",
@@ -103,7 +103,7 @@ def test_a_short_fine_tune_teaches_it_a_word(before: Answers, tmp_path: Path) ->
     ]
     assert main(["train", "mini", *words]) == 0
     model = tmp_path / "run" / "exports" / f"step-{STEPS:08d}-ema"
-    after = lesson.examine(measure.load(model), new=30, old=30, steps=QUICK.steps)
-    assert before.new["shape"] <= 0.1, "it has never heard of a wug"
+    after = lesson.examine(measure.load(model), new=20, old=20, steps=QUICK.steps)
+    assert before.new["shape"] <= 0.1, "it does not know the word"
     assert after.new["shape"] >= 0.5
     assert after.old["all"] >= before.old["all"] - 0.1

@@ -1,6 +1,6 @@
-"""SDXL on a processor from pictures to a picture: cached, trained on the cache, killed, gone on with, merged, drawn.
+"""SDXL on a CPU: cached, trained on the cache, killed, resumed, merged, sampled.
 
-One run folder goes through all of it, a test a stage; each stage needs the one before.
+One run folder is used by all tests, one for each stage; each stage needs the previous one.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
     }
 
 
-def entries_of(said: str) -> tuple[int, int]:
-    """Entries that were there and that were made, as told."""
-    [(there, number)] = re.findall(r", (\d+) present, (?:(\d+) added|nothing to add)", said)
+def entries_of(output: str) -> tuple[int, int]:
+    """Present and added entries, as printed."""
+    [(there, number)] = re.findall(r", (\d+) present, (?:(\d+) added|nothing to add)", output)
     return int(there), int(number or 0)
 
 
-def test_the_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any) -> None:
+def test_data_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any) -> None:
     assert shared_world.train("filling", verb="cache", **settings) == 0
     there, number = entries_of(capsys.readouterr().out)
     assert there == 0
@@ -55,7 +55,7 @@ def test_the_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: 
 
 
 @pytest.mark.faults
-def test_it_is_trained_on_the_cache_killed_and_gone_on_with(
+def test_killed_run_on_the_cache_resumes_bit_exactly(
     shared_world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any
 ) -> None:
     assert shared_world.wait(shared_world.fork("run", fault="step.begin@4:kill", **settings)) == 137
@@ -68,9 +68,7 @@ def test_it_is_trained_on_the_cache_killed_and_gone_on_with(
     assert shared_world.end("run") == shared_world.end("undisturbed")
 
 
-def test_what_the_resumed_run_has_trained_is_merged_and_drawn_from(
-    shared_world: Any, sdxl_folder: Path, capsys: Any
-) -> None:
+def test_denoiser_of_the_resumed_run_is_merged_and_sampled(shared_world: Any, sdxl_folder: Path, capsys: Any) -> None:
     root = shared_world.root
     [file] = (root / "run" / "exports").glob("unet_*.safetensors")
     merged = root / "merged"

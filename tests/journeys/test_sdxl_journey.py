@@ -1,4 +1,4 @@
-"""SDXL from pictures to a folder that the stock pipeline opens: cached, stopped and gone on with, in two processes."""
+"""SDXL from images to a folder that diffusers' pipeline opens: cached, stopped and resumed, in two processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any]) -> None:
+def test_stopped_run_resumes_bit_exactly(world: Any, settings: dict[str, Any]) -> None:
     assert world.train("whole", **settings) == 0
     assert world.train("parts", **settings | {"run__steps": 2}) == 0
     assert world.train("parts", **settings) == 0
@@ -37,7 +37,7 @@ def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any])
 
 
 @pytest.mark.slow
-def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
+def test_cached_run_loads_no_encoder_and_exports_all_parts(
     world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any
 ) -> None:
     values = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
@@ -45,8 +45,8 @@ def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
     assert world.train("run", **values) == 0
     assert loaded.count({"denoiser"}) == 1
     assert all(parts in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"}) for parts in loaded)
-    said = capsys.readouterr().out
-    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in said
+    output = capsys.readouterr().out
+    assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in output
 
     exports = world.root / "run" / "exports"
     [folder, file] = [exports / "step-00000004", exports / "step-00000004.safetensors"]
@@ -62,10 +62,10 @@ def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
         assert torch.equal(tensor, opened.unet.state_dict()[name])
 
 
-def test_sizes_of_the_cached_placement_reach_the_denoiser(
+def test_crop_of_the_cache_entry_conditions_the_denoiser(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With random crops kept in a cache, what conditions is the crop of the entry that is read."""
+    """With several cached random crops, the condition is the crop of the entry that is read."""
     vectors: list[list[float]] = []
     plain = Family.predict
 
@@ -87,7 +87,7 @@ def test_sizes_of_the_cached_placement_reach_the_denoiser(
 
 
 @pytest.mark.slow
-def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
+def test_both_text_encoders_are_trained_unless_text_is_cached(
     world: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
     values = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "run__steps": 4}
@@ -109,9 +109,7 @@ def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
-    world: Any, settings: dict[str, Any]
-) -> None:
+def test_two_processes_with_trained_text_encoders_equal_one(world: Any, settings: dict[str, Any]) -> None:
     values = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "data__cache__latents": True}
     assert world.train("one", **values) == 0
     for child in world.fork_group("two", 2, **values):
@@ -120,12 +118,12 @@ def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
 
 
 @pytest.mark.slow
-def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
+def test_check_and_sample_accept_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     recipe, *words = world.words("looked-at", **settings)
     assert main(["check", recipe, *words]) == 0
-    said = capsys.readouterr().out
-    assert "sdxl from" in said
-    assert "text_encoder_2" in said
+    output = capsys.readouterr().out
+    assert "sdxl from" in output
+    assert "text_encoder_2" in output
     assert (
         main(["sample", recipe, *words, "--prompt=a red circle", f"--out={world.root / 'out'}", "sample.steps=2"]) == 0
     )

@@ -1,4 +1,4 @@
-"""The script for Slurm in docs/guides/scaling-out.md, with stand-ins for Slurm and torchrun."""
+"""The script for Slurm in docs/guides/scaling-out.md, with replacements of Slurm and torchrun."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STAND_INS = {
 
 @pytest.fixture
 def job(tmp_path: Path) -> subprocess.Popen[bytes]:
-    """The script, begun."""
+    """The started script."""
     script = re.search(r"```bash\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert script is not None
     (tmp_path / "job.sh").write_text(script[1])
@@ -38,7 +38,7 @@ def job(tmp_path: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_slurms_signal_saves_and_then_queues_the_job_again(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_signal_of_slurm_saves_and_requeues_the_job(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     job.send_signal(signal.SIGTERM)
     assert job.wait(20) == 0
     assert (tmp_path / "said").read_text().splitlines() == ["saved", "requeue 7"]
@@ -48,9 +48,7 @@ def test_slurms_signal_saves_and_then_queues_the_job_again(job: subprocess.Popen
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_run_that_ends_by_itself_is_not_queued_again(
-    job: subprocess.Popen[bytes], tmp_path: Path, status: int
-) -> None:
+def test_finished_run_is_not_requeued(job: subprocess.Popen[bytes], tmp_path: Path, status: int) -> None:
     (tmp_path / "end.new").write_text(f"{status}\n")
     (tmp_path / "end.new").rename(tmp_path / "end")
     assert job.wait(20) == status

@@ -1,4 +1,4 @@
-"""Runs with class pictures and masks: killed and gone on, and in two processes."""
+"""Runs with class images and masks: killed and resumed, and in two processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings_of(world: Any) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_class_pictures_and_masks_in_two_processes_and_after_a_kill(shared_world: Any) -> None:
+def test_class_images_and_masks_in_two_processes_and_after_a_kill(shared_world: Any) -> None:
     world, settings = shared_world, settings_of(shared_world)
     assert world.wait(world.fork("prior", **settings)) == 0, world.out("prior")
     whole = world.root / "prior"

@@ -1,5 +1,5 @@
-"""Models and data besides Stable Diffusion and plain pictures, each through the verbs of its row in the page of what
-works with what: SDXL and its refiner; tar shards, clips."""
+"""Models and data other than Stable Diffusion and plain images, each with the commands of its row in
+docs/reference/support.md: SDXL and its refiner, tar shards, clips."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
 PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__captions__dropout": 0, "run__steps": 1}
 
 
-# pictures
+# images
 
 
 def tar_shards(world: Any, folder: Path) -> dict[str, Any]:
@@ -50,16 +50,16 @@ def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [tar_shards, folders_of_kohya])
-def test_tables_shards_and_folders_are_checked_cached_and_trained(
+def test_shards_and_kohya_folders_are_checked_cached_and_trained(
     form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = world.root / "data"
     folder.mkdir()
     settings = PLAIN | form(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
+    for verb, output in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
     assert (world.root / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
 
@@ -69,7 +69,7 @@ def test_tables_shards_and_folders_are_checked_cached_and_trained(
 
 @pytest.fixture
 def films(world: Any, write_clip: Callable[..., Path]) -> Path:
-    """Two clips with captions beside them."""
+    """Two clips with caption files."""
     folder = Path(world.root / "films")
     for number in range(2):
         write_clip(folder / f"{number}.mp4", 8, size=(48, 32))
@@ -94,9 +94,9 @@ CLIPS: dict[str, Any] = PLAIN | {
 def test_clips_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = CLIPS | {"data__format": "videofolder", "data__path": films}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, said in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
+    for verb, output in (("check", "2 clips"), ("cache", "4 added"), ("train", "4 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
-        assert said in capsys.readouterr().out
+        assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
 
 
@@ -104,7 +104,7 @@ def test_clips_are_checked_cached_and_trained(world: Any, films: Path, capsys: p
 
 
 @pytest.mark.slow
-def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
+def test_sdxl_folder_and_single_file_are_checked_trained_and_sampled(world: Any, sdxl_folder: Path) -> None:
     forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors"}
     losses = {}
     for name, path in forms.items():
@@ -115,23 +115,23 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
         for verb in ("check", "train"):
             assert main([verb, *world.words(name, **settings), *words]) == 0
         losses[name] = logged(world.root / name)[0]
-        drawing = [
+        sampling = [
             "--prompt=a field",
             "--size=32x32",
             "--steps=1",
             "run.device=cpu",
             f"--out={world.root / name}-drawn",
         ]
-        assert main(["sample", str(path), *drawing, *words]) == 0
+        assert main(["sample", str(path), *sampling, *words]) == 0
         assert (world.root / f"{name}-drawn" / "contact.png").is_file()
     assert len(set(losses.values())) == 1, losses
 
 
 @pytest.mark.slow
-def test_the_refiner_is_checked_trained_and_drawn_from(world: Any, refiner_folder: Path) -> None:
+def test_refiner_is_checked_trained_and_sampled(world: Any, refiner_folder: Path) -> None:
     settings = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
     for verb in ("check", "train"):
         assert world.train("run", verb=verb, **settings) == 0
-    drawing = ["--prompt=a field", "--size=32x32", "--steps=1", f"--out={world.root / 'drawn'}"]
-    assert main(["sample", str(world.root / "run"), *drawing]) == 0
+    sampling = ["--prompt=a field", "--size=32x32", "--steps=1", f"--out={world.root / 'drawn'}"]
+    assert main(["sample", str(world.root / "run"), *sampling]) == 0
     assert (world.root / "drawn" / "contact.png").is_file()

@@ -1,5 +1,5 @@
-"""The page of what works with what: every cell is shown by a test. Those that no other file has are here: each
-form of model and of data through the verbs."""
+"""docs/reference/support.md: each cell is shown by a test. Tests that no other file has are here: each model and data
+format with each command."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ XL_CKPT = f"{MINDONE}::test_mindspore_sdxl_is_checked_trained_and_sampled_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{SORA}::test_released_latte_folder_is_trained_and_sampled_from"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
-STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
-MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
+STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled"
+MAKERS = "tests/journeys/test_flow_journey.py::test_original_format_checkpoint_is_trained_and_exported_again"
 STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
-FORMS = "tests/journeys/test_flow_journey.py::test_other_forms_of_a_makers_file_through_the_verbs"
-PARTS = "tests/journeys/test_flow_journey.py::test_parts_in_files_of_their_own_train_as_the_folder_does"
+FORMS = "tests/journeys/test_flow_journey.py::test_original_format_with_all_parts_or_in_fp8_works_in_each_command"
+PARTS = "tests/journeys/test_flow_journey.py::test_standalone_component_files_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
 REFUSED = "tests/journeys/test_flow_refusals.py"
 RECIPES = "tests/journeys/test_flow_recipes.py"
@@ -72,11 +72,11 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
     ),
     "such a folder with pickled weights (.bin)": (
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
         f"{CONVERT}::test_old_folders_with_pickles_become_safetensors",
-        f"{HERE}::test_a_folder_with_pickled_weights_is_sent_to_convert",
+        f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
     ),
     "one .safetensors file in fp32, fp16 or bf16": (
         ONE_FILE, ONE_FILE, ONE_FILE,
@@ -95,10 +95,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "a run of Mezzotint": (
         "tests/tasks/check/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
-        "tests/journeys/test_journey.py::test_a_run_folder_can_be_copied_and_goes_on_elsewhere",
+        "tests/journeys/test_journey.py::test_moved_run_folder_resumes_bit_exactly",
         "tests/tasks/sample/test_model.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
-        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
-        f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
+        f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
+        f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
     ),
     "SDXL's base model: a folder, one .safetensors file": (XL, XL, XL, XL_FILES, XL_FILES),
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
@@ -139,22 +139,22 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a recipe of Mezzotint": (
         "tests/tasks/check/test_page.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
+        "tests/journeys/test_journey.py::test_cached_run_trains_validates_previews_and_exports",
         "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
-        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
-        "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
+        "tests/journeys/test_processes.py::test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed",
+        "tests/journeys/test_processes.py::test_accelerate_launch_trains_in_two_processes",
     ),
     "recipes for flow-matching models: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
-        f"{RECIPES}::test_a_recipe_trains_in_two_processes", f"{RECIPES}::test_a_recipe_trains_in_two_processes",
+        f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
+        f"{RECIPES}::test_recipe_trains_in_two_processes", f"{RECIPES}::test_recipe_trains_in_two_processes",
     ),
     "flux-80gb, qwen-image-80gb, z-image-80gb": (
         SHIPPED,
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
-        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
-        f"{RECIPES}::test_what_is_for_one_process_says_so", f"{RECIPES}::test_what_is_for_one_process_says_so",
+        f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
+        f"{RECIPES}::test_recipe_is_refused_in_two", f"{RECIPES}::test_recipe_is_refused_in_two",
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
         f"{LINE}::test_check_accepts_the_command",
@@ -213,9 +213,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/weights/test_kinds.py::test_folder_is_recognised_by_its_configurations",
     ),
     "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused",),
-    "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_a_folder_of_another_kind",),
+    "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_folder_of_another_kind_is_refused",),
     'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not request': (
-        f"{REFUSED}::test_a_distilled_model_is_not_trained_without_asking",
+        f"{REFUSED}::test_distilled_model_is_refused_unless_requested",
     ),
     "a quantized file with separate scales (scaled_fp8)": (
         "tests/weights/single_file/test_original.py::test_unreadable_checkpoints_are_refused_with_the_reason",
@@ -255,7 +255,7 @@ def rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def wrong_cells(text: str) -> list[str]:
-    """What is not as it must be: a cell without a test, a test without a cell, a word that promises nothing."""
+    """Problems of the page: a cell without a test, a test without a cell, a cell that is neither yes nor no."""
     wrong = []
     table = dict(rows(text))
     wrong += [f"{row}: no test is named" for row in table.keys() - TESTS.keys()]
@@ -275,15 +275,15 @@ def _promises(cell: str) -> bool:
     return bool(re.fullmatch(r"yes(, .+)?|no: .+", cell))
 
 
-def test_every_cell_of_the_page_has_a_test_and_every_test_a_cell() -> None:
+def test_each_cell_of_the_page_has_a_test() -> None:
     assert wrong_cells(PAGE.read_text("utf-8")) == []
 
 
-def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
+def test_each_named_test_exists_and_runs_in_ci() -> None:
     names = {name for cells in TESTS.values() for name in cells}
     for file in {name.partition("::")[0] for name in names}:
         if file.startswith("tests/compat/") and not (ROOT / file).exists():
-            continue  # of a trainer whose folder is not there
+            continue  # of a trainer whose folder is absent
         functions = {
             n.name: n for n in ast.parse((ROOT / file).read_text("utf-8")).body if isinstance(n, ast.FunctionDef)
         }
@@ -294,7 +294,7 @@ def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "output"),
     [
         (("| a run of Mezzotint | yes |", "| a run of Mezzotint | yes | yes |"), "6 cells, 5 tests"),
         (("| a run of Mezzotint | yes |", "| a run of Mezzotint | maybe |"), "'maybe'"),
@@ -305,10 +305,10 @@ def test_every_test_that_is_named_is_there_and_runs_in_ci() -> None:
         (("| a recipe of Mezzotint | yes", "| videos | yes |\n| a recipe of Mezzotint | yes"), "videos: no test"),
     ],
 )
-def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: str) -> None:
+def test_missing_test_of_a_cell_is_noticed(change: tuple[str, str], output: str) -> None:
     page = PAGE.read_text("utf-8")
     assert change[0] in page
-    assert any(said in one for one in wrong_cells(page.replace(*change)))
+    assert any(output in one for one in wrong_cells(page.replace(*change)))
 
 
 # models
@@ -316,7 +316,7 @@ def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: s
 
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[str, Path]:
-    """One small model in every form, by the word of `test_every_form_of_a_model…`."""
+    """One small model in each format, by the parameter of `test_each_model_format_is_checked_trained_and_sampled`."""
     root = tmp_path_factory.mktemp("forms")
     paths = {"folder": shallow_sd}
     for dtype in ("fp32", "fp16", "bf16"):
@@ -335,12 +335,12 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
 FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
                     "pictures in .parquet"}  # fmt: skip
-"""What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
+"""Formats tested with all commands. Others of the same row are only read in another way, which one command shows."""
 READ_ALIKE = {
     "averaged", "fp16", "fp32", "bf16", "pt", "bin", "file names", ".caption", "metadata.csv", "metadata.parquet",
     "pictures in .arrow", "hub",
 }  # fmt: skip
-"""What the tests of its reader show quickly; `make slow` shows it in a whole run."""
+"""Formats that tests of their readers cover quickly; `make slow` tests them in a whole run."""
 
 
 def quick_first(forms: Iterable[str]) -> list[Any]:
@@ -349,13 +349,13 @@ def quick_first(forms: Iterable[str]) -> list[Any]:
 
 @pytest.mark.usefixtures("pickles_read_here")
 @pytest.mark.parametrize("form", quick_first(FORMS_OF_A_MODEL))
-def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
+def test_each_model_format_is_checked_trained_and_sampled(
     form: str, forms: dict[str, Path], here: Path, plain_loss: Callable[[], float]
 ) -> None:
     config = () if form == "folder" else (f"model.config={forms['folder']}",)
     chosen = ("model.ema_weights=use",) if form == "averaged" else ()
-    drawing = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
-    assert main(["sample", str(forms[form]), *drawing, "run.device=cpu"]) == 0
+    sampling = ["--prompt=a red field", "--size=64x64", "--steps=1", "--out=drawn", *config, *chosen]
+    assert main(["sample", str(forms[form]), *sampling, "run.device=cpu"]) == 0
     assert (here / "drawn" / "contact.png").is_file()
     if form in ("pt", "bin"):
         return
@@ -389,7 +389,7 @@ def plain_loss(shallow_sd: Path) -> Callable[[], float]:
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-def test_a_folder_with_pickled_weights_is_sent_to_convert(
+def test_folder_with_pickled_weights_must_be_converted(
     here: Path, shallow_sd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(shallow_sd, here / "old")
@@ -406,9 +406,9 @@ def test_a_folder_with_pickled_weights_is_sent_to_convert(
         ["sample", "old", "--prompt=x", "--out=drawn"],
     ):
         assert main(line) == 2
-        said = capsys.readouterr().err
-        assert "E1408" in said
-        assert "mezzotint convert" in said
+        output = capsys.readouterr().err
+        assert "E1408" in output
+        assert "mezzotint convert" in output
     assert main(["convert", "old", "new.safetensors"]) == 0
     assert main(["convert", str(shallow_sd), "same.safetensors"]) == 0
     new, same = load_file("new.safetensors"), load_file("same.safetensors")
@@ -416,7 +416,7 @@ def test_a_folder_with_pickled_weights_is_sent_to_convert(
     assert all(torch.equal(new[name], same[name]) for name in new)
 
 
-def test_a_run_is_not_converted_and_names_its_exports(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converting_a_run_is_refused_with_its_exports_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "run" / "checkpoints").mkdir(parents=True)
     for target in ("model", "model.safetensors"):
         assert main(["convert", "run", target]) == 2
@@ -457,7 +457,7 @@ def with_pictures(folder: Path, ending: str) -> str:
 
 
 def of_the_hub(folder: Path) -> str:
-    """someone/pictures in the library's cache under hub/, as it lies there when the files were fetched."""
+    """someone/pictures in the cache of `datasets` in hub/, as after a download."""
     with_pictures(folder, ".parquet")
     files = datasets.data_files.DataFilesList([str(folder / "data.parquet")], [()])
     Parquet(
@@ -486,7 +486,7 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
 
 
 @pytest.mark.parametrize("form", quick_first(FORMS_OF_DATA))
-def test_every_form_of_data_is_checked_cached_and_trained(
+def test_each_data_format_is_checked_cached_and_trained(
     form: str, here: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offline(*_: Any, **__: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 
-def test_a_run_over_metadata_is_the_run_over_sidecars_to_the_last_bit(world: Any) -> None:
+def test_metadata_table_and_sidecar_files_give_bit_identical_runs(world: Any) -> None:
     lines = []
     for sidecar in sorted(world.pictures.rglob("*.txt")):
         (picture,) = (path for path in sidecar.parent.glob(f"{sidecar.stem}.*") if path.suffix != ".txt")
@@ -31,7 +31,7 @@ def png(shade: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_a_run_over_embedded_pictures_with_cached_latents(world: Any) -> None:
+def test_images_in_a_table_are_trained_with_cached_latents(world: Any) -> None:
     root = world.root / "embedded"
     root.mkdir()
     table = {"image": [{"bytes": png(shade), "path": None} for shade in range(0, 240, 30)], "text": [["a", "b"]] * 8}

@@ -1,4 +1,4 @@
-"""Runs that train new words: killed and gone on with, in two processes, beside an adapter; their files in diffusers."""
+"""Runs that train learned tokens: killed and resumed, in two processes, with an adapter; their files in diffusers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, base: Path, who
     assert world.end("cut").tensors == world.end("words").tensors
 
 
-def test_nothing_but_the_rows_is_trained_and_kept(whole: Path) -> None:
+def test_only_learned_tokens_are_trained_and_saved(whole: Path) -> None:
     tensors = tensors_of(whole)
     assert {name for name in tensors if name.startswith("w/")} == {"w/tokens/text_encoder"}
     assert {tuple(t.shape) for name, t in tensors.items() if name.endswith("tokens/text_encoder")} == {(2, 32)}
@@ -59,7 +59,7 @@ def test_nothing_but_the_rows_is_trained_and_kept(whole: Path) -> None:
     }  # fmt: skip
 
 
-def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> None:
+def test_diffusers_encodes_a_learned_token_alike(base: Path, whole: Path) -> None:
     import diffusers
 
     export = whole / "exports" / "step-00000004"
@@ -75,10 +75,12 @@ def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> 
         ours = family.encode_text(texts).states
     assert float((theirs - ours).abs().max()) < 1e-5
     assert torch.equal(pipe.text_encoder.get_input_embeddings().weight[: len(table)], table)
-    assert not torch.equal(rows[0], rows[1]), "each row has gone its own way"
+    assert not torch.equal(rows[0], rows[1]), "each row is trained"
 
 
-def test_a_run_and_its_file_draw_the_same_pictures(shared_world: Any, base: Path, whole: Path, tmp_path: Path) -> None:
+def test_run_and_embedding_file_generate_the_same_image(
+    shared_world: Any, base: Path, whole: Path, tmp_path: Path
+) -> None:
     line = ["--prompt=a <toy>", "--seed=1", "--steps=2", "--size=32x32"]
     average = whole / "exports" / "step-00000004-ema"
     files = {"embeddings": average / "embeddings" / "toy.safetensors", "diffusers": average}
@@ -97,8 +99,8 @@ def _only_picture(folder: Path) -> bytes:
         return picture.convert("RGB").tobytes()
 
 
-def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:
-    """The adapter's file and the word's; the word begins with the file's rows."""
+def test_learned_token_resumes_together_with_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:
+    """Exports files of the adapter and of the token, which starts with the rows of the file."""
     world = shared_world
     settings = WORDS | {
         "model__path": base, "model__weights": "files", "model__train": "[denoiser, tokens]", "run__steps": 1,
@@ -119,9 +121,7 @@ def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base
 
 
 @pytest.mark.slow
-def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
-    shared_world: Any, base: Path, tmp_path: Path
-) -> None:
+def test_diffusers_encodes_a_learned_token_of_sd2_alike(shared_world: Any, base: Path, tmp_path: Path) -> None:
     """Its encoder is another network (GELU in the place of quick GELU); the files are those of SD1."""
     import diffusers
 
@@ -142,7 +142,7 @@ def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
 
 
 @pytest.mark.slow
-def test_sdxl_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path) -> None:
+def test_sdxl_token_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path) -> None:
     import diffusers
 
     folder, world = tmp_path / "xl", shared_world

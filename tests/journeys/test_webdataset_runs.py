@@ -1,4 +1,4 @@
-"""Whole runs over tar shards: killed and gone on with, by several workers, they end where an undisturbed one ends."""
+"""Runs over tar shards: killed and resumed, with several workers, they equal an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack(world: Any, folder: Path, number: int) -> None:
 
 @pytest.fixture
 def shards(world: Any) -> Path:
-    """The pictures of the world in three shards, each caption behind its picture."""
+    """The images in three shards, each followed by its caption."""
     folder = Path(world.root / "shards")
     folder.mkdir()
     for number in range(3):
@@ -31,17 +31,17 @@ def shards(world: Any) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.faults
-def test_a_killed_run_over_shards_ends_to_the_bit(world: Any, shards: Path) -> None:
+def test_killed_run_over_shards_resumes_bit_exactly(world: Any, shards: Path) -> None:
     settings = WORKERS | {"data__path": shards / "{00..02}.tar"}
     assert world.wait(world.fork("undisturbed", **settings)) == 0, world.out("undisturbed")
     assert world.wait(world.fork("killed", fault="step.begin@5:kill", **settings)) == 137
     assert world.wait(world.fork("killed", **settings)) == 0, world.out("killed")
     assert world.end("killed") == world.end("undisturbed")
     assert world.wait(world.fork("alone", **settings | {"data__workers": 0})) == 0
-    assert world.end("alone") == world.end("undisturbed"), "workers decide nothing"
+    assert world.end("alone") == world.end("undisturbed"), "workers change nothing"
 
 
-def test_latents_of_shards_are_cached_and_a_changed_shard_makes_its_own_again(
+def test_only_latents_of_a_changed_shard_are_encoded_again(
     world: Any, shards: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = WORKERS | {"data__path": shards, "data__crop": "center", "data__flip": 0, "run__seed": 1}

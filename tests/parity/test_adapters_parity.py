@@ -1,6 +1,6 @@
-"""Adapters as peft and LyCORIS train them: outputs, losses, gradients and weights after one and three steps.
+"""Adapters as trained by peft and LyCORIS: outputs, losses, gradients and weights after one and three steps.
 
-Records: tests/parity/data/adapters, made on tiny models in float32; the step is AdamW after clipping, on equal inputs.
+Records: tests/parity/data/adapters, of tiny models in float32; the step is AdamW after clipping, with equal inputs.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ FOLDERS = {"sd": DATA / "diffusers" / "tiny_sd", "sdxl": RECORDS / "tiny_sdxl"}
 CASES = sorted(path.stem for path in RECORDS.glob("sd*_r*.json"))
 REPEATS = {case for case in CASES if case.startswith("sdxl") and "text" not in case and "auto" not in case}
 REPEATS |= {"sd_lora_r4_a4"}
-"""What differs from a case of SD in the network alone, whose layers are of the same kinds and are divided by the same
-factor; and a scale of 1, where other cases have 2 and a half."""
+"""Cases that differ from a case of SD only in the network, whose layers have the same types; and a scale of 1 where
+other cases have 2 and 0.5."""
 ALPHAS_BAR = torch.cumprod(1 - torch.linspace(0.00085**0.5, 0.012**0.5, 1000) ** 2, 0)
 METHODS: dict[tuple[str, bool, bool], Method] = {
     ("LORA", False, False): "lora", ("LORA", True, False): "rslora", ("LORA", False, True): "dora",
     ("LOHA", False, False): "loha", ("LOKR", False, False): "lokr",
 }  # fmt: skip
+
+
+LEAVES = {"lora_A": "lora_down.weight", "lora_B": "lora_up.weight", "lora_magnitude_vector": "dora_scale"}
+"""Names of tensors in files, by those of peft, where they differ."""
 
 
 class Model:
@@ -76,7 +80,7 @@ class Model:
         with torch.no_grad():
             for name, tensor in initial.items():
                 path, leaf = _split(name)
-                parameter = places[path.removeprefix("text_model."), networks._LEAVES[leaf]]
+                parameter = places[path.removeprefix("text_model."), LEAVES.get(leaf, leaf)]
                 parameter.copy_(tensor.reshape(parameter.shape))
 
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -127,7 +131,7 @@ def near(ours: Tensor, record: Tensor, relative: float, absolute: float, sizes: 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=pytest.mark.slow) if case in REPEATS else case for case in CASES]
 )
-def test_three_steps_are_the_recorded_ones(case: str) -> None:
+def test_three_steps_equal_the_record(case: str) -> None:
     torch.manual_seed(0)
     model, record = Model(case), load_file(RECORDS / f"{case}.safetensors")
     with torch.no_grad():
@@ -162,7 +166,7 @@ def test_three_steps_are_the_recorded_ones(case: str) -> None:
         if case.startswith("sd_")
     ],
 )
-def test_read_off_and_merged_the_network_says_the_same(case: str) -> None:
+def test_merged_adapter_gives_the_same_prediction(case: str) -> None:
     model = Model(case)
     with torch.no_grad():
         output = model.output()

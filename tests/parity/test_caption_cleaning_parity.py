@@ -40,16 +40,16 @@ HARD = (
 
 
 @pytest.mark.parametrize("entry", RECORD, ids=[str(i) for i in range(len(RECORD))])
-def test_a_recorded_caption_comes_out_the_same(entry: dict[str, str]) -> None:
+def test_cleaned_caption_equals_the_record(entry: dict[str, str]) -> None:
     assert clean(entry["input"]) == entry["output"]
 
 
-def test_the_record_tells_cleaning_twice_from_once() -> None:
+def test_record_has_captions_that_change_when_cleaned_twice() -> None:
     assert len(RECORD) == 12
     assert any(clean_once(entry["input"]) != entry["output"] for entry in RECORD)
 
 
 @pytest.mark.parametrize("caption", HARD)
-def test_one_pass_is_that_of_the_pipelines(caption: str) -> None:
+def test_one_pass_equals_that_of_the_pipeline(caption: str) -> None:
     pipeline = PixArtAlphaPipeline.__new__(PixArtAlphaPipeline)
     assert clean_once(caption) == pipeline._clean_caption(caption)

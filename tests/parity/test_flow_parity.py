@@ -1,5 +1,5 @@
-"""Families on straight paths against diffusers' own pipelines and networks, by records of their tiny folders: text,
-latents, a step of training, four steps of drawing."""
+"""Flow-matching families compared with records of diffusers' pipelines and networks on tiny folders: text, latents, a
+training step, four sampling steps."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ OWN: dict[str, dict[str, Any]] = {
     "wan": {},
     "ltx": {},
 }
-"""Families by their records, with what a recipe has to say of the folder."""
+"""Families by their records, with the settings that the folder needs."""
 
 
 @dataclass(frozen=True)
 class Records:
-    """numbers, tensors: see `data/README.md`. family: of the folder that they were made from."""
+    """numbers, tensors: see `data/README.md`. family: of the folder that was recorded."""
 
     family: ModelFamily
     numbers: dict[str, Any]
@@ -100,7 +100,7 @@ def near(ours: Tensor, theirs: Tensor, relative: float) -> bool:
 
 
 @torch.no_grad()
-def test_captions_become_the_recorded_texts(records: Records) -> None:
+def test_text_embeddings_equal_the_record(records: Records) -> None:
     for start, captions in (("text", records.numbers["prompts"]), ("text_empty", [""])):
         recorded, ours = records.text(start), records.family.encode_text(captions)
         reach = recorded.states.shape[1]
@@ -114,7 +114,7 @@ def test_captions_become_the_recorded_texts(records: Records) -> None:
 
 
 @torch.no_grad()
-def test_pixels_become_the_recorded_latents_and_back(records: Records) -> None:
+def test_latents_and_decoded_pixels_equal_the_record(records: Records) -> None:
     tensors = records.tensors
     moments = records.family.encode_media(tensors["vae.pixels"].float() / 127.5 - 1)
     assert near(moments, torch.cat([tensors["vae.scaled_mean"], tensors["vae.scaled_std"]], dim=1), 1e-5)
@@ -124,7 +124,7 @@ def test_pixels_become_the_recorded_latents_and_back(records: Records) -> None:
 
 
 @torch.no_grad()
-def test_a_step_shows_tells_and_says_what_is_recorded(records: Records) -> None:
+def test_inputs_and_prediction_of_a_step_equal_the_record(records: Records) -> None:
     tensors, noised = records.tensors, records.noised
     assert near(noised.x_t, tensors["step.noisy"], 1e-6)
     assert near(records.objective().target(noised), tensors["step.target"], 1e-6)
@@ -143,14 +143,14 @@ LOSSES: dict[str, dict[str, Any]] = {
 
 
 @torch.no_grad()
-def test_losses_are_the_recorded_ones(records: Records) -> None:
+def test_losses_equal_the_record(records: Records) -> None:
     velocity = records.velocity()
     for name, settings in LOSSES.items():
         loss = records.objective(**settings).loss(velocity, records.noised, torch.ones(2))
         assert float(loss.total) / 2 == pytest.approx(records.numbers["step"]["loss"][name], rel=1e-5), name
 
 
-def test_an_update_is_the_recorded_one(records: Records) -> None:
+def test_weight_update_equals_the_record(records: Records) -> None:
     numbers, denoiser = records.numbers["step"], records.family.parts()["denoiser"]
     before = {name: tensor.clone() for name, tensor in denoiser.state_dict().items()}
     loss = records.objective().loss(records.velocity(), records.noised, torch.ones(2)).total / 2
@@ -184,7 +184,7 @@ def test_an_update_is_the_recorded_one(records: Records) -> None:
     denoiser.zero_grad(set_to_none=True)
 
 
-def test_four_steps_of_drawing_end_at_the_recorded_latents(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_sampling_steps_end_at_the_recorded_latents(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers, tensors = records.numbers["sample"], records.tensors
     guidance = numbers["guidance"]
     scale = guidance.get("true_cfg_scale", guidance.get("guidance_scale"))

@@ -31,7 +31,7 @@ def rates(base: float, settings: dict[str, Any], count: int, total: int) -> list
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("name", KINDS)
-def test_learning_rates_are_diffusers(name: str, length: str) -> None:
+def test_learning_rates_equal_those_of_diffusers(name: str, length: str) -> None:
     record = json.loads((DATA / "diffusers/lr_schedules.json").read_text())
     expected: list[float] = record["values"][f"{name}_{length}"]
     warmup, total = LENGTHS[length]
@@ -44,7 +44,7 @@ def test_learning_rates_are_diffusers(name: str, length: str) -> None:
     assert ours == pytest.approx(expected, rel=1e-12, abs=1e-20)
 
 
-def test_learning_rates_are_mindones() -> None:
+def test_learning_rates_equal_those_of_mindone() -> None:
     record = json.loads((DATA / "mindone-sdxl/lr_schedules.json").read_text())
     warm = record["warmup5_total12"]["values"]
     assert rates(1e-5, {"warmup_steps": 5}, 12, 12) == pytest.approx(warm, rel=1e-12)
@@ -67,7 +67,7 @@ def test_learning_rates_are_mindones() -> None:
 
 
 @pytest.mark.parametrize("name", ["linear_cycles", "cosine2_cycles"])
-def test_rounds_are_mindones_cycles(name: str) -> None:
+def test_restarts_equal_the_cycles_of_mindone(name: str) -> None:
     record = json.loads((DATA / "mindone-sdxl/lr_schedules.json").read_text())[name]
     params = record["config"]["scheduler_config"]["params"]
     rounds = [
@@ -84,7 +84,7 @@ def test_rounds_are_mindones_cycles(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["script_default", "decay_0.99"])
-def test_decays_of_the_ramp_are_diffusers(case: str) -> None:
+def test_ema_decays_equal_those_of_diffusers(case: str) -> None:
     record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
     decay = record["cases"][case]["args"].get("decay", 0.9999)
     for dtype, tolerance in ((torch.float64, 1e-15), (torch.float32, 1e-7)):
@@ -94,7 +94,7 @@ def test_decays_of_the_ramp_are_diffusers(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["script_default", "decay_0.99"])
-def test_the_average_of_a_scalar_is_diffusers(case: str) -> None:
+def test_ema_of_a_scalar_equals_that_of_diffusers(case: str) -> None:
     record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
     decay = record["cases"][case]["args"].get("decay", 0.9999)
     average, updates, averages = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []

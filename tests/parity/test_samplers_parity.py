@@ -1,5 +1,5 @@
-"""Samplers, as Stability's generative-models runs them on a toy network, step by step: each of ours walks the same way,
-whether a scheduler of diffusers does the step or one written here (`sampling/sigma_solvers.py` says which)."""
+"""Samplers compared with those of Stability's generative-models on a toy network, step by step, whether a scheduler of
+diffusers makes the step or one of `sampling/sigma_solvers.py`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _walk(name: SolverName, kind: str, is_guided: bool) -> list[Tensor]:
 @pytest.mark.parametrize("theirs", NAMES)
 @pytest.mark.parametrize("kind", LEVELS)
 @pytest.mark.parametrize("guidance", ["id", "cfg5"])
-def test_a_walk_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> None:
+def test_sampler_trajectory_equals_the_record(theirs: str, kind: str, guidance: str) -> None:
     latents = _walk(NAMES[theirs], kind, guidance == "cfg5")
     key = f"{theirs}.{kind}.{guidance}"
     pairs = [(latents[-1], RECORD[key])]
@@ -81,7 +81,7 @@ def test_a_walk_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> No
     assert worst < 1e-5
 
 
-def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
+def test_ddim_equals_euler_and_lcm_ends_at_the_predicted_image() -> None:
     assert torch.equal(_walk("ddim", "legacy", False)[-1], _walk("euler", "legacy", False)[-1])
     states = _walk("lcm", "legacy", False)
     sigmas = compute_sigmas(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
@@ -94,6 +94,6 @@ def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])
-def test_thresholding_is_the_recorded_one(ratio: float, most: float) -> None:
+def test_thresholding_equals_the_record(ratio: float, most: float) -> None:
     bounded = apply_threshold(RECORD["dyn.input"], ratio=ratio, most=most)
     torch.testing.assert_close(bounded, RECORD[f"dyn.ratio{ratio}_max{most}"], rtol=0, atol=0)

@@ -1,4 +1,4 @@
-"""Denoisers told in σ, recorded from Stability's generative-models: tables, factors, weights."""
+"""Denoisers parametrized by σ, recorded from Stability's generative-models: tables, factors, weights."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def same(ours: Tensor, name: str, *, roundings: float = FEW) -> None:
      ("edm1.0", "edm", 1.0)],
 )  # fmt: skip
 @pytest.mark.parametrize("factor", ["c_skip", "c_out", "c_in", "c_noise"])
-def test_factors_are_the_recorded_ones(name: str, kind: ScalingName, sigma_data: float, factor: str) -> None:
+def test_preconditioning_factors_equal_the_record(name: str, kind: ScalingName, sigma_data: float, factor: str) -> None:
     same(getattr(preconditioning.scaling(kind, SIGMAS, sigma_data=sigma_data), factor), f"scaling.{name}.{factor}")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("unit", "unit"), ("eps", "epsilon"), ("v", "v"), ("edm0.5", "edm")])
-def test_weights_are_the_recorded_ones(name: str, kind: str) -> None:
+def test_loss_weights_equal_the_record(name: str, kind: str) -> None:
     same(weighting.x_0_weight(kind, SIGMAS**-2.0), f"weighting.{name}")
 
 
-def test_the_tables_are_the_recorded_ones() -> None:
+def test_sigma_tables_equal_the_record() -> None:
     # cumulative products in float32 here, in float64 there
     same(TABLE, "legacy_ddpm_1000_ascending", roundings=TABLES)
     same(TABLE, "discrete_denoiser_sigmas", roundings=TABLES)
@@ -62,27 +62,27 @@ def test_the_tables_are_the_recorded_ones() -> None:
     same(custom, "edm_custom_10_smin0.03_smax14.61_rho3", roundings=POWERS)
 
 
-def test_levels_between_the_tables_entries_go_to_the_nearest() -> None:
+def test_sigma_between_table_entries_maps_to_the_nearest() -> None:
     indices = preconditioning.nearest(TABLE, SIGMAS)
     assert torch.equal(indices, RECORD["probe_sigma_to_idx"])
     same(TABLE[indices], "probe_quantized_sigma", roundings=TABLES)
     assert torch.equal(preconditioning.nearest(TABLE, TABLE), torch.arange(1000))
 
 
-def test_continuous_levels_are_log_normal() -> None:
+def test_continuous_sigmas_are_log_normal() -> None:
     same(preconditioning.log_normal(RECORD["edm_sampling_rand"]), "edm_sampling_sigma", roundings=POWERS)
 
 
 @given(st.integers(0, 999), st.integers(0, 2**32 - 1))
-def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) -> None:
-    """A network that says ε or v rightly gives x_0 back, is given x_t, and has its plain error as weighted error."""
+def test_discrete_scalings_equal_continuous_ones_on_a_table(t: int, seed: int) -> None:
+    """A network that predicts ε or v exactly returns x_0, has x_t as input, and its plain error as weighted error."""
     generator = torch.Generator().manual_seed(seed)
     x_0, eps, wrong = (torch.randn(1, 4, 2, 2, generator=generator, dtype=torch.float64) for _ in range(3))
     alpha_bar = Schedule.scaled_linear().alpha_bar[t : t + 1]
     sigma = TABLE[t : t + 1].double()
     x_sigma = x_0 + sigma * eps
-    said: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
-    for kind, right in said.items():
+    output: dict[ScalingName, Tensor] = {"epsilon": eps, "v": velocity(x_0, eps, alpha_bar)}
+    for kind, right in output.items():
         factors = preconditioning.scaling(kind, sigma)
         torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
         denoised = preconditioning.denoise(right, x_sigma, factors)

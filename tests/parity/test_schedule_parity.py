@@ -30,7 +30,7 @@ SIGMAS = 600
 
 
 @pytest.mark.parametrize("zero", [False, True])
-def test_the_table_is_diffusers_to_the_last_bit(zero: bool) -> None:
+def test_alpha_bar_is_bit_identical_to_diffusers(zero: bool) -> None:
     """To the bit, as diffusers works it out on this very machine; to rounding, as it was recorded on another."""
     theirs = DDPMScheduler(
         beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, rescale_betas_zero_snr=zero
@@ -45,7 +45,7 @@ def test_the_table_is_diffusers_to_the_last_bit(zero: bool) -> None:
         within(ours.alpha_bar, record["alphas_cumprod"], roundings=TABLE, of="each")
 
 
-def test_snr_is_diffusers() -> None:
+def test_snr_equals_that_of_diffusers() -> None:
     record = load_file(DATA / "diffusers/snr_weights.safetensors")
     for start in ("", "zero_terminal_"):
         snr = Schedule(record[f"{start}alphas_cumprod"]).snr
@@ -66,7 +66,7 @@ def test_min_snr_in_diffusers_form_at_zero_terminal_snr() -> None:
     within(weight, record["zero_terminal_weight_v_prediction_gamma_5"], roundings=FACTOR, of="each")
 
 
-def test_rescaled_betas_are_everydreams() -> None:
+def test_rescaled_betas_equal_those_of_everydream() -> None:
     record = load_file(DATA / "everydream2/schedule_snr.safetensors")
     # towards the end √ᾱ − √ᾱ_T is a small difference, 4e-4, of numbers around 0.07, and β = 1 − ᾱ_t/ᾱ_{t−1} carries
     # their roundings
@@ -89,7 +89,7 @@ def test_min_snr_in_everydreams_form(name: str, kind: str) -> None:
     within(weight, record[f"minsnr_weight.{name}.gamma5"], roundings=FACTOR, of="each")
 
 
-def test_sigmas_are_stabilitys_and_mindones() -> None:
+def test_sigmas_equal_those_of_stability_and_mindone() -> None:
     record = load_file(DATA / "mindone-sdxl/sigmas.safetensors")["sigmas"]
     within(PLAIN.sigma, record, roundings=SIGMAS, of="each")  # cumulative products of float32 here, of float64 there
 
@@ -104,7 +104,7 @@ def test_min_snr_in_mindones_form_clamps_the_weight_in_x0_space(kind: str, name:
     torch.testing.assert_close(min_snr(snr, gamma, kind, "x0"), expected, rtol=2e-6, atol=0)
 
 
-def test_noised_latents_and_targets_are_the_diffusers_examples() -> None:
+def test_noisy_latents_and_targets_equal_those_of_diffusers() -> None:
     record = load_file(DATA / "diffusers/noising.safetensors")
     x_0, a = record["input.latents"], PLAIN.alpha_bar[record["input.timesteps"]]
     cases = {
@@ -119,7 +119,7 @@ def test_noised_latents_and_targets_are_the_diffusers_examples() -> None:
         torch.testing.assert_close(target, record[f"{name}.target"], rtol=1e-6, atol=1e-6)
 
 
-def test_noised_clips_are_open_sora_plans() -> None:
+def test_noisy_clips_equal_those_of_open_sora_plan() -> None:
     record = load_file(DATA / "open-sora-plan/noising.safetensors")
     schedule = Schedule.linear()
     # its table is worked out in float64

@@ -1,8 +1,8 @@
 """A small SDXL of Stability's generative-models: its file, denoiser, autoencoder, text encoders and gradients.
 
-The weights are drawn here as they were drawn there: one CPU generator of seed 1234, denoiser, autoencoder, CLIP and
-OpenCLIP one after the other, names sorted; matrices and kernels by 1/√(fan in), scales of norms by 0.1 around 1, all
-other vectors by 0.05. The text encoders, which are stored, hold that against the record.
+The weights are sampled as in the record: one CPU generator of seed 1234, denoiser, autoencoder, CLIP and OpenCLIP in
+this order, names sorted; matrices and kernels by 1/√(fan in), scales of norms by 0.1 around 1, all other vectors by
+0.05. The stored text encoders check this against the record.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def family(settings: ModelSettings) -> Family:
 
 @pytest.fixture
 def text(family: Family, monkeypatch: pytest.MonkeyPatch) -> TextEmbedding:
-    """What the encoders say of the recorded tokens."""
+    """The outputs of the encoders for the recorded tokens."""
     ids = {"text_encoder": RECORD["input_ids_clip"], "text_encoder_2": RECORD["input_ids_openclip"]}
     monkeypatch.setattr(Family, "_tokens", lambda self, part, captions: (ids[part], None, None))
     with torch.no_grad():
@@ -106,7 +106,7 @@ def sizes() -> Framing:
 
 
 def vector_of(family: Family, condition: Condition) -> Tensor:
-    """What the denoiser adds to its time embedding: pooled text and embedded sizes, as it puts them together itself."""
+    """The addition to the denoiser's time embedding: pooled text and embedded sizes, combined by the denoiser."""
     unet: Any = family.parts()["denoiser"]
     seen: list[Tensor] = []
     hook = unet.add_embedding.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
@@ -116,7 +116,7 @@ def vector_of(family: Family, condition: Condition) -> Tensor:
     return seen[0]
 
 
-def test_the_weights_are_those_of_the_record(weights: dict[str, Tensor]) -> None:
+def test_weights_equal_the_recorded_weights(weights: dict[str, Tensor]) -> None:
     stored = load_file(DATA / "text_encoders.safetensors")
     compared = [name for name in stored if name in weights and stored[name].ndim]
     assert len(compared) > 90
@@ -125,7 +125,7 @@ def test_the_weights_are_those_of_the_record(weights: dict[str, Tensor]) -> None
         within(weights[name], stored[name], roundings=16, name=name)
 
 
-def test_every_tensor_of_the_file_has_its_place(settings: ModelSettings, weights: dict[str, Tensor]) -> None:
+def test_each_tensor_of_the_file_is_used(settings: ModelSettings, weights: dict[str, Tensor]) -> None:
     single = open_single(settings.path, Family.files.layout, config=settings.config)
     assert single.besides.unknown == ()
     taken = sum(len(table.present(weights)) for table in single.tables.values())
@@ -133,24 +133,24 @@ def test_every_tensor_of_the_file_has_its_place(settings: ModelSettings, weights
     assert single.besides.extras == ("conditioner.embedders.1.model.logit_scale",)
 
 
-def test_the_text_encoders_say_what_the_conditioner_says(text: TextEmbedding) -> None:
+def test_text_embeddings_equal_those_of_the_conditioner(text: TextEmbedding) -> None:
     assert text.pooled is not None
     same(text.states, "crossattn", rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(text.pooled, RECORD["vector"][:, :32], rtol=1e-5, atol=1e-5)
 
 
-def test_sizes_are_embedded_in_the_conditioners_order(family: Family, text: TextEmbedding) -> None:
+def test_sizes_are_embedded_in_the_order_of_the_conditioner(family: Family, text: TextEmbedding) -> None:
     same(vector_of(family, family.condition(text, None, sizes())), "vector", rtol=1e-4, atol=2e-5)
 
 
-def test_with_the_text_zeroed_the_sizes_stay(family: Family, text: TextEmbedding) -> None:
+def test_zeroed_text_keeps_the_size_conditioning(family: Family, text: TextEmbedding) -> None:
     assert text.pooled is not None
     nothing = TextEmbedding(torch.zeros_like(text.states), pooled=torch.zeros_like(text.pooled))
     same(vector_of(family, family.condition(nothing, None, sizes())), "vector_zero_txt", rtol=1e-4, atol=2e-5)
     assert torch.equal(nothing.states, RECORD["crossattn_zero_txt"])
 
 
-def test_prediction_and_gradients_are_the_recorded_ones(settings: ModelSettings) -> None:
+def test_prediction_and_gradients_equal_the_record(settings: ModelSettings) -> None:
     family = Family.of(settings, only=["denoiser"])
     x = RECORD["x"].clone().requires_grad_()
     recorded = TextEmbedding(RECORD["context"], pooled=RECORD["y"][:, :32])
@@ -174,7 +174,7 @@ def test_prediction_and_gradients_are_the_recorded_ones(settings: ModelSettings)
 
 
 @torch.no_grad()
-def test_the_autoencoders_moments_and_pictures_are_the_recorded_ones(family: Family) -> None:
+def test_encoded_moments_and_decoded_images_equal_the_record(family: Family) -> None:
     vae: Any = family.parts()["vae"]
     same(vae.encode(RECORD["image"]).latent_dist.parameters, "vae_moments")
     mean, std = family.encode_media(RECORD["image"]).chunk(2, dim=1)

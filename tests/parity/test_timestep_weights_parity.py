@@ -26,9 +26,9 @@ def weights(args: dict[str, Any]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("case", VECTORS)
-def test_the_weights_are_the_recorded_ones(case: str) -> None:
+def test_timestep_weights_equal_the_record(case: str) -> None:
     expected = VECTORS[case].astype(np.float64)
-    if case == "none":  # ones there, which are never drawn from
+    if case == "none":  # all ones there, and unused
         assert (expected == 1).all()
         expected /= expected.sum()
     ours = weights(RECORD[case])
@@ -38,21 +38,21 @@ def test_the_weights_are_the_recorded_ones(case: str) -> None:
     assert ours.sum() == pytest.approx(1, rel=1e-12)
 
 
-def test_every_recorded_case_is_compared() -> None:
+def test_each_recorded_case_is_compared() -> None:
     refused = [case for case, entry in RECORD.items() if "outcome" in entry]
     assert sorted([*VECTORS, *refused]) == sorted(RECORD)
     assert len(refused) == 3
 
 
 @pytest.mark.parametrize("case", [case for case, entry in RECORD.items() if "outcome" in entry])
-def test_what_is_wrong_there_is_refused(case: str) -> None:
+def test_cases_that_fail_in_diffusers_are_refused(case: str) -> None:
     assert "ValueError" in RECORD[case]["outcome"]
     with pytest.raises(ValueError, match="timesteps"):
         weights(RECORD[case]["args"])
 
 
 @given(st.sampled_from(["earlier", "later", "range"]), st.floats(0.01, 100), st.floats(0, 1), st.integers(0, 100))
-def test_biased_timesteps_come_so_many_times_as_often(what: str, factor: float, portion: float, begin: int) -> None:
+def test_biased_timesteps_are_sampled_as_often_as_set(what: str, factor: float, portion: float, begin: int) -> None:
     shares = bias_weights(what, multiplier=factor, begin=begin, end=100, portion=portion, num_timesteps=100)
     count = 100 - begin if what == "range" else int(portion * 100)
     biased = shares[:count] if what == "earlier" else shares[100 - count :]
@@ -68,6 +68,6 @@ def test_biased_timesteps_come_so_many_times_as_often(what: str, factor: float, 
     [("soon", {}), ("later", {"portion": 1.5}), ("later", {"portion": float("nan")}),
      ("range", {"begin": 600, "end": 500}), ("earlier", {"multiplier": float("nan")})],
 )  # fmt: skip
-def test_what_makes_no_weights_is_refused(strategy: str, wrong: dict[str, Any]) -> None:
+def test_invalid_timestep_bias_is_refused(strategy: str, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="timesteps"):
         bias_weights(strategy, **wrong)

@@ -26,7 +26,7 @@ def test_single_with_several_processes_names_the_setting() -> None:
         base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, 2, None, "torchrun"))
 
 
-def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() -> None:
+def test_recomputation_gives_the_same_gradients() -> None:
     torch.manual_seed(0)
     data = torch.randn(3, 4)
     gradients = []
@@ -40,12 +40,12 @@ def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() ->
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-def test_ddp_without_a_launcher_says_how_to_start_it() -> None:
+def test_ddp_without_a_launcher_is_refused_with_a_command() -> None:
     with pytest.raises(RecipeError, match="torchrun"):
         base.open_runtime(RunSettings(runtime="ddp"), base.Launch())
 
 
-def test_norms_of_single_tensors_are_in_their_order_with_zero_for_those_without_gradient() -> None:
+def test_norms_of_tensors_are_in_order_and_zero_without_a_gradient() -> None:
     trained = {name: torch.nn.Parameter(torch.zeros(2)) for name in ("denoiser/a", "denoiser/b", "denoiser/c")}
     assert norms_of(trained, "tensor").tolist() == [0.0, 0.0, 0.0]
     trained["denoiser/a"].grad = torch.tensor([3.0, 4.0])
@@ -61,5 +61,5 @@ def test_norms_of_parts_are_in_order_of_appearance() -> None:
 
 
 @pytest.mark.parametrize(("text", "count"), [("59GB", 59 * 10**9), ("48 GiB", 48 << 30), ("1.5MB", 1_500_000)])
-def test_sizes_of_memory_are_read_with_their_unit(text: str, count: int) -> None:
+def test_memory_sizes_are_parsed_with_their_unit(text: str, count: int) -> None:
     assert base.bytes_of(text) == count

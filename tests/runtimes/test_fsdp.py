@@ -1,4 +1,4 @@
-"""Which process holds which rows; complete runs with sharded weights are in tests/journeys."""
+"""Rows held by each process. Complete runs with sharded weights are in tests/journeys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mezzotint.runtimes import base, fsdp
 from mezzotint.settings.sections.run import RunSettings, ShardSettings
 from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
-from support.forked import free_port
+from support.forked import free_port, import_all
 from support.model_export import tiny_model
 from support.trainers import batch_of, latents_at, step_batches, trainer_over
 
 
 @pytest.mark.parametrize(("rows", "held"), [(8, [2, 2, 2, 2]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])
-def test_rows_are_cut_as_the_library_cuts_them(rows: int, held: list[int]) -> None:
+def test_rows_are_sharded_as_torch_shards_them(rows: int, held: list[int]) -> None:
     shares = [fsdp._share((rows, 3), count, place, 4) for place, count in enumerate(held)]
     assert [share.stop - share.start for share in shares] == held
     assert shares[0].start == 0
@@ -33,14 +33,14 @@ def test_rows_are_cut_as_the_library_cuts_them(rows: int, held: list[int]) -> No
         fsdp._share((rows, 3), held[0] + 1, 0, 4)
 
 
-def test_a_group_divides_the_processes() -> None:
+def test_group_size_must_divide_the_number_of_processes() -> None:
     assert [fsdp.group_size(ShardSettings(group=group), 6) for group in (None, 2, 6)] == [6, 2, 6]
     with pytest.raises(RecipeError, match="write one of 1, 2, 3, 6"):
         fsdp.group_size(ShardSettings(group=4), 6)
 
 
 def one_of_two(rank: int, port: int, folder: str, cases: list[tuple[int, str]]) -> None:
-    """Two processes over three steps, with three samples and two, of which the second runs out of memory in one."""
+    """Two processes over three steps, with three and two samples; rank 1 runs out of memory in one of the steps."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",
                       GLOO_SOCKET_IFNAME="lo")  # fmt: skip
     torch.set_num_threads(1)
@@ -49,13 +49,13 @@ def one_of_two(rank: int, port: int, folder: str, cases: list[tuple[int, str]]) 
 
 
 def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
-    model, said = tiny_model(sd.Family), []
+    model, output = tiny_model(sd.Family), []
     size = 3 - rank
     with torch.no_grad():
         text = model.encode_text(["a", "b", "c"][:size])
     batches = [batch_of(latents_at(rank, size), text, first=3 * rank)]
     steps = [replace(step_batches(batches, number), count=5) for number in range(3)]
-    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=output.append)
     settings = RunSettings(runtime="fsdp", timeout_seconds=60)
     runtime = fsdp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), settings)
     here = runtime.prepare(model.parts(), trainer.model.trained, list(model.blocks()))
@@ -72,7 +72,7 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     keys = [r.keys for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     runtime.barrier()
     runtime.close()
-    return weights, losses, trainer.train_step.micro_batch, len(said), keys
+    return weights, losses, trainer.train_step.micro_batch, len(output), keys
 
 
 def _run_out(is_second: bool, trainer: Trainer, fails: int, samples: int) -> None:
@@ -83,19 +83,17 @@ def _run_out(is_second: bool, trainer: Trainer, fails: int, samples: int) -> Non
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="torch forgets a failed pass since 2.13")
-@pytest.mark.parametrize("cases", [[(1, "backward")], [(0, "forward"), (2, "forward")]])
-def test_memory_that_one_process_lacks_halves_the_micro_batch_where_weights_are_shared(
-    tmp_path: Path, cases: list[tuple[int, str]]
-) -> None:
+def test_out_of_memory_with_sharded_weights_halves_the_micro_batch(tmp_path: Path) -> None:
     """While the other process waits for blocks and gradients in the middle of its own pass; shares are uneven."""
-    cases = [(-1, "backward"), *cases]
+    cases = [(-1, "backward"), (0, "forward"), (1, "backward")]
+    import_all()  # once, and not in each process
     mp.start_processes(one_of_two, args=(free_port(), str(tmp_path), cases), nprocs=2, start_method="fork")
     ends = {}
     for step, _ in cases:
         first, second = (torch.load(tmp_path / f"{step}-{rank}.pt") for rank in (0, 1))
         assert first[1] == second[1]
         assert first[2:4] == second[2:4] == ((None, 0) if step < 0 else (2, 1))
-        assert [[len(keys) for keys in one[4]] for one in (first, second)] == [[3] * 3, [2] * 3]
+        assert [[len(keys) for keys in end[4]] for end in (first, second)] == [[3] * 3, [2] * 3]
         ends[step] = first
     whole = ends.pop(-1)
     for end in ends.values():

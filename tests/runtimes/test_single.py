@@ -9,7 +9,7 @@ from mezzotint.runtimes import base, single
 from mezzotint.settings.sections.run import RunSettings
 
 
-def test_it_moves_what_it_is_given_and_answers_for_itself_alone() -> None:
+def test_single_runtime_moves_tensors_and_has_one_process() -> None:
     runtime = single.Runtime(torch.device("meta"), base.Launch(), RunSettings())
     part = nn.Linear(2, 2)
     trained = dict(part.named_parameters(prefix="denoiser"))

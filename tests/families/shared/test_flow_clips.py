@@ -1,5 +1,5 @@
-"""Clips whose first frame is given, against diffusers' own pipelines from picture to video; Wan 2.2 TI2V 5B against its
-pipeline from text."""
+"""Clips with a given first frame compared with diffusers' pipelines, from image to video; Wan 2.2 TI2V 5B compared with
+its pipeline from text."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def drawn(family: ModelFamily, name: str, noise: Tensor, size: Size, first: Tens
 
 
 @torch.no_grad()
-def test_wan_5b_draws_from_text_as_its_pipeline(folders: dict[str, Path]) -> None:
+def test_wan_5b_samples_as_its_pipeline(folders: dict[str, Path]) -> None:
     family = family_of("wan", folders["wan"])
     assert (family.grid.pixels, family.grid.side, family.grid.channels) == (16, 32, 8)
     noise = torch.randn(2, 8, 2, 4, 6, generator=torch.Generator().manual_seed(0))
@@ -94,7 +94,7 @@ def test_wan_5b_draws_from_text_as_its_pipeline(folders: dict[str, Path]) -> Non
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 @torch.no_grad()
-def test_a_clip_goes_on_from_a_picture_as_the_pipeline_draws_it(name: str, folders: dict[str, Path]) -> None:
+def test_clip_from_a_first_frame_equals_that_of_the_pipeline(name: str, folders: dict[str, Path]) -> None:
     family, generator = family_of(name, folders[name]), torch.Generator().manual_seed(0)
     frames = 1 + family.grid.frames
     size, grid = Size(96, 64, frames), family.grid
@@ -134,17 +134,17 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", [True, False], ids=["from a picture", "from text"])
 @torch.no_grad()
-def test_later_ltx_draws_as_its_pipeline_that_is_told_of_frames(
+def test_newer_ltx_samples_as_its_condition_pipeline(
     begun: bool, later: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose picture has noise of its own by default, and is drawn from the autoencoder's posterior: here neither."""
+    """The pipeline adds noise to the image and samples the autoencoder's posterior by default; here it does neither."""
     family, generator = family_of("ltx", later), torch.Generator().manual_seed(0)
     picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
     pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
     first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None] if begun else None
     noise = torch.randn(2, family.grid.channels, 3, 2, 3, generator=generator)
     monkeypatch.setattr(pipeline_ltx_condition, "randn_tensor", lambda *_, **__: noise.clone())
-    monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda output, **_: output.latent_dist.mode())
+    monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda encoded, **_: encoded.latent_dist.mode())
     pipeline: Any = LTXConditionPipeline.from_pretrained(str(later), local_files_only=True)
     told = {"image": picture} if begun else {}
     theirs = pipeline(
@@ -159,7 +159,7 @@ def test_later_ltx_draws_as_its_pipeline_that_is_told_of_frames(
     assert not near(drawn(earlier, "ltx", noise, size, first), theirs, 1e-3), "positions in time are others"
 
 
-def test_what_later_ltx_is_told_belongs_to_its_identity(later: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_identity_of_newer_ltx_differs(later: Path, folders: dict[str, Path], tmp_path: Path) -> None:
     one = tmp_path / "one"
     shutil.copytree(later, one)
     edit(one / "model_index.json", _class_name="LTXPipeline")
@@ -171,13 +171,13 @@ def test_what_later_ltx_is_told_belongs_to_its_identity(later: Path, folders: di
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 50])
-def test_levels_that_begin_slowly_are_those_of_the_pipeline(steps: int) -> None:
+def test_sigmas_equal_those_of_the_pipeline(steps: int) -> None:
     theirs = pipeline_ltx_condition.linear_quadratic_schedule(steps)
     np.testing.assert_allclose(slow_sigmas(steps), theirs.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
-def test_a_clips_first_latent_frame_is_that_of_its_first_picture(name: str, folders: dict[str, Path]) -> None:
+def test_first_latent_frame_of_a_clip_is_that_of_its_first_image(name: str, folders: dict[str, Path]) -> None:
     family = family_of(name, folders[name])
     clip = torch.rand(1, 3, 1 + family.grid.frames, 64, 64, generator=torch.Generator().manual_seed(2)) * 2 - 1
     torch.testing.assert_close(family.encode_media(clip)[:, :, 0], family.encode_media(clip[:, :, 0]))
@@ -191,7 +191,7 @@ def noised_of(family: ClipFamily, shape: tuple[int, ...], seed: int = 3) -> tupl
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
-def test_the_first_frame_is_shown_clean_told_so_and_left_out_of_the_loss(name: str, folders: dict[str, Path]) -> None:
+def test_first_frame_is_clean_and_not_in_the_loss(name: str, folders: dict[str, Path]) -> None:
     family = family_of(name, folders[name], first_frame_prob=0.5)
     plain, drawn = noised_of(family, (8, family.grid.channels, 3, 2, 2))
     noised = family.begun(plain, drawn)
@@ -218,8 +218,8 @@ def test_the_first_frame_is_shown_clean_told_so_and_left_out_of_the_loss(name: s
     torch.testing.assert_close(masked, rest)
 
 
-def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
-    """The same in any size of micro-batch; never a picture, nor a clip of one latent frame."""
+def test_choice_of_conditioned_clips_is_a_function_of_the_sample(folders: dict[str, Path]) -> None:
+    """The same for any micro-batch size; never an image, nor a clip of one latent frame."""
     family = family_of("ltx", folders["ltx"], first_frame_prob=0.4)
     plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
     whole = family.begun(plain, drawn).begun
@@ -239,7 +239,7 @@ def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 @torch.no_grad()
-def test_what_is_told_of_the_first_frame_reaches_the_denoiser(name: str, folders: dict[str, Path]) -> None:
+def test_first_frame_conditioning_reaches_the_denoiser(name: str, folders: dict[str, Path]) -> None:
     family = family_of(name, folders[name], first_frame_prob=1.0)
     plain, drawn = noised_of(family, (2, family.grid.channels, 2, 2, 2))
     condition, times = family.condition(family.encode_text(PROMPTS), None), []
@@ -248,5 +248,5 @@ def test_what_is_told_of_the_first_frame_reaches_the_denoiser(name: str, folders
     noised = family.begun(plain, drawn)
     family.predict(noised, condition)
     assert torch.equal(times[0], family.token_times(noised))
-    said = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
-    torch.testing.assert_close(said[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)
+    prediction = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
+    torch.testing.assert_close(prediction[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)

@@ -24,7 +24,7 @@ def described(family: str, folder: Path) -> FolderFiles:
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_parts_lie_in_folders_of_their_own(family: str) -> None:
+def test_parts_are_read_from_their_own_folders(family: str) -> None:
     files = described(family, MODELS[family])
     assert files.parts == tuple(part for part in files.spec.parts if part in files.configs)
     assert set(files.text_parts) < set(files.parts)
@@ -34,7 +34,7 @@ def test_parts_lie_in_folders_of_their_own(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", MODELS)
-def test_a_text_depends_on_the_files_that_make_its_tokens(family: str, tmp_path: Path) -> None:
+def test_identity_of_text_depends_on_the_tokenizer_files(family: str, tmp_path: Path) -> None:
     root = Path(shutil.copytree(MODELS[family], tmp_path / "model"))
     folder = root / described(family, root).spec.tokenizers["text_encoder"]
     before = described(family, root).tokenizer_fingerprint("text_encoder")
@@ -44,7 +44,7 @@ def test_a_text_depends_on_the_files_that_make_its_tokens(family: str, tmp_path:
     assert described(family, root).tokenizer_fingerprint("text_encoder") != before
 
 
-def test_a_part_without_weights_is_named() -> None:
+def test_part_without_weights_is_named() -> None:
     files = described("sd", MODELS["sd"])
     with refused("E1407", "unet: has a configuration but no weights"):
         files.weights_of("denoiser")

@@ -54,7 +54,7 @@ def refusal(run: Callable[[], object], code: str = "E1409") -> str:
 
 
 @pytest.mark.parametrize("thinking", [True, False])
-def test_captions_are_written_as_the_known_template_writes_them(thinking: bool) -> None:
+def test_captions_equal_those_of_the_known_chat_template(thinking: bool) -> None:
     template = files_of("z-image", shipped("tiny-z-image")).tokenizer("text_encoder").apply_chat_template
     rendered = [
         template(
@@ -79,7 +79,7 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("template", UNKNOWN.values(), ids=list(UNKNOWN))
-def test_an_unknown_chat_template_is_refused_and_never_run(
+def test_unknown_chat_template_is_refused_and_never_run(
     family: str, template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PreTrainedTokenizerBase, "apply_chat_template", lambda *_, **__: pytest.fail("it was run"))
@@ -88,14 +88,14 @@ def test_an_unknown_chat_template_is_refused_and_never_run(
     file = folder / "tokenizer" / "chat_template.jinja"
     file.write_text(template)
     setting = f"model.{family.replace('-', '_')}.ignore_chat_template=true"
-    said = refusal(lambda: counts(family, folder))
-    assert str(file) in said
-    assert setting in said
-    assert "\x1b" not in said
+    message = refusal(lambda: counts(family, folder))
+    assert str(file) in message
+    assert setting in message
+    assert "\x1b" not in message
     assert counts(family, folder, ignore_chat_template=True) == known
 
 
-def test_a_chat_template_is_found_wherever_the_library_looks_for_one(tmp_path: Path) -> None:
+def test_chat_template_is_found_in_each_file_that_transformers_reads(tmp_path: Path) -> None:
     folder = folder_of("z-image", tmp_path)
     words, config = folder / "tokenizer", folder / "tokenizer" / "tokenizer_config.json"
     known = (words / "chat_template.jinja").read_text()
@@ -114,15 +114,15 @@ def test_a_chat_template_is_found_wherever_the_library_looks_for_one(tmp_path: P
     assert "chat template" in refusal(lambda: counts("z-image", folder))
 
 
-def test_qwen_image_never_looks_at_a_chat_template(tmp_path: Path) -> None:
-    """Its captions stand in a sentence of its own, as in diffusers' pipeline."""
+def test_qwen_image_ignores_the_chat_template(tmp_path: Path) -> None:
+    """Its captions are put in a fixed sentence, as in diffusers' pipeline."""
     folder = folder_of("qwen-image", tmp_path)
     before = counts("qwen-image", folder)
     (folder / "tokenizer" / "chat_template.jinja").write_text(UNKNOWN["without end"])
     assert counts("qwen-image", folder) == before
 
 
-def test_a_template_of_hundreds_of_megabytes_is_not_read(tmp_path: Path) -> None:
+def test_huge_chat_template_is_not_read(tmp_path: Path) -> None:
     folder = folder_of("z-image", tmp_path)
     with open(folder / "tokenizer" / "chat_template.jinja", "wb") as file:
         file.truncate(1 << 40)
@@ -154,25 +154,25 @@ BROKEN: dict[str, Callable[[dict[str, Any]], object]] = {
 @pytest.mark.parametrize("family", [*FAMILIES, "qwen-image"])
 @pytest.mark.parametrize("edit", BROKEN.values(), ids=list(BROKEN))
 @torch.no_grad()
-def test_a_broken_tokenizer_is_refused_by_name(
+def test_broken_tokenizer_is_refused_by_name(
     family: str, edit: Callable[[dict[str, Any]], object], tmp_path: Path
 ) -> None:
     folder = folder_of(family, tmp_path)
     change(folder / "tokenizer" / "tokenizer.json", edit)
     kind = importlib.import_module(f"mezzotint.families.{family.replace('-', '_')}").Family
     model = kind.load(files_of(family, folder), only=["text_encoder"])
-    said = refusal(lambda: model.encode_text(CAPTIONS))
-    assert str(folder / "tokenizer") in said
-    assert "\x1b" not in said
+    message = refusal(lambda: model.encode_text(CAPTIONS))
+    assert str(folder / "tokenizer") in message
+    assert "\x1b" not in message
 
 
-def test_a_panic_in_the_tokenizer_of_t5_is_refused_by_name(tmp_path: Path) -> None:
+def test_panic_in_the_t5_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shipped("tiny-ltx") / "tokenizer", tmp_path / "words"))
     change(folder / "tokenizer.json", BROKEN["a panic while it is read"])
     assert str(folder) in refusal(lambda: tokenizer_in(folder, 1 << 20), "E1463")
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
-def test_what_is_no_failure_of_a_tokenizer_passes(kind: type[BaseException]) -> None:
+def test_other_exceptions_are_not_caught(kind: type[BaseException]) -> None:
     with pytest.raises(kind), tokenizer_errors("words"):
         raise kind

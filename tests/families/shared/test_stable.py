@@ -24,7 +24,7 @@ from support.sd_folder import FOLDER, opened, trained
 
 @pytest.fixture(autouse=True, scope="module")
 def _of_two_levels(shallow_sd: Path) -> None:
-    """What is exported needs no four levels."""
+    """Exports need no UNet of four levels."""
     globals()["FOLDER"] = shallow_sd
 
 
@@ -33,7 +33,7 @@ def family() -> Family:
     return load_model(Family, ModelSettings(path=FOLDER))
 
 
-def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Family, tmp_path: Path) -> None:
+def test_diffusers_pipeline_opens_an_export_offline(family: Family, tmp_path: Path) -> None:
     weights = trained(family, "denoiser", "text_encoder")
     pipeline = opened(export_model(family, tmp_path / "out", weights))
     for part in ("denoiser", "text_encoder"):
@@ -49,7 +49,7 @@ def test_the_stock_pipeline_opens_it_offline_with_the_trained_weights(family: Fa
             assert torch.equal(module.state_dict()[name], tensor)
 
 
-def test_untrained_parts_are_copied_byte_for_byte_even_when_they_were_never_loaded(tmp_path: Path) -> None:
+def test_untrained_parts_are_copied_byte_for_byte(tmp_path: Path) -> None:
     family = load_model(Family, ModelSettings(path=FOLDER), only=["denoiser"])
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
     for folder in ("vae", "text_encoder", "tokenizer"):
@@ -57,7 +57,7 @@ def test_untrained_parts_are_copied_byte_for_byte_even_when_they_were_never_load
             assert (out / folder / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_partly_trained_part_is_completed_from_its_base(family: Family, tmp_path: Path) -> None:
+def test_partly_trained_part_is_completed_from_its_base(family: Family, tmp_path: Path) -> None:
     weights = {k: v for k, v in trained(family, "denoiser").items() if "attn2" in k}
     out = export_model(family, tmp_path / "out", weights)
     base = load_file(FOLDER / "unet" / "diffusion_pytorch_model.safetensors")
@@ -67,7 +67,7 @@ def test_a_partly_trained_part_is_completed_from_its_base(family: Family, tmp_pa
         assert torch.equal(tensor, weights.get(f"denoiser/{name}", base[name]))
 
 
-def test_a_random_model_is_exported_whole_and_opens(tmp_path: Path) -> None:
+def test_random_model_is_exported_with_all_parts(tmp_path: Path) -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
     family = load_model(Family, settings, only=["denoiser"], seed=4)
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
@@ -79,7 +79,7 @@ def test_a_random_model_is_exported_whole_and_opens(tmp_path: Path) -> None:
     assert torch.equal(again.encode_text(["a"]).states, everything.encode_text(["a"]).states)
 
 
-def test_the_tiny_model_is_exported_with_its_own_configuration(tmp_path: Path) -> None:
+def test_tiny_model_is_exported_with_its_own_configuration(tmp_path: Path) -> None:
     tiny = tiny_model(Family)
     out = export_model(tiny, tmp_path / "out", {})
     again = load_model(Family, ModelSettings(path=out))
@@ -87,7 +87,7 @@ def test_the_tiny_model_is_exported_with_its_own_configuration(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
-def test_trained_parts_are_written_in_the_type_asked_for(
+def test_trained_parts_are_written_in_the_requested_dtype(
     family: Family, tmp_path: Path, name: str, dtype: torch.dtype
 ) -> None:
     weights = trained(family, "denoiser")
@@ -97,9 +97,7 @@ def test_trained_parts_are_written_in_the_type_asked_for(
 
 
 @pytest.mark.parametrize("name", ["fp16", "bf16"])
-def test_an_export_of_small_numbers_opens_and_draws_without_being_told_a_type(
-    family: Family, tmp_path: Path, name: str
-) -> None:
+def test_half_precision_export_opens_and_samples_without_a_dtype(family: Family, tmp_path: Path, name: str) -> None:
     out = export_model(family, tmp_path / "out", trained(family, "denoiser", "text_encoder"), dtype=name)
     pipeline = opened(out)
     assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {torch.float32}
@@ -108,7 +106,7 @@ def test_an_export_of_small_numbers_opens_and_draws_without_being_told_a_type(
     assert drawn.shape == (1, 64, 64, 3)
 
 
-def test_a_changed_prediction_is_written_into_the_scheduler(family: Family, tmp_path: Path) -> None:
+def test_changed_prediction_type_is_written_to_the_scheduler(family: Family, tmp_path: Path) -> None:
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"), prediction="v")
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     base = json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
@@ -116,13 +114,13 @@ def test_a_changed_prediction_is_written_into_the_scheduler(family: Family, tmp_
     assert load_model(Family, ModelSettings(path=out), only=[]).prediction == "v"
 
 
-def test_an_unchanged_scheduler_stays_as_it_was(family: Family, tmp_path: Path) -> None:
+def test_unchanged_scheduler_is_kept(family: Family, tmp_path: Path) -> None:
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
     config = json.loads((out / "scheduler" / "scheduler_config.json").read_text())
     assert config == json.loads((FOLDER / "scheduler" / "scheduler_config.json").read_text())
 
 
-def test_zero_terminal_snr_gets_a_scheduler_that_starts_in_pure_noise(family: Family, tmp_path: Path) -> None:
+def test_zero_terminal_snr_exports_a_matching_scheduler(family: Family, tmp_path: Path) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"), schedule=schedule, prediction="v")
     scheduler = opened(out).scheduler
@@ -134,7 +132,7 @@ def test_zero_terminal_snr_gets_a_scheduler_that_starts_in_pure_noise(family: Fa
     assert load_model(Family, ModelSettings(path=out), only=[]).schedule.zero_terminal
 
 
-def test_weights_that_are_not_finite_are_not_exported(family: Family, tmp_path: Path) -> None:
+def test_non_finite_weights_are_not_exported(family: Family, tmp_path: Path) -> None:
     weights = trained(family, "denoiser")
     weights["denoiser/conv_in.bias"][0] = float("nan")
     with pytest.raises(WeightsError, match=r"conv_in\.bias") as caught:
@@ -154,8 +152,8 @@ def test_both_probes_are_reached(family: Family, tmp_path: Path, point: str) -> 
     assert (tmp_path / "out").exists() == (point == "export.renamed")
 
 
-def test_an_export_holds_one_tensor_at_a_time(family: Family, tmp_path: Path) -> None:
-    """Of networks in a smaller type, with trained weights in float32 beside them, as after training in bf16."""
+def test_export_holds_one_tensor_in_memory_at_a_time(family: Family, tmp_path: Path) -> None:
+    """Networks in a smaller dtype with trained float32 weights, as after training in bf16."""
     weights = trained(family, "denoiser")
     for module in family.parts().values():
         module.bfloat16()

@@ -39,7 +39,7 @@ def _bytes_of_symbols() -> dict[str, int]:
 
 
 def _spelled(tokenizer: Any, text: str) -> str:
-    """What the tokens spell, without word ends."""
+    """The text of the tokens, without end-of-word marks."""
     table = _bytes_of_symbols()
     tokens = tokenizer.convert_ids_to_tokens(tokenizer(text, verbose=False).input_ids)[1:-1]
     return bytes(table[c] for token in tokens for c in token.replace("</w>", "")).decode()
@@ -52,7 +52,7 @@ def test_all_printable_ascii_is_spelled_back(tokenizer: Any) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=40))
-def test_any_text_becomes_known_tokens(text: str) -> None:
+def test_any_text_becomes_tokens_of_the_vocabulary(text: str) -> None:
     tokenizer = CLIPTokenizer.from_pretrained(str(WORDS), local_files_only=True)
     ids = tokenizer(text, verbose=False).input_ids
     assert ids[0] == tokenizer.bos_token_id
@@ -80,7 +80,7 @@ def test_the_tool_writes_what_ships(tmp_path: Path) -> None:
     assert written == ships
 
 
-def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Family) -> None:
+def test_only_half_precision_variant_is_read_and_reported(copy: Path, family: Family) -> None:
     plain = copy / "unet" / "diffusion_pytorch_model.safetensors"
     save_file({k: v.half() for k, v in load_file(plain).items()}, plain.with_suffix(".fp16.safetensors"))
     plain.with_suffix(".fp16.safetensors").rename(copy / "unet" / "diffusion_pytorch_model.fp16.safetensors")
@@ -92,7 +92,7 @@ def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Fami
         assert torch.equal(a, b.half().float())
 
 
-def test_fingerprints_follow_content_and_not_the_place(copy: Path) -> None:
+def test_fingerprint_depends_on_content_and_not_on_the_path(copy: Path) -> None:
     here, there = ModelSettings(path=FOLDER), ModelSettings(path=copy)
     parts = ("denoiser", "text_encoder", "vae")
     assert len({Family.files.of(here).fingerprint(part) for part in parts}) == 3
@@ -105,7 +105,7 @@ def test_fingerprints_follow_content_and_not_the_place(copy: Path) -> None:
     assert Family.files.of(here).text_identity() == Family.files.of(there).text_identity()
 
 
-def test_a_folder_without_weights_is_refused_unless_random_is_asked_for() -> None:
+def test_folder_without_weights_is_refused_unless_random_is_set() -> None:
     with pytest.raises(WeightsError, match=r"model\.weights=random") as caught:
         Family.of(ModelSettings(path=shipped("tiny-sd")))
     assert caught.value.code == "E1407"
@@ -124,7 +124,7 @@ def test_a_folder_without_weights_is_refused_unless_random_is_asked_for() -> Non
         ("unet/config.json", {"down_block_types": ["NoSuchBlock"] * 4}, "no network can be built", "E1409"),
     ],
 )
-def test_a_model_of_another_kind_is_refused_by_name(
+def test_model_of_another_kind_is_refused_by_name(
     copy: Path, name: str, values: dict[str, Any], words: str, code: str
 ) -> None:
     edit(copy / name, **values)
@@ -134,7 +134,7 @@ def test_a_model_of_another_kind_is_refused_by_name(
     assert str(copy) in caught.value.message
 
 
-def test_paths_that_are_no_model_folder_are_refused_by_name(copy: Path, tmp_path: Path) -> None:
+def test_path_without_a_model_is_refused_by_name(copy: Path, tmp_path: Path) -> None:
     cases = {
         tmp_path / "nowhere": ("E1401", "does not exist"),
         copy / "vae": ("E1406", "autoencoder"),
@@ -148,7 +148,7 @@ def test_paths_that_are_no_model_folder_are_refused_by_name(copy: Path, tmp_path
 
 
 @pytest.mark.parametrize("component", ["unet", "vae", "text_encoder", "tokenizer", "scheduler"])
-def test_a_missing_component_is_named(copy: Path, component: str) -> None:
+def test_missing_component_is_named(copy: Path, component: str) -> None:
     shutil.rmtree(copy / component)
     with pytest.raises(WeightsError, match=f"lacks {component}/") as caught:
         Family.of(ModelSettings(path=copy), only=["denoiser"])
@@ -164,7 +164,7 @@ def test_a_missing_component_is_named(copy: Path, component: str) -> None:
         ("vocab.json", '{"a": 0}', "tokenizer cannot be used"),
     ],
 )
-def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None, words: str) -> None:
+def test_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None, words: str) -> None:
     path = copy / "tokenizer" / name
     path.unlink() if content is None else path.write_text(content)
     with pytest.raises(WeightsError, match=words) as caught:
@@ -172,14 +172,14 @@ def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None
     assert caught.value.code == "E1409"
 
 
-def test_a_tokenizer_of_another_model_is_refused(copy: Path) -> None:
+def test_tokenizer_of_another_model_is_refused(copy: Path) -> None:
     path = copy / "tokenizer" / "vocab.json"
     edit(path, **{f"new{i}": 713 + i for i in range(7)})
     with pytest.raises(WeightsError, match="720 tokens, the text encoder has 713"):
         Family.of(ModelSettings(path=copy), only=["text_encoder"]).encode_text(["a"])
 
 
-def test_a_clip_skip_that_leaves_no_layer_is_refused() -> None:
+def test_clip_skip_that_leaves_no_layer_is_refused() -> None:
     with pytest.raises(WeightsError, match="at most 2") as caught:
         Family.of(ModelSettings(path=FOLDER, clip_skip=3))
     assert caught.value.code == "E1409"

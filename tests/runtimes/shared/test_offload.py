@@ -62,7 +62,7 @@ class Net(nn.Module):
 
 @dataclass
 class Trained:
-    """What three steps of two micro-batches leave: gradients, and outputs without them."""
+    """Gradients of three steps of two micro-batches, and outputs without gradients."""
 
     numbers: list[Tensor] = field(default_factory=list)
     most: int = 0
@@ -76,7 +76,7 @@ def again(forward: Callable[..., Any]) -> Callable[..., Any]:
 def trained(
     kind: str, at_once: int, *, recompute: bool, dtype: torch.dtype | None = None, autocast: bool = False
 ) -> Trained:
-    """kind: what is trained, "adapter" or "whole". at_once: blocks on the device, 0 for all and no offload."""
+    """kind: the trained parameters, "adapter" or "whole". at_once: blocks on the device, 0 for all and no offload."""
     torch.manual_seed(0)
     net, offload, end = Net(adapted=kind == "adapter"), None, Trained()
     moving = {name: p for name, p in net.named_parameters() if p.requires_grad}
@@ -117,7 +117,7 @@ def trained(
 @pytest.mark.parametrize("kind", [{}, {"dtype": torch.bfloat16}, {"autocast": True}], ids=["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("what", ["adapter", "whole"])
-def test_blocks_that_come_and_go_leave_every_bit_as_it_was(what: str, recompute: bool, kind: dict[str, Any]) -> None:
+def test_streamed_blocks_compute_bit_identical_results(what: str, recompute: bool, kind: dict[str, Any]) -> None:
     plain = trained(what, 0, recompute=recompute, **kind)
     for at_once in (1, 2, 9):
         away = trained(what, at_once, recompute=recompute, **kind)
@@ -126,7 +126,7 @@ def test_blocks_that_come_and_go_leave_every_bit_as_it_was(what: str, recompute:
         assert away.most > (min(at_once, 5) - 1) * away.block, "there is something to see"
 
 
-def test_a_gradient_that_arrives_is_told_and_moves_its_weight_at_once() -> None:
+def test_optimizer_step_may_follow_each_gradient() -> None:
     torch.manual_seed(0)
     net = Net(adapted=False)
     moving = dict(net.named_parameters())
@@ -158,7 +158,7 @@ def test_a_gradient_that_arrives_is_told_and_moves_its_weight_at_once() -> None:
     assert torch.equal(net(x, x[:, :1, :1]), plain(x, x[:, :1, :1]))
 
 
-def test_values_written_on_the_host_are_what_computes_next() -> None:
+def test_values_written_on_the_host_are_used_next() -> None:
     net = Net(adapted=False)
     moving = dict(net.named_parameters())
     offload = Offload(CPU, 2)
@@ -173,7 +173,7 @@ def test_values_written_on_the_host_are_what_computes_next() -> None:
         assert not torch.equal(net(x, x[:, :1, :1]), before)
 
 
-def test_a_block_that_does_not_fit_is_let_go_and_may_be_brought_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_that_fails_to_load_is_freed_and_can_be_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net(adapted=True)
     moving = {name: p for name, p in net.named_parameters() if p.requires_grad}
     offload = Offload(CPU, 1)
@@ -193,7 +193,7 @@ FAMILIES = [spec.name for spec in specs()]
 
 
 def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Of a tiny model of a family, with recompute, and what it says without gradients afterwards."""
+    """Gradients of a tiny model of a family, with recomputation, and its output without gradients afterwards."""
     family: ModelFamily = registry.find("families", name).Family.tiny()
     denoiser = family.parts()["denoiser"].train()
     for part in family.parts().values():
@@ -213,18 +213,18 @@ def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
     family.predict(noised, family.condition(text, None)).square().mean().backward()
     assert not at_once or offload.bytes_here() <= at_once * max(unit.bytes for unit in offload._units)
     with torch.no_grad():
-        said = family.predict(noised, family.condition(text, None))
-    return {at: p.grad for at, p in moving.items() if p.grad is not None}, said
+        output = family.predict(noised, family.condition(text, None))
+    return {at: p.grad for at, p in moving.items() if p.grad is not None}, output
 
 
 @pytest.mark.parametrize(
     "name", [name if name == "qwen-image" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
 )
-def test_every_familys_blocks_may_come_and_go(name: str) -> None:
-    plain, said = gradients(name, 0)
+def test_blocks_of_each_family_can_be_streamed(name: str) -> None:
+    plain, output = gradients(name, 0)
     assert plain
     for at_once in (1, 2):
         away, again = gradients(name, at_once)
         assert away.keys() == plain.keys()
         assert all(torch.equal(grad, plain[at]) for at, grad in away.items())
-        assert torch.equal(again, said)
+        assert torch.equal(again, output)
