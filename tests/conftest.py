@@ -39,7 +39,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import _unpickling, pickled
 from support import browsers
-from support.forked import exit_status, fork, free_port, import_all, variables
+from support.forked import exit_status, fork, free_port, import_all, import_networks, variables
 
 # how long an example takes depends on what else the machine does
 hypothesis.settings.register_profile("patient", deadline=None)
@@ -285,6 +285,7 @@ class World:
         self, name: str, verb: str = "train", fault: str = "", env: dict[str, str] | None = None, **settings: Any
     ) -> int:
         """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
+        import_networks()
         fault_of = {"MEZZOTINT_FAULT": fault} if fault else {}
         return fork([verb, *self.words(name, **settings)], self.root / f"{name}.out", (env or {}) | fault_of)
 

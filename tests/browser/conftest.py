@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mezzotint.board import live
 from support import browsers
 from support.board_runs import Board, opened, write_run
 
@@ -30,6 +31,14 @@ def browser() -> Iterator[Any]:
         )
         yield browser
         browser.close()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_updates() -> Iterator[None]:
+    """Pages hear of changes after a twentieth of a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "LOOK_SECONDS", 0.05)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from mezzotint.assets import DATA
+from mezzotint.board.reading import token_counts
 from support.board_runs import opened, wait, write_pictures, write_run
 
 
 @pytest.mark.slow
 def test_the_data_set_that_ships_is_shown(
-    looking: Callable[..., Any], folders: Path, tmp_path: Path, shots: Any, axe: Any
+    looking: Callable[..., Any], folders: Path, tmp_path: Path, shots: Any, axe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(token_counts, "of_run", lambda run: token_counts.count(str(run / "recipe.yaml")))
     pictures = shutil.copytree(DATA / "shapes", folders.parent / "shapes")
     data = {
         "path": [str(pictures)], "resolution": 48, "buckets": {"step": 16}, "cache": {"path": str(tmp_path / "cache")},
@@ -28,7 +30,7 @@ def test_the_data_set_that_ships_is_shown(
         page.wait_for_selector("text=12 of 12 samples")
         wait(page, "[...document.querySelectorAll('.whole img')].every(one => one.naturalWidth > 10)")
         lengths = "document.getElementById('histograms').textContent"
-        wait(page, f"{lengths}.includes('tokens of the first caption')", seconds=120)  # by a process of its own
+        wait(page, f"{lengths}.includes('tokens of the first caption')", seconds=120)
         assert page.locator(".crop").count() == 12
         assert axe(page) == []
         shots(page, "data")

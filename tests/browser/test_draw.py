@@ -20,9 +20,10 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
         page = look.go("/draw")
         wait(page, "document.getElementById('ready').textContent === 'ready'", seconds=120)
         page.fill("input[name=guidance]", "3,5")
+        page.fill("input[name=steps]", "2")
         page.click("#go")
         wait(page, "document.querySelector('#drawn a img')?.naturalWidth > 0", seconds=120)
-        line = "mezzotint sample mezzotint-mini '--prompt=a small red star in the top left' --steps=20 --guidance=3.5"
+        line = "mezzotint sample mezzotint-mini '--prompt=a small red star in the top left' --steps=2 --guidance=3.5"
         assert page.locator("#drawn code").first.inner_text().startswith(line)
         image, card = (page.locator(one).first.bounding_box() for one in ("#drawn a img", "#drawn figure"))
         assert (image["width"], image["height"]) == (192, 192), "three times its size"

@@ -6,11 +6,15 @@ import functools
 import gc
 import importlib
 import os
+import runpy
 import socket
+import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -54,6 +58,55 @@ def fork(words: Sequence[str], out: Path, env: Mapping[str, str]) -> int:
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+@functools.cache
+def import_networks() -> None:
+    """Imports the networks of Stable Diffusion, which every forked run would import by itself."""
+    for name in ("unets.unet_2d_condition", "autoencoders.autoencoder_kl"):
+        importlib.import_module(f"diffusers.models.{name}")
+    gc.freeze()
+
+
+def run_python(
+    line: Sequence[str], *, check: bool = False, cwd: Path | None = None, **_: Any
+) -> subprocess.CompletedProcess[bytes]:
+    """Replaces `subprocess.run` for `python -m MODULE …` and `python -c CODE …`: a forked process runs them, so that
+    nothing is imported again."""
+    import_all()
+    import_networks()
+    kind, program, *arguments = [word for word in line[1:] if word != "-P"]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if not child:
+            status = 70
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(errors.fileno(), 2)
+                sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+                sys.argv = [program, *arguments]
+                torch.set_num_threads(1)
+                os.chdir(cwd or ".")
+                if kind == "-m":
+                    runpy.run_module(program, run_name="__main__")
+                else:
+                    exec(program, {"__name__": "__main__"})
+                status = 0
+            except SystemExit as end:
+                status = int(end.code or 0)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = exit_status(child)
+        out.seek(0)
+        errors.seek(0)
+        done = subprocess.CompletedProcess(list(line), status, out.read(), errors.read())
+    if check:
+        done.check_returncode()
+    return done
 
 
 def exit_status(child: int) -> int:

@@ -17,6 +17,7 @@ from mezzotint.board.acting import actions, recipe_pages
 from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import digest_of, read, read_text, shipped_recipes
 from support.board_runs import SCRIPT, Board, opened, write_run
+from support.forked import run_python
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +260,8 @@ def test_a_run_is_not_started_outside_of_the_folders_of_the_page(
 
 
 @pytest.mark.slow
-def test_what_check_says_comes_from_the_verb(tmp_path: Path) -> None:
+def test_check_output_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe_pages.subprocess, "run", run_python)
     output = recipe_pages._run_check(["check", "tiny_cpu", "run.name=x"], tmp_path)
     assert output["status"] == 0, output
     assert "memory" in output["text"]
