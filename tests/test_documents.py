@@ -474,14 +474,14 @@ def test_written_pages_are_current() -> None:
 
 
 def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
-    pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items()}
-    written = [text for name, text in pages.items() if name.startswith("reference/errors/")]
+    pages = {path.relative_to(ROOT).as_posix(): text for path, text in written_pages().items()}
+    written = [text for name, text in pages.items() if name.startswith("docs/reference/errors/")]
     codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
     assert sorted(codes) == sorted(error_codes())
-    rules = pages["guides/resume.md"].partition("<!-- begin rules")[2]
+    rules = pages["docs/guides/resume.md"].partition("<!-- begin rules")[2]
     assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
     for kind in MezzotintError.__subclasses__():
-        assert f"| `{kind.__name__}` |" in pages["reference/errors/README.md"]
+        assert f"| `{kind.__name__}` |" in pages["docs/reference/errors/README.md"]
 
 
 def test_every_file_of_a_written_folder_is_written() -> None:

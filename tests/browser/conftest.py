@@ -61,8 +61,8 @@ def board(folders: Path) -> Iterator[Board]:
         yield board
 
 
-class Looking:
-    """A page in the browser. trouble: what its console said, and requests off the machine."""
+class BrowserPage:
+    """A page in the browser. trouble: errors and warnings of its console, and requests to other machines."""
 
     def __init__(self, page: Any, board: Board) -> None:
         self.page, self.board = page, board
@@ -80,27 +80,38 @@ class Looking:
         return self.page
 
 
-@pytest.fixture
-def looking(browser: Any, board: Board) -> Iterator[Callable[..., Looking]]:
-    """`looking(width=360)`: a page of its own, which must have said nothing bad at the end."""
-    contexts: list[Any] = []
-    pages: list[Looking] = []
+@pytest.fixture(scope="session")
+def context(browser: Any) -> Callable[..., Any]:
+    """`context(width=360)`: the browser context with these options, created once for all tests."""
 
-    def look(other: Board | None = None, **options: Any) -> Looking:
-        width = options.pop("width", 1280)
-        shown = other or board
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
-        contexts[-1].set_default_timeout(8000)
-        page = contexts[-1].new_page()
-        page.goto(f"{shown.address}/?token={shown.policy.token}")
-        pages.append(Looking(page, shown))
+    contexts: dict[str, Any] = {}
+
+    def create(width: int = 1280, **options: Any) -> Any:
+        key = repr((width, options))
+        if key not in contexts:
+            contexts[key] = browser.new_context(viewport={"width": width, "height": 900}, **options)
+            contexts[key].set_default_timeout(8000)
+        return contexts[key]
+
+    return create
+
+
+@pytest.fixture
+def open_page(context: Callable[..., Any], board: Board) -> Iterator[Callable[..., BrowserPage]]:
+    """`open_page(width=360)`: a new browser page. At the end its console must have no errors."""
+    pages: list[BrowserPage] = []
+
+    def open_in(other: Board | None = None, **options: Any) -> BrowserPage:
+        shown, within = other or board, context(**options)
+        within.add_cookies([{"name": shown.policy.name, "value": shown.policy.token, "url": shown.address}])
+        pages.append(BrowserPage(within.new_page(), shown))
         return pages[-1]
 
-    yield look
+    yield open_in
     trouble = [one for page in pages for one in page.trouble]
     hits = [page for page in pages if page.page.evaluate("window.hit")]
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.page.close()
     assert trouble == []
     assert hits == [], "a text was taken for markup"
 

@@ -16,7 +16,7 @@ from support.board_runs import opened, wait, write_pictures, write_run
 
 @pytest.mark.slow
 def test_the_data_set_that_ships_is_shown(
-    looking: Callable[..., Any], folders: Path, tmp_path: Path, shots: Any, axe: Any, monkeypatch: pytest.MonkeyPatch
+    open_page: Callable[..., Any], folders: Path, tmp_path: Path, shots: Any, axe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_counts, "of_run", lambda run: token_counts.count(str(run / "recipe.yaml")))
     pictures = shutil.copytree(DATA / "shapes", folders.parent / "shapes")
@@ -25,7 +25,7 @@ def test_the_data_set_that_ships_is_shown(
     }  # fmt: skip
     write_run(tmp_path / "shapes", recipe={"data": data, "run": {"name": "shapes"}})
     with opened(tmp_path, pictures) as board:
-        page = looking(board).go("/data")
+        page = open_page(board).go("/data")
         page.click("a:text-is('shapes')")
         page.wait_for_selector("text=12 of 12 samples")
         wait(page, "[...document.querySelectorAll('.whole img')].every(one => one.naturalWidth > 10)")
@@ -37,7 +37,7 @@ def test_the_data_set_that_ships_is_shown(
 
 
 @pytest.mark.slow
-def test_pictures_are_framed_and_filtered(looking: Callable[..., Any], tmp_path: Path, axe: Any) -> None:
+def test_pictures_are_framed_and_filtered(open_page: Callable[..., Any], tmp_path: Path, axe: Any) -> None:
     write_pictures(tmp_path / "pictures")
     data = {
         "path": [str(tmp_path / "pictures")], "resolution": 48, "buckets": {"step": 16}, "max_skipped": 0.5,
@@ -45,7 +45,7 @@ def test_pictures_are_framed_and_filtered(looking: Callable[..., Any], tmp_path:
     }  # fmt: skip
     write_run(tmp_path / "run", recipe={"data": data, "run": {"name": "a"}})
     with opened(tmp_path) as board:
-        page = looking(board).go("/data")
+        page = open_page(board).go("/data")
         page.click("a:text-is('run')")
         page.wait_for_selector(".sample .crop", state="attached")
         wait(page, "[...document.querySelectorAll('.whole img')].every(one => one.naturalWidth > 10)")

@@ -13,10 +13,10 @@ from support.board_runs import opened, wait
 
 @pytest.mark.slow
 def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
-    looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
+    open_page: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
 ) -> None:
     with opened(tmp_path) as board:
-        look = looking(board)
+        look = open_page(board)
         page = look.go("/draw")
         wait(page, "document.getElementById('ready').textContent === 'ready'", seconds=120)
         page.fill("input[name=guidance]", "3,5")

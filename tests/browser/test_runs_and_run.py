@@ -13,15 +13,25 @@ from urllib.parse import quote
 
 import pytest
 
-from support.board_runs import SCRIPT, add_lines, line, opened, wait, waiting, write_picture, write_pictures, write_run
+from support.board_runs import (
+    SCRIPT,
+    Board,
+    add_lines,
+    line,
+    opened,
+    wait,
+    waiting,
+    write_picture,
+    write_pictures,
+    write_run,
+)
 
 
 @pytest.mark.slow
 def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
-    looking: Callable[..., Any], training: Path, folders: Path, shots: Any
+    open_page: Callable[..., Any], training: Path, folders: Path, shots: Any
 ) -> None:
-    look = looking()
-    page = look.page
+    page = open_page().go("/")
     page.wait_for_selector("table.runs")
     assert page.locator("table.runs tbody th a").first.inner_text() == "training", "what changed last comes first"
     with waiting(folders / "waiting"):
@@ -52,8 +62,8 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     shots(page, "compare")
 
 
-def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], training: Path, shots: Any) -> None:
-    page = looking().go("/run?run=0/training")
+def test_the_curve_of_a_run_grows_while_it_trains(open_page: Callable[..., Any], training: Path, shots: Any) -> None:
+    page = open_page().go("/run?run=0/training")
     page.wait_for_selector("#charts canvas")
     charts = page.locator("#charts")
     assert page.locator("#facts").inner_text().count("running") == 1
@@ -72,12 +82,12 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
 
 
 @pytest.mark.slow
-def test_the_ten_curves_of_loss_by_timestep_are_told_apart(looking: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_ten_curves_of_loss_by_timestep_are_told_apart(open_page: Callable[..., Any], tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=2)
     tenths = {f"loss/by_timestep/{number}": 0.1 * number for number in range(10)}
     (folder / "metrics.jsonl").write_text("".join(line(step, **tenths) for step in range(1, 9)))
     with opened(tmp_path) as board:
-        page = looking(board).go("/run?run=0/run")
+        page = open_page(board).go("/run?run=0/run")
         page.wait_for_selector("#charts canvas")
         chart = page.locator("#charts figure", has=page.locator("strong:text-is('Loss by timestep')"))
         labels = chart.locator(".u-label").all_inner_texts()[1:]
@@ -96,8 +106,10 @@ def oklab(text: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.slow
-def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Callable[..., Any], training: Path) -> None:
-    page = looking(width=390).go("/run?run=0/training")
+def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(
+    open_page: Callable[..., Any], training: Path
+) -> None:
+    page = open_page(width=390).go("/run?run=0/training")
     page.wait_for_selector("#charts canvas")
     box = page.locator("#charts .u-over").first.bounding_box()
     assert box["y"] + box["height"] < 844
@@ -111,8 +123,8 @@ def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Call
 
 
 @pytest.mark.slow
-def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[..., Any], training: Path) -> None:
-    page = looking(timezone_id="America/New_York").go("/run?run=0/training")
+def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(open_page: Callable[..., Any], training: Path) -> None:
+    page = open_page(timezone_id="America/New_York").go("/run?run=0/training")
     started = page.locator("#facts time")
     assert (started.inner_text(), started.get_attribute("title")) == ("2026-03-01 05:00", "2026-03-01 10:00 UTC")
     event = page.locator("#p-events time").first
@@ -125,8 +137,8 @@ def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[.
 
 
 @pytest.mark.slow
-def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Callable[..., Any]) -> None:
-    page = looking().go("/run?run=0/finished")
+def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(open_page: Callable[..., Any]) -> None:
+    page = open_page().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
     y = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + box["width"] / 4, y)
@@ -153,8 +165,8 @@ def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Ca
 
 
 @pytest.mark.slow
-def test_hovering_reads_values(looking: Callable[..., Any]) -> None:
-    page = looking().go("/run?run=0/finished")
+def test_hovering_reads_values(open_page: Callable[..., Any]) -> None:
+    page = open_page().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
     shown = "document.querySelector('#charts .u-legend .u-value').textContent"
     wait(page, f"{shown} === '400'")  # what the last step said
@@ -166,9 +178,9 @@ def test_hovering_reads_values(looking: Callable[..., Any]) -> None:
 
 @pytest.mark.slow
 def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
-    looking: Callable[..., Any], training: Path
+    open_page: Callable[..., Any], training: Path
 ) -> None:
-    page = looking().go("/run?run=0/training")
+    page = open_page().go("/run?run=0/training")
     picture = page.locator("#previews img").first
     page.wait_for_selector("#previews img")
     assert "step-00000060%2F00-raw.png" in quote(picture.get_attribute("src"), safe="%:/?=&")
@@ -186,14 +198,14 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
 
 @pytest.mark.slow
 def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
-    looking: Callable[..., Any], tmp_path: Path
+    open_page: Callable[..., Any], tmp_path: Path
 ) -> None:
     for name, prompts in (("one", ("a fox", "a hat")), ("two", ("a fox",))):
         folder = write_run(tmp_path / name, prompts=prompts)
         for file in folder.glob("samples/*/*-raw.png"):
             file.unlink()
     with opened(tmp_path) as board:
-        page = looking(board).go("/compare?run=0/one&run=0/two")
+        page = open_page(board).go("/compare?run=0/one&run=0/two")
         page.wait_for_selector("#beside > .prompt img")
         assert page.locator("#beside > .prompt").count() == 1
         texts = page.eval_on_selector_all("#beside figcaption", "all => all.map(one => one.textContent)")
@@ -203,8 +215,8 @@ def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
 
 
 @pytest.mark.slow
-def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[..., Any], training: Path) -> None:
-    look = looking()
+def test_two_tabs_show_the_same_run_each_with_its_own_view(open_page: Callable[..., Any], training: Path) -> None:
+    look = open_page()
     first = look.go("/run?run=0/training&axis=time")
     second = first.context.new_page()
     second.goto(f"{look.board.address}/run?run=0/training")
@@ -214,11 +226,12 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[...
     for page in (first, second):
         wait(page, "Number(document.getElementById('charts').dataset.points) >= 75")
     assert (first.input_value("#axis"), second.input_value("#axis")) == ("time", "step")
+    second.close()
 
 
 @pytest.mark.slow
-def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[..., Any]) -> None:
-    look = looking(permissions=["clipboard-read", "clipboard-write"])
+def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(open_page: Callable[..., Any]) -> None:
+    look = open_page(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
     assert "Ended without reporting why" in page.locator("#facts").inner_text()
     page.click("#p-stored > p .copy")
@@ -227,8 +240,8 @@ def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[
 
 
 @pytest.mark.slow
-def test_the_recipe_is_searched_and_explained(looking: Callable[..., Any]) -> None:
-    page = looking().go("/run?run=0/finished")
+def test_the_recipe_is_searched_and_explained(open_page: Callable[..., Any]) -> None:
+    page = open_page().go("/run?run=0/finished")
     page.fill("#find", "peak learning rate")
     rows = page.locator("table.settings tbody tr:visible")
     assert rows.count() == 1
@@ -237,17 +250,18 @@ def test_the_recipe_is_searched_and_explained(looking: Callable[..., Any]) -> No
 
 
 @pytest.mark.slow
-def test_an_empty_folder_says_what_to_do(looking: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_empty_folder_says_what_to_do(open_page: Callable[..., Any], tmp_path: Path) -> None:
     with opened(tmp_path) as board:
-        page = looking(board).page
+        page = open_page(board).go(f"/?token={board.policy.token}")
+        assert "token" not in page.url
         assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
 
 
-def test_names_with_markup_are_text(looking: Callable[..., Any], tmp_path: Path) -> None:
+def test_names_with_markup_are_text(open_page: Callable[..., Any], tmp_path: Path) -> None:
     name = SCRIPT.replace("/", "|")
     write_run(tmp_path / name, steps=3)
     with opened(tmp_path) as board:
-        page = looking(board).go(f"/run?run={quote('0/' + name)}")
+        page = open_page(board).go(f"/run?run={quote('0/' + name)}")
         page.wait_for_selector("#charts canvas")
         assert name in page.locator("h1").inner_text()
         assert page.locator("#previews .words").nth(1).inner_text() == SCRIPT
@@ -255,9 +269,9 @@ def test_names_with_markup_are_text(looking: Callable[..., Any], tmp_path: Path)
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), pytest.param(2560, "dark", marks=pytest.mark.slow)])
 def test_everything_fits_and_axe_has_nothing_serious_to_say(
-    width: int, scheme: str, looking: Callable[..., Any], training: Path, axe: Any
+    width: int, scheme: str, open_page: Callable[..., Any], training: Path, axe: Any
 ) -> None:
-    look = looking(width=width, color_scheme=scheme)
+    look = open_page(width=width, color_scheme=scheme)
     for path in ("/", "/run?run=0/training", "/compare?run=0/finished&run=0/killed", "/nothing"):
         page = look.go(path)
         if "run=" in path:
@@ -273,8 +287,8 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
 
 
 @pytest.mark.slow
-def test_a_page_is_used_by_the_keyboard_alone(looking: Callable[..., Any]) -> None:
-    page = looking().page
+def test_a_page_is_used_by_the_keyboard_alone(open_page: Callable[..., Any]) -> None:
+    page = open_page().go("/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
@@ -286,10 +300,9 @@ def test_a_page_is_used_by_the_keyboard_alone(looking: Callable[..., Any]) -> No
     page.wait_for_url("**/run?run=*")
 
 
-def test_first_contents_come_at_once(looking: Callable[..., Any]) -> None:
-    look = looking()
+def test_first_contents_come_at_once(board: Board) -> None:
     begun = time.perf_counter()
-    status, text, _ = look.board.ask("/run?run=0/finished")
+    status, text, _ = board.ask("/run?run=0/finished")
     took = time.perf_counter() - begun
     assert status == 200
     assert "finished" in text
@@ -297,8 +310,8 @@ def test_first_contents_come_at_once(looking: Callable[..., Any]) -> None:
 
 
 @pytest.mark.timing
-def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(looking: Callable[..., Any]) -> None:
-    look = looking()
+def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(open_page: Callable[..., Any]) -> None:
+    look = open_page()
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     for path in ("/", "/run?run=0/finished", "/data", "/draw", "/recipe?base=mini"):
         page = look.go(path)
@@ -310,12 +323,12 @@ def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(look
 
 @pytest.mark.slow
 def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
-    looking: Callable[..., Any], tmp_path: Path, axe: Any
+    open_page: Callable[..., Any], tmp_path: Path, axe: Any
 ) -> None:
     write_pictures(tmp_path / "pictures")
     (tmp_path / "nothing").mkdir()
     with opened(tmp_path) as board:
-        look = looking(board, width=360)
+        look = open_page(board, width=360)
         for path, words in (
             ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "add images"),
@@ -330,9 +343,11 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
 
 
 @pytest.mark.slow
-def test_a_clip_plays_on_the_page(looking: Callable[..., Any], training: Path, write_clip: Callable[..., Path]) -> None:
+def test_a_clip_plays_on_the_page(
+    open_page: Callable[..., Any], training: Path, write_clip: Callable[..., Path]
+) -> None:
     write_clip(training / "samples" / "step-00000060" / "00-raw.mp4", 10)
-    page = looking().go("/run?run=0/training")
+    page = open_page().go("/run?run=0/training")
     clip = "document.querySelector('#previews video')"
     wait(page, f"{clip}?.readyState >= 2 && {clip}.videoWidth > 0")
     page.evaluate(f"{clip}.play()")
