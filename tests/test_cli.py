@@ -43,7 +43,7 @@ def started(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
     )
 
 
-def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
+def test_help_is_fast_and_imports_neither_pydantic_nor_torch() -> None:
     code = (
         "import sys\nfrom mezzotint.cli import main\nmain(['--help'])\nmain(['train', '--help'])\n"
         "heavy = {'pydantic', 'torch', 'yaml', 'numpy', 'rich'} & set(sys.modules)\nassert not heavy, heavy"
@@ -62,7 +62,7 @@ def page(command: Command) -> Path:
     return Path(cli.__file__).parents[1].joinpath(*command.module.split(".")).with_suffix(".py")
 
 
-def test_help_lists_every_command_and_only_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     for each in COMMANDS:
@@ -101,7 +101,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["cp", "zzz"], "no recipe zzz ships"),
     ],
 )
-def test_a_wrong_request_is_answered_in_a_sentence(
+def test_wrong_arguments_give_a_short_message(
     arguments: list[str],
     words: str,
     capsys: pytest.CaptureFixture[str],
@@ -131,7 +131,7 @@ def test_a_wrong_request_is_answered_in_a_sentence(
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
+def test_user_errors_have_an_exit_status_and_no_traceback(
     error: BaseException | Callable[[], object],
     status: int,
     words: str,
@@ -151,7 +151,7 @@ def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
     assert "Traceback" not in err
 
 
-def test_a_bug_shows_its_traceback(verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bug_shows_its_traceback(verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
     def fail(_: Sequence[str]) -> int:
         raise ZeroDivisionError("ours")
 
@@ -162,7 +162,7 @@ def test_a_bug_shows_its_traceback(verb: Callable[[Run], None], capsys: pytest.C
     assert err.splitlines()[-1].startswith("this is a bug in Mezzotint")
 
 
-def test_the_verb_gets_its_words_and_gives_its_status(verb: Callable[[Run], None]) -> None:
+def test_command_receives_its_arguments_and_returns_its_status(verb: Callable[[Run], None]) -> None:
     got: list[str] = []
 
     def run(arguments: Sequence[str]) -> int:
@@ -174,7 +174,7 @@ def test_the_verb_gets_its_words_and_gives_its_status(verb: Callable[[Run], None
     assert got == ["a", "b"]
 
 
-def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
+def test_wrong_recipe_is_refused_before_the_command_is_imported(
     tmp_path: Path, verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     called: list[str] = []
@@ -206,7 +206,7 @@ def test_faults_are_armed_from_the_environment(
         fault_injection.arm("")
 
 
-def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+def test_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m mezzotint schema | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -217,9 +217,7 @@ def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_streams_that_were_closed_before_the_start_change_no_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_standard_streams_do_not_change_the_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = f"exec >&-; {sys.executable} -m mezzotint"
     shown = subprocess.run(["bash", "-c", f"{command} ls"], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -241,12 +239,12 @@ def test_streams_that_were_closed_before_the_start_change_no_status(
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000])
-def test_a_path_that_no_file_can_have_is_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_path_gives_a_short_message(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [main([word, name]) for word in ("train", "verify", "doctor")] == [2, 2, 2]
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_terminal_without_arrows_gets_escapes() -> None:
+def test_characters_outside_the_encoding_are_escaped() -> None:
     done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert "mezzotint COMMAND \\u2026" in done.stdout

@@ -129,7 +129,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 # --- links, names, paths ----------------------------------------------------------------------------------------------
 
 
-def test_every_link_leads_to_a_file_and_a_heading() -> None:
+def test_every_link_has_an_existing_target() -> None:
     links = [(name, target) for name, text in TEXTS.items() for target in re.findall(r"\]\(([^)\s]+)\)", text)]
     dead = [link for link in links if not link[1].startswith(("http://", "https://")) and not leads_somewhere(*link)]
     assert dead == []
@@ -144,7 +144,7 @@ def leads_somewhere(name: str, target: str) -> bool:
     return heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
 
 
-def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_page() -> None:
+def test_every_page_is_in_an_index_and_every_image_on_a_page() -> None:
     indexes, listed = ["docs/README.md"], {DOCS / "README.md"}
     for name in indexes:  # which grows: an index leads to those of the folders inside its own
         linked = {path for path in linked_from(name) if path.is_relative_to((ROOT / name).parent)}
@@ -160,7 +160,7 @@ def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_
     assert set(GUIDES) <= linked_from("docs/coming-from/README.md")
 
 
-def test_the_readme_and_the_pages_are_short_enough_to_be_read() -> None:
+def test_readme_and_pages_are_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 100
     sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith(("docs/", "src/"))}
     assert {name: size for name, size in sizes.items() if size > 20_000} == {}
@@ -171,7 +171,7 @@ def linked_from(name: str) -> set[Path]:
     return {(folder / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS[name])}
 
 
-def test_settings_codes_and_files_that_are_named_are_there() -> None:
+def test_settings_codes_and_files_named_on_pages_exist() -> None:
     for name, text in TEXTS.items():
         for code in re.findall(r"\bE1\d{3}\b", text):
             assert code in error_codes(), (name, code)
@@ -192,7 +192,7 @@ def test_removed_settings_are_listed_and_gone() -> None:
     assert [path for path in REMOVED_SETTINGS if owner(path) is not None] == []
 
 
-def test_every_extra_stands_in_the_table_of_the_page_on_installing() -> None:
+def test_every_extra_is_in_the_table_of_installing() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", TEXTS["docs/start/installing.md"], re.MULTILINE)) == set(extras)
 
@@ -205,7 +205,7 @@ def test_no_page_names_a_machine() -> None:
 
 
 @pytest.mark.parametrize(("words", "body"), blocks("yaml"))
-def test_every_recipe_shown_reads(words: str, body: str) -> None:
+def test_every_recipe_on_a_page_is_valid(words: str, body: str) -> None:
     read_text(body)
 
 
@@ -226,7 +226,7 @@ def test_command_lines_are_found() -> None:
     assert sum("-m mezzotint" in command for command in commands()) >= 3
 
 
-def test_every_command_line_shown_can_be_typed() -> None:
+def test_every_command_line_on_a_page_is_valid() -> None:
     for command in commands():
         try:
             types(shlex.split(command))
@@ -307,7 +307,7 @@ def read_with(words: list[str]) -> Reading:
     return read(words[0], words[1:])
 
 
-def test_a_command_line_that_does_not_read_would_be_found() -> None:
+def test_check_of_command_lines_detects_wrong_ones() -> None:
     for wrong in ("train nosuch", "train photos optim.learning_rate=1", "explain optim.lrr", "train photos --fast"):
         with pytest.raises((RecipeError, AssertionError)):
             accepts(wrong.split(" "))
@@ -315,7 +315,7 @@ def test_a_command_line_that_does_not_read_would_be_found() -> None:
         accepts(["brew"])
 
 
-def test_the_first_steps_show_the_message_as_it_is() -> None:
+def test_error_message_in_first_steps_is_current() -> None:
     with pytest.raises(RecipeError) as caught:
         read("photos", ["optim.learning_rate=1", "data.batch_size=0"])
     assert str(caught.value) + "\n" == block("docs/start/first-steps.md", "text")
@@ -334,7 +334,7 @@ def test_every_example_runs(load: Load, words: str, body: str) -> None:
     load("example", body)
 
 
-def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: Load, tmp_path: Path) -> None:
+def test_checkpoint_reader_example_reads_and_detects_damage(load: Load, tmp_path: Path) -> None:
     body = block("docs/reference/checkpoint-format.md", "python run")
     assert set(re.findall(r"^(?:import|from) (\w+)", body, flags=re.MULTILINE)) == {
         "hashlib", "json", "numpy", "pathlib", "safetensors",
@@ -387,7 +387,7 @@ def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.mark.usefixtures("caption_table")
-def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = [path.name for path in sorted(world.pictures.glob("*.png"))]
     lines = [f"{name}\tpicture {name}" for name in names[:-1]]
     (world.pictures / "captions.tsv").write_text("\n".join(lines), "utf-8")
@@ -403,7 +403,7 @@ def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str
     assert "no effect with data.format=caption-table, which defines where captions are" in capsys.readouterr().err
 
 
-def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:
+def test_callback_example_reports_spikes_also_after_a_resume(load: Load, tmp_path: Path) -> None:
     page = load("spikes", block("docs/how-to-add/callback.md", "python run callback"))
     losses = [1.0, 2.5, 9.0, 1.0, 0.8, 12.0]
 
@@ -432,13 +432,13 @@ def report(step: int, loss: float) -> StepReport:
     )  # fmt: skip
 
 
-def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) -> None:
+def test_setting_example_has_help_and_a_resume_rule(load: Load) -> None:
     setting = load("setting", block("docs/how-to-add/setting.md", "python run setting")).ObjectiveSettings
     assert change_of(setting, "input_perturbation") == "allow"
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
 
 
-def test_the_command_example_prints_the_history(
+def test_command_example_prints_the_history(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = load("history", block("docs/how-to-add/command.md", "python run command"))
@@ -468,12 +468,12 @@ def written_pages() -> dict[Path, str]:
     return pages
 
 
-def test_written_pages_are_current() -> None:
+def test_generated_pages_are_current() -> None:
     for path, text in written_pages().items():
         assert path.read_text("utf-8") == text, f"{path.name} is out of date; run: make docs"
 
 
-def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
+def test_generated_pages_list_every_code_setting_and_error() -> None:
     pages = {path.relative_to(ROOT).as_posix(): text for path, text in written_pages().items()}
     written = [text for name, text in pages.items() if name.startswith("docs/reference/errors/")]
     codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
@@ -484,13 +484,13 @@ def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
         assert f"| `{kind.__name__}` |" in pages["docs/reference/errors/README.md"]
 
 
-def test_every_file_of_a_written_folder_is_written() -> None:
+def test_generated_folders_contain_only_generated_files() -> None:
     written = written_pages().keys()
     for folder in ("recipe", "errors", "options"):
         assert set((DOCS / "reference" / folder).iterdir()) <= written, "delete what no longer has a source"
 
 
-def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
+def test_figures_in_the_readme_are_those_of_the_tests() -> None:
     readme = " ".join(TEXTS["README.md"].split())
     runs, kills = re.findall(
         r'"seed", range\((\d+, \d+)\)\).*?kills=(\d)',
@@ -515,7 +515,7 @@ def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
     assert "Nineteen scripts with more than 1,000 options" in readme
 
 
-def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> None:
+def test_first_steps_show_every_command_that_writes_something() -> None:
     pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
     lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
@@ -528,14 +528,14 @@ def test_every_exit_status_is_listed() -> None:
     assert listed == {"0", "1", *map(str, known)}
 
 
-def test_the_tree_of_the_house_is_the_source() -> None:
+def test_source_tree_on_the_page_is_current() -> None:
     drawn = set(re.findall(r"[├└]─ ([\w.]+/?)", block("docs/structure.md", "tree")))
     there = {p.name for p in SOURCE.glob("*.py") if not p.name.startswith("__")}
     there |= {f"{p.name}/" for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert drawn == there
 
 
-def test_the_floors_of_the_page_are_the_linters() -> None:
+def test_layers_on_the_page_are_those_of_the_linter() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
     there = [[m for m in re.findall(r"\w+", layer) if _is_there(m)] for layer in layers]
@@ -547,19 +547,19 @@ def _is_there(module: str) -> bool:
     return (SOURCE / module / "__init__.py").exists() or (SOURCE / f"{module}.py").exists()
 
 
-def test_the_journey_names_functions_that_are_there() -> None:
+def test_functions_named_in_the_journey_exist() -> None:
     rows = re.findall(r"^\|[^|]*\| `([\w/]+\.py)` \| `(\w+)` \|", TEXTS["docs/journey.md"], flags=re.MULTILINE)
     assert len(rows) >= 18
     for file, function in rows:
         assert re.search(rf"^\s*(?:def|class) {function}\b", (SOURCE / file).read_text("utf-8"), re.MULTILINE), function
 
 
-def test_the_types_of_the_journey_are_those_that_travel() -> None:
+def test_types_in_the_journey_are_those_of_stages() -> None:
     source = (SOURCE / "stages.py").read_text("utf-8")
     assert set(lines_with(TEXTS["docs/journey.md"], "type")) == set(re.findall(r"^class (\w+)", source, re.MULTILINE))
 
 
-def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
+def test_required_methods_of_families_and_runtimes_are_listed() -> None:
     page = TEXTS["docs/how-to-add/family.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
@@ -570,7 +570,7 @@ def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
     assert set(re.findall(r"`(\w+)`", runtime)) == methods
 
 
-def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
+def test_every_metrics_key_is_documented(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     log = MetricsLog(folder, 1)
     log.on_step(report(0, 0.5), Progress(step=1, last_step=1))
@@ -582,7 +582,7 @@ def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
     assert {key for row in lines_with(TEXTS["docs/reference/metrics.md"], "key") for key in row.split(", ")} == keys
 
 
-def test_everything_in_a_run_folder_is_explained() -> None:
+def test_every_file_of_a_run_folder_is_documented() -> None:
     listed = "\n".join(lines_with(TEXTS["docs/reference/run-folder.md"], "what"))
     paths = [path for path in vars(RunFolder(Path("run"))).values() if isinstance(path, Path) and path.name != "run"]
     assert len(paths) >= 8, paths
@@ -590,7 +590,7 @@ def test_everything_in_a_run_folder_is_explained() -> None:
         assert path.name in listed, path
 
 
-def test_endings_and_conversions_of_pictures_are_all_told() -> None:
+def test_image_suffixes_and_conversions_are_documented() -> None:
     page = TEXTS["docs/guides/data.md"]
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
     assert set(shown.split()) == decoding.SUFFIXES
@@ -614,6 +614,6 @@ def test_every_shipped_recipe_is_in_the_changelog() -> None:
         assert f"`{command.name}`" in TEXTS["CHANGELOG.md"]
 
 
-def test_the_schema_page_is_what_the_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_file_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.run([]) == 0
     assert capsys.readouterr().out == (DOCS / "recipe.schema.json").read_text("utf-8")

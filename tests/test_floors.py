@@ -30,7 +30,7 @@ ENTRY_POINTS = ("cli.py", "__main__.py", "board/acting/drawer.py", "board/readin
 """What begins a process."""
 
 
-def test_packages_import_from_lower_floors_only() -> None:
+def test_packages_import_only_from_lower_layers() -> None:
     from importlinter.cli import lint_imports
 
     before = Path.cwd()
@@ -87,7 +87,7 @@ def dotted(path: Path) -> str:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
+def test_siblings_do_not_import_each_other(folder: str) -> None:
     modules = [registry.find(folder, name).__name__ for name in registry.names(folder)]
     assert modules or folder == "dialects", "without folders of `compat` there is no dialect"
     for path in FILES:
@@ -108,7 +108,7 @@ def private_folder(name: str) -> str:
     return ""
 
 
-def test_files_with_an_underscore_are_private_to_their_folder() -> None:
+def test_private_modules_are_imported_only_within_their_folder() -> None:
     imports = [(path, name) for path in FILES for name in imports_of(path) if name.startswith("mezzotint.")]
     private = [(path, name) for path, name in imports if private_folder(name)]
     assert len(private) > 50
@@ -117,7 +117,7 @@ def test_files_with_an_underscore_are_private_to_their_folder() -> None:
     assert strangers == []
 
 
-def test_folders_say_what_may_be_imported_from_outside() -> None:
+def test_packages_document_what_may_be_imported_from_outside() -> None:
     """`From outside: every file …`, or those that are named, or nothing."""
     modules = {dotted(path) for path in FILES}
     taken: dict[str, set[str]] = {}
@@ -139,7 +139,7 @@ def test_folders_say_what_may_be_imported_from_outside() -> None:
             assert "every file" in outside or not others, f"{path}: {others} are imported from outside as well"
 
 
-def test_floors_without_torch_load_none() -> None:
+def test_layers_without_torch_do_not_import_it() -> None:
     code = (
         "import sys\nimport mezzotint.settings.reading.read, mezzotint.settings.reference\n"
         "import mezzotint.settings.resume_rules\n"
@@ -190,7 +190,7 @@ METHODS = {"extractall", "unpack_archive"}
 UNSAFE = {"allow_pickle", "shell", "trust_remote_code"}
 
 
-def test_no_source_file_can_run_what_it_reads() -> None:
+def test_no_source_file_executes_what_it_reads() -> None:
     found_in = {str(path.relative_to(PACKAGE)): list(dangers(nodes_of(path))) for path in FILES}
     # the one place that reads pickles: in a process of its own, and by the restricted reader
     unpickling = found_in.pop(str(UNPICKLING.relative_to(PACKAGE)))
@@ -205,7 +205,7 @@ def is_torch_load(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
 
 
-def test_nothing_imports_the_reader_of_pickles() -> None:
+def test_nothing_imports_the_unpickling_program() -> None:
     importers = [
         path.name
         for path in FILES
@@ -232,11 +232,11 @@ def test_nothing_imports_the_reader_of_pickles() -> None:
         "os.system('ls')",
     ],
 )
-def test_the_source_check_sees_each_danger(line: str) -> None:
+def test_source_check_detects_unsafe_code(line: str) -> None:
     assert list(dangers(ast.walk(ast.parse(line))))
 
 
-def test_the_source_check_lets_the_safe_forms_pass() -> None:
+def test_source_check_accepts_safe_code() -> None:
     safe = "np.load('x', allow_pickle=False)\nmodel.eval()\nre.compile('x')\ntorch.compile(model)\njson.load(file)\n"
     assert list(dangers(ast.walk(ast.parse(safe)))) == []
 
@@ -256,7 +256,7 @@ def test_only_runtimes_and_entry_points_read_the_environment() -> None:
     assert reading["runtimes/base.py"], "the check sees no reading where there is some"
 
 
-def test_recipes_are_completed_at_the_doors_alone() -> None:
+def test_recipes_are_changed_only_at_entry_points() -> None:
     """Sections are copied with other values by `with_values` and by the reader of recipes. Below the tasks, that makes
     settings of something else: of the pictures beside clips, a
     folder's own, pairs as samples, a model's described twin, a part's optimizer."""
@@ -278,7 +278,7 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
     assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/settling.py"}
 
 
-def test_no_shared_code_keeps_a_list_of_families_formats_or_optimizers() -> None:
+def test_shared_code_has_no_list_of_families_formats_or_optimizers() -> None:
     """Where one is named outside of its own files it is a default, a word of other programs that is the same, or what
     the file itself makes. Folders of `compat` say in our names what other trainers mean."""
     for kind, (folders, reasons) in NAMED.items():
@@ -356,7 +356,7 @@ def names_a_trainer(source: str) -> bool:
     return any(_TRAINER.search(word) for word in words)
 
 
-def test_no_core_file_names_another_trainer_in_code() -> None:
+def test_core_code_names_no_other_trainer() -> None:
     """Strings, names, branches, defaults and lists; docstrings and comments may cite one."""
     named = {
         str(path.relative_to(PACKAGE))
@@ -378,11 +378,11 @@ def test_no_core_file_names_another_trainer_in_code() -> None:
         ("flattened = x.flatten()", False),
     ],
 )
-def test_the_check_sees_names_in_code_alone(source: str, is_named: bool) -> None:
+def test_check_for_names_ignores_docstrings_and_comments(source: str, is_named: bool) -> None:
     assert names_a_trainer(source) is is_named
 
 
-def test_no_test_or_tool_outside_of_a_folder_imports_it() -> None:
+def test_compat_folders_are_imported_only_by_their_tests() -> None:
     """Tests of a folder of `compat` lie in `tests/compat` under its name, and what they share beside them. Those of
     `kit` and of the folders together may be used in all of `tests/compat`."""
     imports = re.compile(r"^\s*(?:from|import) mezzotint\.compat(?:\.(\w+)| import (\w+))", re.MULTILINE)
@@ -399,7 +399,7 @@ def test_no_test_or_tool_outside_of_a_folder_imports_it() -> None:
     assert wrong == []
 
 
-def test_no_random_numbers_outside_their_addresses() -> None:
+def test_random_numbers_come_only_from_addresses() -> None:
     # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
     allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loading" / "loader.py")
     words = ("np.random.", "numpy.random", "random.random(", "random.shuffle(", "random.choice(", "torch.Generator(")
@@ -429,7 +429,7 @@ def code_of(path: Path) -> str:
     return ast.unparse(tree)
 
 
-def test_every_file_says_what_it_is_for_and_stays_readable() -> None:
+def test_every_file_has_a_docstring_and_fewer_than_500_lines() -> None:
     complaints = [f"{path.relative_to(PACKAGE)}: {what}" for path in FILES for what in unreadable(path)]
     assert complaints == []
 
@@ -441,7 +441,7 @@ def unreadable(path: Path) -> Iterator[str]:
         yield "has 500 lines or more"
 
 
-def test_names_have_one_meaning_and_functions_stand_once() -> None:
+def test_names_have_one_meaning_and_functions_exist_once() -> None:
     assert survey().several_meanings(modules()) == {}
     assert survey().bodies_twice(modules()) == []
     for folder, most in (("src", 2), ("tests", 60), ("tools", 0)):

@@ -29,7 +29,7 @@ from mezzotint.tasks.train.run_files import environment
 USER_SETTINGS = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})
 
 
-def test_threads_spin_briefly_unless_the_environment_says_otherwise() -> None:
+def test_threads_spin_briefly_by_default() -> None:
     environ = {"OMP_NUM_THREADS": "2", "HOME": "/"}
     startup.limit_spinning(environ, is_torch_loaded=False)
     assert environ == {"OMP_NUM_THREADS": "2", "HOME": "/", **startup.SPIN}
@@ -37,7 +37,7 @@ def test_threads_spin_briefly_unless_the_environment_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("own", USER_SETTINGS)
-def test_settings_of_the_user_stay(own: dict[str, str]) -> None:
+def test_user_settings_of_openmp_are_kept(own: dict[str, str]) -> None:
     environ = dict(own)
     startup.limit_spinning(environ, is_torch_loaded=False)
     assert environ == own
@@ -52,7 +52,7 @@ def test_nothing_is_set_when_torch_is_loaded_already(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("own", [startup.SPIN, *USER_SETTINGS])
-def test_the_run_folder_records_the_settings_of_openmp(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_folder_records_the_openmp_settings(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("OMP_", "GOMP_", "KMP_"))]:
         monkeypatch.delenv(name)
     for name, value in own.items():
@@ -69,7 +69,7 @@ def libraries() -> list[Path]:
 
 
 @pytest.mark.parametrize(("own", "seen"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
-def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen: str) -> None:
+def test_openmp_uses_the_settings_when_it_is_loaded(own: dict[str, str], seen: str) -> None:
     library = next(iter(libraries()), None)
     if library is None:
         pytest.skip("this torch brings no libgomp")
@@ -109,13 +109,13 @@ def shown(raises: object, *, quietly: bool, action: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("raises", [many_workers, odd_tiff])
-def test_what_means_nothing_is_not_shown_unless_python_is_told(raises: object) -> None:
+def test_ignored_warnings_are_hidden_unless_python_is_set_to_show(raises: object) -> None:
     assert shown(raises, quietly=False), "the library does not warn any more: its entry can go"
     assert shown(raises, quietly=True) == []
     assert shown(raises, quietly=True, action="always")
 
 
-def test_other_warnings_and_other_modules_are_shown() -> None:
+def test_other_warnings_are_shown() -> None:
     def others() -> None:
         warnings.warn_explicit("This DataLoader will create 9 worker processes in total", UserWarning, "x.py", 1, "x")
         warnings.warn_explicit("This DataLoader is slow", UserWarning, "x.py", 2, "torch.utils.data.dataloader")
@@ -151,7 +151,7 @@ def steps_at_once(folder: Path, environments: Sequence[dict[str, str]]) -> list[
 
 
 @pytest.mark.timing
-def test_a_step_beside_another_training_takes_at_most_three_times_a_quiet_one(tmp_path: Path) -> None:
+def test_two_trainings_at_once_slow_a_step_at_most_threefold(tmp_path: Path) -> None:
     quiet = [seconds for turn in range(3) for seconds in steps_at_once(tmp_path / f"quiet-{turn}", [{}])]
     beside = steps_at_once(tmp_path / "beside", [{}, {}])
     print(f"quiet {quiet}, beside another {beside}")

@@ -115,14 +115,14 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 
 
 @pytest.mark.parametrize("page", ["/", "/?part=rows", "/recipe", "/draw", "/data"])
-def test_pages_of_all_runs_show_the_sound_one(board: Board, page: str) -> None:
+def test_pages_of_all_runs_show_the_intact_run(board: Board, page: str) -> None:
     status, text, _ = board.ask(page)
     assert status == 200
     assert "sound" in text
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_each_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
+def test_every_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
     axes = ("step", "time", "samples")
     pages = [f"/{page}?" for page in ("run", "compare", "api/previews")]
     pages += [f"/part/{part}?" for part in ("facts", "stored", "settings", "events", "log", "card")]
@@ -136,13 +136,13 @@ def test_each_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_run_has_a_report(board: Board, name: str) -> None:
+def test_damaged_run_has_a_report(board: Board, name: str) -> None:
     text, _ = report.of_run(board.pages.places.folders[0] / name)
     assert text.encode("utf-8")
 
 
 @pytest.mark.parametrize("seconds", [1e300, -1e300, 2.0**70, float("inf"), float("nan")])
-def test_times_that_no_calendar_has_are_left_out(seconds: float) -> None:
+def test_times_outside_the_calendar_are_left_out(seconds: float) -> None:
     assert words.moment(seconds) == words.duration(seconds) == ""
     assert ">1970-01-01 00:00 UTC<" in words.moment(1.0)
     assert words.duration(3700.0) == "1 h 1 min"

@@ -14,7 +14,7 @@ from support.board_runs import opened, wait
 
 
 @pytest.mark.slow
-def test_a_run_that_trains_draws_saves_and_stops_by_buttons(
+def test_buttons_sample_save_and_stop_a_running_training(
     world: Any, tmp_path: Path, open_page: Callable[..., Any], shots: Any
 ) -> None:
     child = world.fork(

@@ -15,7 +15,7 @@ from support.board_runs import opened, wait, write_pictures, write_run
 
 
 @pytest.mark.slow
-def test_the_data_set_that_ships_is_shown(
+def test_shipped_data_set_is_shown(
     open_page: Callable[..., Any], folders: Path, tmp_path: Path, shots: Any, axe: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_counts, "of_run", lambda run: token_counts.count(str(run / "recipe.yaml")))
@@ -37,7 +37,7 @@ def test_the_data_set_that_ships_is_shown(
 
 
 @pytest.mark.slow
-def test_pictures_are_framed_and_filtered(open_page: Callable[..., Any], tmp_path: Path, axe: Any) -> None:
+def test_images_are_framed_and_filtered(open_page: Callable[..., Any], tmp_path: Path, axe: Any) -> None:
     write_pictures(tmp_path / "pictures")
     data = {
         "path": [str(tmp_path / "pictures")], "resolution": 48, "buckets": {"step": 16}, "max_skipped": 0.5,

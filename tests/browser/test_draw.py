@@ -12,7 +12,7 @@ from support.board_runs import opened, wait
 
 
 @pytest.mark.slow
-def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
+def test_images_of_two_models_are_generated_side_by_side(
     open_page: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
 ) -> None:
     with opened(tmp_path) as board:

@@ -18,7 +18,7 @@ COMMAND = "document.getElementById('command').textContent"
 
 
 @pytest.mark.slow
-def test_a_form_is_filled_in_and_saved(open_page: Callable[..., Any], folders: Path, shots: Any, axe: Any) -> None:
+def test_form_is_filled_in_and_saved(open_page: Callable[..., Any], folders: Path, shots: Any, axe: Any) -> None:
     place = folders.parent / "recipes"
     place.mkdir()
     with opened(place) as board:
@@ -62,7 +62,7 @@ def test_a_form_is_filled_in_and_saved(open_page: Callable[..., Any], folders: P
 
 
 @pytest.mark.slow
-def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
+def test_check_shows_its_verdict_first_and_keeps_its_columns(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = {"where": "model.path", "what": "none is not there", "code": "E1401", "line": None}
@@ -84,7 +84,7 @@ def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_started_leads_to_its_page(
+def test_started_run_opens_its_page(
     open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"

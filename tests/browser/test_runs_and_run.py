@@ -28,7 +28,7 @@ from support.board_runs import (
 
 
 @pytest.mark.slow
-def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
+def test_runs_are_listed_with_their_states_and_a_new_one_appears(
     open_page: Callable[..., Any], training: Path, folders: Path, shots: Any
 ) -> None:
     page = open_page().go("/")
@@ -62,7 +62,7 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     shots(page, "compare")
 
 
-def test_the_curve_of_a_run_grows_while_it_trains(open_page: Callable[..., Any], training: Path, shots: Any) -> None:
+def test_curve_grows_while_a_run_trains(open_page: Callable[..., Any], training: Path, shots: Any) -> None:
     page = open_page().go("/run?run=0/training")
     page.wait_for_selector("#charts canvas")
     charts = page.locator("#charts")
@@ -82,7 +82,7 @@ def test_the_curve_of_a_run_grows_while_it_trains(open_page: Callable[..., Any],
 
 
 @pytest.mark.slow
-def test_the_ten_curves_of_loss_by_timestep_are_told_apart(open_page: Callable[..., Any], tmp_path: Path) -> None:
+def test_ten_curves_of_loss_by_timestep_have_distinct_colours(open_page: Callable[..., Any], tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=2)
     tenths = {f"loss/by_timestep/{number}": 0.1 * number for number in range(10)}
     (folder / "metrics.jsonl").write_text("".join(line(step, **tenths) for step in range(1, 9)))
@@ -106,9 +106,7 @@ def oklab(text: str) -> tuple[float, float, float]:
 
 
 @pytest.mark.slow
-def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(
-    open_page: Callable[..., Any], training: Path
-) -> None:
+def test_first_screen_on_a_phone_shows_the_curve(open_page: Callable[..., Any], training: Path) -> None:
     page = open_page(width=390).go("/run?run=0/training")
     page.wait_for_selector("#charts canvas")
     box = page.locator("#charts .u-over").first.bounding_box()
@@ -123,7 +121,7 @@ def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(
 
 
 @pytest.mark.slow
-def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(open_page: Callable[..., Any], training: Path) -> None:
+def test_times_are_local_and_the_tooltip_is_utc(open_page: Callable[..., Any], training: Path) -> None:
     page = open_page(timezone_id="America/New_York").go("/run?run=0/training")
     started = page.locator("#facts time")
     assert (started.inner_text(), started.get_attribute("title")) == ("2026-03-01 05:00", "2026-03-01 10:00 UTC")
@@ -137,7 +135,7 @@ def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(open_page: Callable
 
 
 @pytest.mark.slow
-def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(open_page: Callable[..., Any]) -> None:
+def test_drag_zooms_and_the_address_keeps_the_view(open_page: Callable[..., Any]) -> None:
     page = open_page().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
     y = box["y"] + box["height"] / 2
@@ -165,7 +163,7 @@ def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(open_page: 
 
 
 @pytest.mark.slow
-def test_hovering_reads_values(open_page: Callable[..., Any]) -> None:
+def test_hovering_shows_values(open_page: Callable[..., Any]) -> None:
     page = open_page().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
     shown = "document.querySelector('#charts .u-legend .u-value').textContent"
@@ -177,9 +175,7 @@ def test_hovering_reads_values(open_page: Callable[..., Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
-    open_page: Callable[..., Any], training: Path
-) -> None:
+def test_slider_changes_images_and_its_end_follows_the_run(open_page: Callable[..., Any], training: Path) -> None:
     page = open_page().go("/run?run=0/training")
     picture = page.locator("#previews img").first
     page.wait_for_selector("#previews img")
@@ -197,9 +193,7 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
 
 
 @pytest.mark.slow
-def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
-    open_page: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_runs_with_only_ema_previews_are_compared(open_page: Callable[..., Any], tmp_path: Path) -> None:
     for name, prompts in (("one", ("a fox", "a hat")), ("two", ("a fox",))):
         folder = write_run(tmp_path / name, prompts=prompts)
         for file in folder.glob("samples/*/*-raw.png"):
@@ -215,7 +209,7 @@ def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
 
 
 @pytest.mark.slow
-def test_two_tabs_show_the_same_run_each_with_its_own_view(open_page: Callable[..., Any], training: Path) -> None:
+def test_two_tabs_have_independent_views_of_a_run(open_page: Callable[..., Any], training: Path) -> None:
     look = open_page()
     first = look.go("/run?run=0/training&axis=time")
     second = first.context.new_page()
@@ -230,7 +224,7 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(open_page: Callable[.
 
 
 @pytest.mark.slow
-def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(open_page: Callable[..., Any]) -> None:
+def test_killed_run_shows_and_copies_the_resume_command(open_page: Callable[..., Any]) -> None:
     look = open_page(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
     assert "Ended without reporting why" in page.locator("#facts").inner_text()
@@ -240,7 +234,7 @@ def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(open_page: Callabl
 
 
 @pytest.mark.slow
-def test_the_recipe_is_searched_and_explained(open_page: Callable[..., Any]) -> None:
+def test_recipe_is_searched_and_explained(open_page: Callable[..., Any]) -> None:
     page = open_page().go("/run?run=0/finished")
     page.fill("#find", "peak learning rate")
     rows = page.locator("table.settings tbody tr:visible")
@@ -257,7 +251,7 @@ def test_an_empty_folder_says_what_to_do(open_page: Callable[..., Any], tmp_path
         assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
 
 
-def test_names_with_markup_are_text(open_page: Callable[..., Any], tmp_path: Path) -> None:
+def test_markup_in_names_is_shown_as_text(open_page: Callable[..., Any], tmp_path: Path) -> None:
     name = SCRIPT.replace("/", "|")
     write_run(tmp_path / name, steps=3)
     with opened(tmp_path) as board:
@@ -268,7 +262,7 @@ def test_names_with_markup_are_text(open_page: Callable[..., Any], tmp_path: Pat
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), pytest.param(2560, "dark", marks=pytest.mark.slow)])
-def test_everything_fits_and_axe_has_nothing_serious_to_say(
+def test_pages_fit_the_screen_and_pass_axe(
     width: int, scheme: str, open_page: Callable[..., Any], training: Path, axe: Any
 ) -> None:
     look = open_page(width=width, color_scheme=scheme)
@@ -287,7 +281,7 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
 
 
 @pytest.mark.slow
-def test_a_page_is_used_by_the_keyboard_alone(open_page: Callable[..., Any]) -> None:
+def test_page_can_be_used_with_the_keyboard(open_page: Callable[..., Any]) -> None:
     page = open_page().go("/")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
@@ -300,7 +294,7 @@ def test_a_page_is_used_by_the_keyboard_alone(open_page: Callable[..., Any]) -> 
     page.wait_for_url("**/run?run=*")
 
 
-def test_first_contents_come_at_once(board: Board) -> None:
+def test_first_response_takes_at_most_three_seconds(board: Board) -> None:
     begun = time.perf_counter()
     status, text, _ = board.ask("/run?run=0/finished")
     took = time.perf_counter() - begun
@@ -310,7 +304,7 @@ def test_first_contents_come_at_once(board: Board) -> None:
 
 
 @pytest.mark.timing
-def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(open_page: Callable[..., Any]) -> None:
+def test_first_contentful_paint_takes_at_most_300_ms(open_page: Callable[..., Any]) -> None:
     look = open_page()
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     for path in ("/", "/run?run=0/finished", "/data", "/draw", "/recipe?base=mini"):
@@ -322,7 +316,7 @@ def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(open
 
 
 @pytest.mark.slow
-def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
+def test_empty_pages_fit_a_small_screen_and_show_what_to_do(
     open_page: Callable[..., Any], tmp_path: Path, axe: Any
 ) -> None:
     write_pictures(tmp_path / "pictures")
@@ -343,9 +337,7 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
 
 
 @pytest.mark.slow
-def test_a_clip_plays_on_the_page(
-    open_page: Callable[..., Any], training: Path, write_clip: Callable[..., Path]
-) -> None:
+def test_clip_plays_on_the_page(open_page: Callable[..., Any], training: Path, write_clip: Callable[..., Path]) -> None:
     write_clip(training / "samples" / "step-00000060" / "00-raw.mp4", 10)
     page = open_page().go("/run?run=0/training")
     clip = "document.querySelector('#previews video')"

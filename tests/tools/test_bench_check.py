@@ -45,7 +45,7 @@ def test_every_module_is_measured(stubs: list[str], capsys: pytest.CaptureFixtur
     assert len({len(line) for line in lines}) == 1, "columns are aligned"
 
 
-def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_selects_modules(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_check.main(["--only", "save"]) == 0
     assert stubs == ["save"]
     with pytest.raises(SystemExit):
@@ -62,7 +62,7 @@ def test_each_module_has_rows() -> None:
 
 
 @pytest.mark.slow
-def test_a_first_step_is_measured_over_a_made_up_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_step_is_measured_over_a_synthetic_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first_step = importlib.import_module("bench_checks.first_step")
     monkeypatch.setattr(first_step, "subprocess", SimpleNamespace(run=run_python, DEVNULL=subprocess.DEVNULL))

@@ -11,7 +11,7 @@ from bench_checks import data
 from mezzotint.data.media import decoding
 
 
-def test_a_first_listing_reads_all_pictures_anew_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_listing_reads_all_images_again_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With use no picture is decoded, with start each; what an earlier round has indexed helps none."""
     looked: list[str] = []
     for name in ("glance", "probe"):

@@ -22,11 +22,11 @@ def at_once(folder: Path, count: int, number: int) -> Sequence[fill.Filled]:
     return [fill.Filled(8 // count, 8 / count, 0.1 * rank, 0.1 * rank + 8 / count + slow) for rank in range(count)]
 
 
-def test_processes_that_wait_for_each_other_are_no_gain_by_the_clock(tmp_path: Path) -> None:
+def test_processes_that_wait_for_each_other_gain_no_wall_time(tmp_path: Path) -> None:
     by_clock, by_cpu = fill.by_two(tmp_path, 3, one_after_the_other)
     assert by_clock == pytest.approx(1.0)
     assert by_cpu == pytest.approx(2.0), "which CPU seconds do not see"
 
 
-def test_processes_that_work_at_once_are(tmp_path: Path) -> None:
+def test_processes_that_work_in_parallel_gain_wall_time(tmp_path: Path) -> None:
     assert fill.by_two(tmp_path, 3, at_once) == pytest.approx((8 / 4.1, 2.0))

@@ -12,7 +12,7 @@ import bench_results
 ROOT = Path(__file__).parents[2]
 
 
-def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_stored_by_device_and_listed_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[list[str]] = []
 
     def bench(words: list[str]) -> int:
@@ -37,7 +37,7 @@ def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkey
     assert "fast is 1.50 times as fast as stock (1.25 to 1.75, 4 rounds)" in page
 
 
-def test_how_a_result_was_made_is_read_off_it_where_it_says_so(tmp_path: Path) -> None:
+def test_table_shows_how_a_result_was_measured(tmp_path: Path) -> None:
     place = tmp_path / "card"
     place.mkdir()
     command = ["mezzotint", "bench", "tiny_cpu", "data.cache.path=…/cache", "--steps=7", "--out=…/result"]
@@ -59,7 +59,7 @@ def test_how_a_result_was_made_is_read_off_it_where_it_says_so(tmp_path: Path) -
     }
 
 
-def test_the_table_that_lies_there_is_that_of_the_files() -> None:
+def test_table_of_results_is_current() -> None:
     assert bench_results.table(ROOT / "benchmarks") in (ROOT / "benchmarks/README.md").read_text("utf-8")
     quoted = (ROOT / "README.md").read_text("utf-8")
     [row] = [

@@ -13,7 +13,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.settings.sections.data import DataSettings
 
 
-def test_all_marks_are_measured_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_marks_are_measured_and_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = scale.rows(1, 12, 1000, 2000)
     many, few = (f"nearest of {n} buckets for 1,000 samples, loop in Python / ours" for n in (75, 11))
@@ -25,17 +25,17 @@ def test_all_marks_are_measured_and_nothing_is_left(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_seconds_are_of_the_first_in_parts_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ratio_is_first_over_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "cpu_seconds", lambda work: work())
     assert scale._in_parts(1, lambda: 6.0, lambda: 2.0) == 3.0
 
 
-def test_a_loop_of_few_is_told_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_over_a_part_is_scaled_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scale, "_in_parts", lambda rounds, work, of: len(work()) / len(of()))
     assert scale._buckets(1, 1000, DataSettings(resolution=1024)) == pytest.approx(1.0)
 
 
-def test_the_loop_over_buckets_chooses_by_the_nearest_aspect() -> None:
+def test_loop_over_buckets_chooses_the_nearest_aspect() -> None:
     """By distance of aspects, not of their logarithms: the same but near the middle between two buckets."""
     table, draw = buckets.table(DataSettings(resolution=1024)), np.random.default_rng(0)
     widths, heights = draw.integers(512, 4096, (2, 500))
@@ -45,7 +45,7 @@ def test_the_loop_over_buckets_chooses_by_the_nearest_aspect() -> None:
     assert (theirs == ours).mean() > 0.9
 
 
-def test_the_plan_of_objects_has_each_once_in_batches_of_one_bucket() -> None:
+def test_plan_of_objects_has_each_once_in_batches_of_one_bucket() -> None:
     items = [scale._Item(str(at), at % 3) for at in range(50)]
     batches = scale.plan_of_objects(items, 4)
     assert sorted(int(item.name) for batch in batches for item in batch) == list(range(50))

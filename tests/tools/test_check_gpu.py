@@ -25,7 +25,7 @@ def parts_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_everything_is_checked_and_written_into_one_file(
+def test_dry_run_writes_all_checks_to_one_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
@@ -49,7 +49,7 @@ def test_everything_is_checked_and_written_into_one_file(
     assert "not measured without a GPU, estimate of check" in capsys.readouterr().out
 
 
-def test_a_check_that_fails_is_recorded_and_the_others_still_run(
+def test_failed_check_is_recorded_and_the_others_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(card: check_gpu.Card) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def card(tmp_path: Path) -> check_gpu.Card:
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "is_ok"), [(1.0005, 1.01, True), (1.002, 1.01, False), (1.0005, 1.03, False)])
-def test_losses_that_differ_from_the_cpus_fail(
+def test_losses_that_differ_from_the_cpu_fail(
     card: check_gpu.Card, monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, is_ok: bool
 ) -> None:
     def measure(recipe: Recipe, steps: int) -> Any:
@@ -88,7 +88,7 @@ def test_losses_that_differ_from_the_cpus_fail(
 
 
 @pytest.mark.parametrize(("share", "is_ok"), [(1.05, True), (0.8, False), (1.2, False)])
-def test_a_peak_far_from_the_estimate_fails(
+def test_peak_memory_far_from_the_estimate_fails(
     card: check_gpu.Card, monkeypatch: pytest.MonkeyPatch, share: float, is_ok: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -99,9 +99,7 @@ def test_a_peak_far_from_the_estimate_fails(
     assert result == {"ok": is_ok, "estimate": 10**9, "measured": int(share * 10**9)}
 
 
-def test_the_speed_is_that_of_the_recipe_as_written_and_of_the_fast_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_speed_is_measured_as_written_and_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Options] = []
 
     def measured(reading: Any, of: Recipe, options: Options, *rest: Any) -> Any:
@@ -114,9 +112,7 @@ def test_the_speed_is_that_of_the_recipe_as_written_and_of_the_fast_one(
     assert [(one.fast, one.against_stock, one.steps) for one in asked] == [(True, False, 8)]
 
 
-def test_a_machine_without_a_gpu_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machine_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
         check_gpu.main([])

@@ -16,7 +16,7 @@ def test_every_row_is_stored() -> None:
     assert min(kept) >= 0.9, "and the old world is kept, but by a rate that breaks the model"
 
 
-def test_the_page_tells_the_stored_figures() -> None:
+def test_page_shows_the_stored_figures() -> None:
     page = adapters.PAGE.read_text("utf-8")
     between = page.split(adapters.BEGIN)[1].split(adapters.END)[0]
     assert between == adapters.table(), "run: python tools/mini/adapters.py --page"

@@ -30,7 +30,7 @@ REPORT = {
 }
 
 
-def test_pins_have_hashes_and_packages_their_licences() -> None:
+def test_lock_has_hashes_and_the_bill_licences() -> None:
     packages = supply.of_report(REPORT)
     assert [(each["name"], each["licence"]) for each in packages] == [
         ("apple", "BSD License"), ("bare", "see the package"), ("Zoo_Keeper", "MIT"),
@@ -46,7 +46,7 @@ def test_pins_have_hashes_and_packages_their_licences() -> None:
     assert supply.bill(packages) == supply.bill(packages[::-1])
 
 
-def test_the_lock_and_the_bill_are_of_the_pins() -> None:
+def test_lock_and_bill_match_the_pins() -> None:
     pin = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
     entry = re.compile(r"(\S+)==(\S+) \\\n +--hash=sha256:([0-9a-f]{64})")
     pinned = pin.findall((ROOT / "constraints.txt").read_text("utf-8"))
@@ -68,7 +68,7 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
     assert all(next(iter(c["licenses"][0]["license"].values())) for c in components)
 
 
-def test_everything_that_ships_has_its_licence_told() -> None:
+def test_everything_shipped_has_a_licence() -> None:
     page = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
     kinds = ("models", "data", "tokenizers")
     places = [ASSETS, *(ASSETS / kind for kind in kinds)]

@@ -110,7 +110,7 @@ def of_lines() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_what_no_processor_changes_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_of_exact_results_are_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recorded = {name: value for name, value in json.loads(RECORD.read_text()).items() if is_there(name)}
     assert of_lines() | of_runs(tmp_path) == recorded

@@ -25,7 +25,7 @@ def value_of(path: str, text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_what_a_field_shows_reads_back_as_the_value_of_the_recipe(name: str) -> None:
+def test_field_text_parses_back_to_the_value_of_the_recipe(name: str) -> None:
     dumped = dict(values.flatten(read(name).recipe.model_dump(mode="json", by_alias=True)))
     for setting in settings():
         field = field_of(setting, dumped)
@@ -34,7 +34,7 @@ def test_what_a_field_shows_reads_back_as_the_value_of_the_recipe(name: str) -> 
             assert value_of(setting.path, field["value"]) == dumped[setting.path], setting.path
 
 
-def test_every_closed_choice_is_a_list_of_choices() -> None:
+def test_every_closed_choice_lists_its_choices() -> None:
     defaults = {setting.path: setting.default for setting in settings()}
     for setting in settings():
         field = field_of(setting, defaults)
@@ -75,5 +75,5 @@ def test_every_closed_choice_is_a_list_of_choices() -> None:
         ("data.clips.buckets", "[[17, 256, 256]]", [[17, 256, 256]]),
     ],
 )
-def test_what_is_typed_becomes_a_value(path: str, text: str, value: Any) -> None:
+def test_typed_text_becomes_a_value(path: str, text: str, value: Any) -> None:
     assert json.dumps(value_of(path, text)) == json.dumps(value)
