@@ -12,8 +12,9 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.board import report
+from mezzotint.board.reading import pictures
 from mezzotint.cli import main
-from support.board_runs import SCRIPT, write_pictures, write_run
+from support.board_runs import SCRIPT, write_picture, write_pictures, write_run
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +66,6 @@ def test_report_names_what_it_leaves_out(
 
 
 def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mezzotint.board.reading import pictures
-
     folder = write_run(tmp_path / "run")
     monkeypatch.setattr(pictures, "small", lambda file, side: bytes(3_000_000))
     text, left_out = report.of_run(folder)
@@ -94,12 +93,22 @@ def test_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeyp
     assert "1 clip: shown as a strip of frames" in left_out
 
 
-def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:
-    assert report._spread_indices(9, 9) == [8, 0, 5, 3, 6, 2, 4, 1, 7]
-    assert report._spread_indices(9, 3) == [8, 0, 5]
-    assert report._spread_indices(1, 5) == [0]
-    assert report._spread_indices(0, 5) == []
-    assert sorted(report._spread_indices(100, 1000)) == list(range(100))
+@pytest.mark.parametrize("most", [1, 3, 6, 9])
+def test_steps_are_chosen_from_the_ends_to_the_middle(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", prompts=())
+    for step in range(9):
+        place = folder / "samples" / f"step-{step:08d}"
+        place.mkdir(exist_ok=True)
+        write_picture(place / "00-raw.png", "a fox")
+    for step in (30, 60):
+        (folder / "samples" / f"step-{step:08d}").rmdir()
+    monkeypatch.setattr(pictures, "small", lambda file, side: b"small")
+    monkeypatch.setattr(report, "_PICTURES", most * len("data:image/webp;base64,c21hbGw="))
+    text, _ = report.of_run(folder)
+    chosen = {int(step) for step in re.findall(r'"(\d{8})/00-raw\.png": ?"data:', text)}
+    assert chosen == set([8, 0, 5, 3, 6, 2, 4, 1, 7][:most])
 
 
 def test_report_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

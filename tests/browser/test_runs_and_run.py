@@ -243,14 +243,6 @@ def test_recipe_is_searched_and_explained(open_page: Callable[..., Any]) -> None
     assert "1e-5 with batches" in rows.inner_text()
 
 
-@pytest.mark.slow
-def test_an_empty_folder_says_what_to_do(open_page: Callable[..., Any], tmp_path: Path) -> None:
-    with opened(tmp_path) as board:
-        page = open_page(board).go(f"/?token={board.policy.token}")
-        assert "token" not in page.url
-        assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
-
-
 def test_markup_in_names_is_shown_as_text(open_page: Callable[..., Any], tmp_path: Path) -> None:
     name = SCRIPT.replace("/", "|")
     write_run(tmp_path / name, steps=3)
@@ -323,6 +315,9 @@ def test_empty_pages_fit_a_small_screen_and_show_what_to_do(
     (tmp_path / "nothing").mkdir()
     with opened(tmp_path) as board:
         look = open_page(board, width=360)
+        page = look.go(f"/?token={board.policy.token}")
+        assert "token" not in page.url
+        assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
         for path, words in (
             ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "add images"),

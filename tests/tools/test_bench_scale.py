@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +17,13 @@ from mezzotint.data.buckets import buckets
 from mezzotint.settings.sections.data import DataSettings
 
 
-def test_all_marks_are_measured_and_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_are_ratios_of_cpu_seconds_and_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cpu_seconds(work: Callable[[], object]) -> float:
+        work()
+        return next(seconds)
+
+    seconds = itertools.cycle((6.0, 2.0))
+    monkeypatch.setattr(scale, "cpu_seconds", cpu_seconds)
     monkeypatch.chdir(tmp_path)
     rows = scale.rows(1, 12, 1000, 2000)
     many, few = (f"nearest of {n} buckets for 1,000 samples, loop in Python / ours" for n in (75, 11))
@@ -22,17 +32,8 @@ def test_all_marks_are_measured_and_no_files_are_left(tmp_path: Path, monkeypatc
         "plan of 1,000, list of objects / ours", "plan of 2,000 / of 1,000",
     ]  # fmt: skip
     assert [goal for _, goal, _ in rows] == ["≥ 50", "≥ 50", "", "≥ 5", "≤ 15"]
+    assert [figure for _, _, figure in rows] == ["3", "150", "150", "3.0", "3.0"], "the loop runs over one in fifty"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_ratio_is_first_over_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "cpu_seconds", lambda work: work())
-    assert scale._in_parts(1, lambda: 6.0, lambda: 2.0) == 3.0
-
-
-def test_loop_over_a_part_is_scaled_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "_in_parts", lambda rounds, work, of: len(work()) / len(of()))
-    assert scale._buckets(1, 1000, DataSettings(resolution=1024)) == pytest.approx(1.0)
 
 
 def test_loop_over_buckets_chooses_the_nearest_aspect() -> None:
@@ -46,7 +47,7 @@ def test_loop_over_buckets_chooses_the_nearest_aspect() -> None:
 
 
 def test_plan_of_objects_has_each_once_in_batches_of_one_bucket() -> None:
-    items = [scale._Item(str(at), at % 3) for at in range(50)]
+    items: list[Any] = [SimpleNamespace(name=str(at), bucket=at % 3) for at in range(50)]
     batches = scale.plan_of_objects(items, 4)
     assert sorted(int(item.name) for batch in batches for item in batch) == list(range(50))
     assert all(len(batch) <= 4 and len({item.bucket for item in batch}) == 1 for batch in batches)

@@ -82,7 +82,7 @@ def test_losses_that_differ_from_the_cpu_fail(
         return SimpleNamespace(steps=[SimpleNamespace(loss=loss)] * steps)
 
     monkeypatch.setattr(check_gpu, "_measure", measure)
-    result = check_gpu._check_losses(card)
+    result = check_gpu.CHECKS["losses agree with the CPU"](card)
     assert result["ok"] is is_ok
     assert result["losses"]["cpu"] == [1.0, 1.0, 1.0]
 
@@ -95,7 +95,7 @@ def test_peak_memory_far_from_the_estimate_fails(
     monkeypatch.setattr(check_gpu, "MetaModel", lambda recipe, kind: None)
     monkeypatch.setattr(check_gpu, "memory_of", lambda outline, table: SimpleNamespace(peak=10**9))
     monkeypatch.setattr(check_gpu, "_measure", lambda recipe, steps: SimpleNamespace(memory=int(share * 10**9)))
-    result = check_gpu._check_memory(card)
+    result = check_gpu.CHECKS["peak memory"](card)
     assert result == {"ok": is_ok, "estimate": 10**9, "measured": int(share * 10**9)}
 
 
@@ -107,7 +107,7 @@ def test_speed_is_measured_as_written_and_fast(tmp_path: Path, monkeypatch: pyte
         return {"rows": []}
 
     monkeypatch.setattr(check_gpu, "bench", measured)
-    monkeypatch.setattr(check_gpu, "CHECKS", {"speed": check_gpu._check_speed})
+    monkeypatch.setattr(check_gpu, "CHECKS", {"speed": check_gpu.CHECKS["speed"]})
     assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}"]) == 0
     assert [(one.fast, one.against_stock, one.steps) for one in asked] == [(True, False, 8)]
 
