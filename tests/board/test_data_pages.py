@@ -10,15 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from mezzotint.board import data_pages
 from mezzotint.board.reading import data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
+from mezzotint.data.loading.worker import BatchRequest, BatchWorker, Caches, HostBatch
+from mezzotint.settings.reading.read import located, read_text
 from support.board_runs import Board, opened, write_pictures, write_run
 from support.image_catalogues import many
 
@@ -76,24 +79,40 @@ def test_filters_select_samples(board: Board, query: str, count: int | None) -> 
         assert "No sample matches these filters" in text
 
 
-def test_crops_and_captions_are_those_of_the_loader(board: Board) -> None:
-    from mezzotint.data.loading.worker import BatchWorker, Caches
-    from mezzotint.data.schedule.plan import Visit
-
-    handler = next(iter(data_pages_of(board)._open.values()))
-    data = handler.data
-    assert data is not None
-    frames = set()
+def test_crops_and_captions_are_those_of_the_loader(tmp_path: Path) -> None:
+    gradient = np.repeat(np.arange(0, 192, 2, dtype=np.uint8)[None, :, None], 48, axis=0).repeat(3, axis=2)
+    Image.fromarray(gradient).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("one, two, three, four")
+    words = [
+        "resolution=48",
+        "buckets.step=16",
+        "buckets.shape=square",
+        "flip=0.5",
+        "crop=random",
+        "captions.shuffle_tags=true",
+    ]
+    words.append(f"cache.path={tmp_path}/cache")
+    recipe = located(read_text("schema: 1", overrides=[f"data.path={tmp_path}", *(f"data.{word}" for word in words)]))
+    data = data_sets.open_data(recipe, None)
+    loader = BatchWorker(data.catalogue, data.settings, seed=recipe.run.seed, caches=Caches())
+    seen = set()
     for number in range(6):
-        sample = data.sample(1, epoch=2, number=number)
-        loader = BatchWorker(data.catalogue, data.settings, seed=data.recipe.run.seed, caches=Caches())
-        visit = Visit(1, int(data.catalogue.key_hash[1]), data.recipe.run.seed, 2, number)
-        placed = loader._placement(visit, loader._table[int(data.bucket[1])], -1)
-        assert sample["flipped"] == placed.flipped
-        assert sample["frame"][0] == placed.crop_top_left[1] / placed.resized.width
-        assert data_sets.make_printable(loader._caption(visit)) == sample["caption"]
-        frames.add((sample["caption"], tuple(sample["frame"]), sample["flipped"]))
-    assert len(frames) > 1, "visits differ"
+        sample = data.sample(0, epoch=2, number=number)
+        batch = loader[visit_request(number, epoch=2)]
+        assert isinstance(batch, HostBatch)
+        assert batch.pixels is not None
+        left = round(96 * sample["frame"][0])
+        assert batch.captions == (sample["caption"],)
+        assert batch.pixels[0, 0, 0, 0] == 2 * (left + 47 if sample["flipped"] else left)
+        seen.add((sample["caption"], left, sample["flipped"]))
+    assert len({flipped for _, _, flipped in seen}) == 2
+    assert len(seen) > 2, "visits differ"
+
+
+def visit_request(number: int, *, epoch: int) -> BatchRequest:
+    """A batch of one visit of row 0."""
+    row, visit = np.zeros(1, np.int32), np.array([number], np.int32)
+    return BatchRequest(0, epoch, 1, True, 0, row, visit, np.ones(1, np.float32), np.zeros(1, np.int64))
 
 
 def test_caption_lengths_are_counted_in_tokens_of_the_run(board: Board) -> None:
@@ -186,12 +205,6 @@ def test_200_000_samples_are_opened_paged_and_searched(tmp_path: Path, monkeypat
             print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
             assert text.count('<figure class="sample">') == count, query
             assert took < 15  # so long on a busy machine; on a quiet one less than a second each
-
-
-def data_pages_of(board: Board) -> data_pages.DataPages:
-    import gc
-
-    return next(one for one in gc.get_objects() if isinstance(one, data_pages.DataPages) and one.pages is board.pages)
 
 
 def test_thumbnails_are_created_once_and_stored(board: Board) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
 import re
 import subprocess
 import sys
@@ -14,10 +16,10 @@ from typing import Any
 import pytest
 
 from mezzotint.board.acting import actions, recipe_pages
+from mezzotint.cli import main
 from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import digest_of, read, read_text, shipped_recipes
 from support.board_runs import SCRIPT, Board, opened, write_run
-from support.forked import run_python
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,12 @@ def live(board: Board, base: str = "tiny_cpu", **changes: Any) -> dict[str, Any]
     assert status == 200
     assert isinstance(answer, dict)
     return answer
+
+
+def check(board: Board) -> dict[str, Any]:
+    status, answer = board.post("/api/check", {"base": "tiny_cpu", "changes": {}})
+    assert status == 200
+    return dict(answer)
 
 
 def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
@@ -95,7 +103,7 @@ def test_missing_data_path_is_a_problem_of_its_field(board: Board, tmp_path: Pat
 
 
 def test_check_result_has_a_verdict_and_the_settings_with_problems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = "mezzotint check x\nmemory  a  1 MB\n{}: a step's peak is 109 MB of the 13.1 GB\n  that are free\n"
     several = (
@@ -110,7 +118,7 @@ def test_check_result_has_a_verdict_and_the_settings_with_problems(
         recipe_pages.subprocess, "run",
         lambda line, **how: subprocess.CompletedProcess(line, (one := results.pop(0))[0], *one[1:]),
     )  # fmt: skip
-    fits, small, plain, missing, two = (recipe_pages._run_check(["check"], tmp_path) for _ in answers)
+    fits, small, plain, missing, two = (check(board) for _ in answers)
     assert fits["verdict"] == "This recipe fits: a step's peak is 109 MB of the 13.1 GB that are free."
     assert small["verdict"].startswith("This recipe does not fit: a step's peak")
     assert (plain["verdict"], plain["problems"]) == ("This recipe can run.", [])
@@ -253,10 +261,19 @@ def test_run_folder_outside_the_folders_is_refused(folder: str, board: Board, mo
     assert (status, answer["code"]) == (409, "E1949")
 
 
+def run_command(line: list[str], *, cwd: Path, **_: Any) -> subprocess.CompletedProcess[bytes]:
+    """Replaces `subprocess.run` for `python -P -m mezzotint …`: runs the command in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), contextlib.chdir(cwd):
+        status = main(line[4:])
+    return subprocess.CompletedProcess(line, status, out.getvalue().encode(), errors.getvalue().encode())
+
+
 @pytest.mark.slow
 def test_check_output_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipe_pages.subprocess, "run", run_python)
-    output = recipe_pages._run_check(["check", "tiny_cpu", "run.name=x"], tmp_path)
+    monkeypatch.setattr(recipe_pages.subprocess, "run", run_command)
+    with opened(tmp_path) as board:
+        output = check(board)
     assert output["status"] == 0, output
     assert "memory" in output["text"]
     assert output["verdict"].startswith("This recipe fits")
