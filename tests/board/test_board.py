@@ -1,4 +1,4 @@
-"""The verb `board`: what it says before it answers, and what it costs others."""
+"""The command `board`: its output, its errors and its imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.cli import main
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would be served: (application, socket)."""
+    """Calls of `serve`: (application, address)."""
     calls: list[Any] = []
 
     def serve(app: Any, own: Any) -> None:

@@ -1,4 +1,4 @@
-"""Fewer points, and the same look."""
+"""Thinning of curves keeps their shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with files that are damaged or hostile: the page over them and a sound run answers, and each has a report."""
+"""Runs with damaged or hostile files: all pages respond, also for an intact run next to them, and each has a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mezzotint.board.guard import AccessPolicy
 from support.board_runs import Board, opened, write_run
 
 HUGE, TOO_HUGE = "9" * 299, "9" * 399
-"""The longest number that is read from JSON, and one that is not."""
+"""A number that JSON reading accepts, and one that is too long."""
 
 DEEP = "[" * 20_000 + "]" * 20_000
 PICTURE = "samples/step-00000060/00-raw.png"
@@ -103,9 +103,9 @@ DAMAGES: dict[str, tuple[Damage, ...]] = {
 
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
-    """The page over all of them."""
+    """The page over all damaged runs and an intact one."""
     root = tmp_path_factory.mktemp("damaged")
-    write_run(root / "sound")
+    write_run(root / "intact")
     for name, damages in DAMAGES.items():
         run = write_run(root / name)
         for damage in damages:
@@ -118,7 +118,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 def test_pages_of_all_runs_show_the_intact_run(board: Board, page: str) -> None:
     status, text, _ = board.ask(page)
     assert status == 200
-    assert "sound" in text
+    assert "intact" in text
 
 
 @pytest.mark.parametrize("name", DAMAGES)
@@ -127,7 +127,7 @@ def test_every_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
     pages = [f"/{page}?" for page in ("run", "compare", "api/previews")]
     pages += [f"/part/{part}?" for part in ("facts", "stored", "settings", "events", "log", "card")]
     pages += [f"/api/curves?axis={axis}&" for axis in axes] + [
-        f"/api/compare?run=0/sound&axis={axis}&" for axis in axes
+        f"/api/compare?run=0/intact&axis={axis}&" for axis in axes
     ]
     for page in (f"{page}run=0/{name}" for page in pages):
         assert board.ask(page)[0] == 200, page

@@ -1,4 +1,4 @@
-"""The page Data: the samples of a run as its model will see them."""
+"""The page Data: samples of a run as its model sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from support.image_catalogues import many
 
 @pytest.fixture(autouse=True, scope="module")
 def lengths() -> Iterator[None]:
-    """What the process that counts tokens would say, without one."""
+    """Replaces the process that counts tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "of_run", lambda run: ([9, 9, 12, 77, 78, 90], 77))
         yield
@@ -189,7 +189,7 @@ def test_page_of_many_samples_reads_only_those_shown(tmp_path: Path, monkeypatch
         assert decoded == []
         for _ in range(2):
             assert board.ask("/thumb?run=0/run&row=19999")[0] == 200
-        assert decoded == [19_999], "made when it is asked for, and kept"
+        assert decoded == [19_999], "created on request and stored"
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_200_000_samples_are_opened_paged_and_searched(tmp_path: Path, monkeypat
             took = time.perf_counter() - begun
             print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
             assert text.count('<figure class="sample">') == count, query
-            assert took < 15  # so long on a busy machine; on a quiet one less than a second each
+            assert took < 15  # for a busy machine; less than a second each on a quiet one
 
 
 def test_thumbnails_are_created_once_and_stored(board: Board) -> None:
@@ -277,7 +277,7 @@ def test_text_search_does_not_cross_borders_between_texts() -> None:
     assert texts.containing("ü.").tolist() == [4]
     assert texts.containing(".*").tolist() == []
     assert texts.containing("B").tolist() == [0, 1, 3, 4]
-    assert texts.containing("bcd").tolist() == [], "over a border"
+    assert texts.containing("bcd").tolist() == [], "across a border"
     assert texts.containing("").tolist() == [0, 1, 2, 3, 4]
     assert texts.containing("cd Ab").tolist() == [1]
     assert texts.beginning_with("b").tolist() == [3]

@@ -1,4 +1,4 @@
-"""Who may ask the page, and what it never gives."""
+"""Access to the page: tokens, hosts, origins, and files that are never sent."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_body_size_is_limited(board: Board) -> None:
 
 
 def post(board: Board, *headers: str) -> socket.socket:
-    """A connection on which a request that writes has begun: its headers are sent."""
+    """A connection with the headers of a POST request sent."""
     connection = socket.create_connection(("127.0.0.1", board.port), timeout=8)
     cookie = f"Cookie: {board.policy.name}={board.policy.token}"
     lines = ["POST /api/act HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1", cookie, *headers, "", ""]
@@ -177,7 +177,7 @@ def test_size_of_a_chunked_body_is_limited(board: Board, capfd: pytest.CaptureFi
             connection.sendall(b"186a0\r\n" + bytes(100_000) + b"\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
     with post(board, "Content-Length: 9") as connection:
-        connection.sendall(b"{")  # and nothing more: the client is gone
+        connection.sendall(b"{")  # then the client disconnects
     assert board.ask("/")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
 
@@ -191,7 +191,7 @@ def test_incomplete_requests_are_closed(
         answer = b""
         while not answer.endswith(b"of this page.\n"):
             answer += second.recv(4000)
-        assert b" 404 " in answer, "which was whole, and names no run"
+        assert b" 404 " in answer, "a complete request that names no run"
         second.sendall(b"GET / HTTP/1.1\r\nHos")
         assert half.recv(10) == b""
         assert second.recv(10) == b""

@@ -1,4 +1,4 @@
-"""Links in a run folder that lead out of it: the page and the report show nothing behind them, and write nothing."""
+"""Links that lead out of a run folder: the page and the report neither read nor write through them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {
 
 
 def link_out(run: Path, outside: Path) -> None:
-    """Puts links to files and folders of somebody else into a run."""
+    """Replaces files and folders of a run by links to files outside."""
     outside.mkdir()
     for name, text in FILES.items():
         (outside / name).write_text(text + "\n")
@@ -66,7 +66,7 @@ def test_pages_and_report_do_not_follow_links(tmp_path: Path) -> None:
             assert status in (200, 404), page
             assert SECRET not in text, page
             assert "step-00000098" not in text, page
-        assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "whatever the linked lock says"
+        assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "the linked lock is not read"
 
 
 def test_output_of_a_start_is_neither_read_nor_written_through_a_link(

@@ -1,4 +1,4 @@
-"""The verb `report`: one file that needs nothing."""
+"""The command `report`: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_report_names_what_it_leaves_out(
         assert words in output
         assert words in text
     assert 0 < text.count("data:image/webp") < 12
-    assert '"00000060/00-raw.png"' in text, "the last step stays"
+    assert '"00000060/00-raw.png"' in text, "the last step is kept"
 
 
 def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monke
 
 
 def test_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clips are shown as the strip of frames that lies beside each; the clip itself is not read."""
+    """Clips are shown as their strips of frames; the clip itself is not read."""
     folder = write_run(tmp_path / "run")
     shots = folder / "samples" / "step-00000060"
     (shots / "00-raw.mp4").write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")

@@ -1,4 +1,4 @@
-"""Times as the page writes them: in UTC, for a script to write in the viewer's zone."""
+"""Times on the page: written in UTC, converted to local time by a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buttons that act on a run which really trains."""
+"""Buttons that act on a running training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Data, in a browser."""
+"""The page Data in a browser."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_images_are_framed_and_filtered(open_page: Callable[..., Any], tmp_path:
         assert box["width"] < picture["width"] or box["height"] < picture["height"]
         assert axe(page) == []
         lengths = "document.getElementById('histograms').textContent"
-        wait(page, f"{lengths}.includes('tokens of the first caption')", seconds=120)  # by a process of its own
+        wait(page, f"{lengths}.includes('tokens of the first caption')", seconds=120)  # counted in a separate process
         assert "over 77, cut" in page.locator("#histograms").inner_text()
         page.fill("input[name=text]", "picture 1")
         page.keyboard.press("Enter")

@@ -1,4 +1,4 @@
-"""The page Draw, in a browser: a picture of the small model that ships."""
+"""The page Generate in a browser, with the small model that is shipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Recipe, in a browser."""
+"""The page Recipe in a browser."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_check_shows_its_verdict_first_and_keeps_its_columns(
         assert output.evaluate("one => one.scrollWidth > one.clientWidth"), "a long line is not wrapped"
         page.fill("[id='f-data.path']", "nothing")
         page.wait_for_selector("[data-path='data.path'] .wrong:has-text('nothing does not exist')")
-        assert not page.is_visible("#verdict"), "it was about the form as it stood"
+        assert not page.is_visible("#verdict"), "the verdict was about the unchanged form"
         assert not page.is_visible("#checked")
 
 

@@ -1,4 +1,4 @@
-"""A report, opened as a file."""
+"""A report opened as a file in a browser."""
 
 from __future__ import annotations
 

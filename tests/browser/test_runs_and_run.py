@@ -1,4 +1,4 @@
-"""The pages Runs, Run and Compare, in a browser."""
+"""The pages Runs, Run and Compare in a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_runs_are_listed_with_their_states_and_a_new_one_appears(
 ) -> None:
     page = open_page().go("/")
     page.wait_for_selector("table.runs")
-    assert page.locator("table.runs tbody th a").first.inner_text() == "training", "what changed last comes first"
+    assert page.locator("table.runs tbody th a").first.inner_text() == "training", "the last changed run is first"
     with waiting(folders / "waiting"):
         page.wait_for_selector(".state.waiting")
         states = page.eval_on_selector_all("table.runs .state", "all => all.map(one => one.textContent)")
@@ -47,7 +47,7 @@ def test_runs_are_listed_with_their_states_and_a_new_one_appears(
     write_run(folders / "new", steps=2)
     try:
         page.wait_for_selector("a:text-is('new')")
-        assert page.is_checked("input[value='0/finished']"), "what was chosen stays chosen"
+        assert page.is_checked("input[value='0/finished']"), "the selection is kept"
     finally:
         shutil.rmtree(folders / "new")
     page.wait_for_selector("a:text-is('new')", state="detached")
@@ -100,7 +100,7 @@ def test_ten_curves_of_loss_by_timestep_have_distinct_colours(open_page: Callabl
 
 
 def oklab(text: str) -> tuple[float, float, float]:
-    """The place of `oklch(0.5 0.15 200)` in OKLab, where distances are what eyes see."""
+    """Converts `oklch(0.5 0.15 200)` to OKLab, in which distances are perceptual."""
     light, chroma, hue = (float(number) for number in text[6:-1].split())
     return light, chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
 
@@ -117,7 +117,7 @@ def test_first_screen_on_a_phone_shows_the_curve(open_page: Callable[..., Any], 
     assert "touch" in page.locator(".commands").inner_text()
     add_lines(training, 61, 62)
     wait(page, "document.getElementById('facts').textContent.includes('62')")
-    assert "touch" in page.locator(".commands").inner_text(), "what was opened stays open"
+    assert "touch" in page.locator(".commands").inner_text(), "opened details stay open"
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_times_are_local_and_the_tooltip_is_utc(open_page: Callable[..., Any], t
     assert page.locator("#p-log time").inner_text() == "2026-03-01 05:00:00"
     add_lines(training, 61, 62)
     wait(page, "document.getElementById('facts').textContent.includes('62')")
-    assert started.inner_text() == "2026-03-01 05:00", "also after the page has brought itself up to date"
+    assert started.inner_text() == "2026-03-01 05:00", "also after an update of the page"
     assert "UTC" not in page.locator("main").inner_text()
 
 
@@ -167,7 +167,7 @@ def test_hovering_shows_values(open_page: Callable[..., Any]) -> None:
     page = open_page().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
     shown = "document.querySelector('#charts .u-legend .u-value').textContent"
-    wait(page, f"{shown} === '400'")  # what the last step said
+    wait(page, f"{shown} === '400'")  # the value at the last step
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     wait(page, f"/^(19|20)\\d$/.test({shown})")
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 60)
@@ -263,7 +263,7 @@ def test_pages_fit_the_screen_and_pass_axe(
         if "run=" in path:
             page.wait_for_selector("#charts canvas")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        if width == 360:  # a row of a table is a block of its own there: nothing is to be scrolled sideways for
+        if width == 360:  # table rows are blocks there: nothing needs horizontal scrolling
             wider = (
                 "[...document.querySelectorAll('.wide')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
             )
@@ -292,7 +292,7 @@ def test_first_response_takes_at_most_three_seconds(board: Board) -> None:
     took = time.perf_counter() - begun
     assert status == 200
     assert "finished" in text
-    assert took < 3.0  # a busy machine; tests marked timing judge the 300 ms
+    assert took < 3.0  # for a busy machine; the tests marked timing check 300 ms
 
 
 @pytest.mark.timing

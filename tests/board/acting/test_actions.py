@@ -1,4 +1,4 @@
-"""Actions from the page: each writes the file or starts the line that it shows."""
+"""Actions of the page: each writes the request file or starts the command that it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Draw: lines of `sample`, drawn by one process."""
+"""The page Generate: `sample` commands, run by one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.board_runs import Board, opened, write_run
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Lines that would be drawn."""
+    """Commands that would be run."""
     lines: list[list[str]] = []
     monkeypatch.setattr(DrawPages, "_submit", lambda self, words: lines.append(words) or len(lines))
     monkeypatch.setattr(DrawPages, "_start_process", lambda self: None)
@@ -107,7 +107,7 @@ def test_model_and_modules_are_loaded_before_the_first_job(tmp_path: Path, monke
 
     drawer.main(cast(Any, lines()), io.StringIO())
     assert events == ["open", "step", "asked", *["step"] * 4]
-    assert [path.name for path in tmp_path.iterdir()] == ["samples"], "what warms is kept nowhere"
+    assert [path.name for path in tmp_path.iterdir()] == ["samples"], "the warm-up image is not stored"
     assert len(list((tmp_path / "samples").iterdir())) == 1
 
 
@@ -117,7 +117,7 @@ def test_image_of_the_small_model_takes_at_most_five_seconds(tmp_path: Path) -> 
         begun = time.perf_counter()
         board.ask("/draw")
         number = board.post("/api/draw", {"a": "mezzotint-mini", "prompt": "a small red star"})[1]["jobs"][0]
-        for limit in (10.0, 5.0):  # with the process that draws being begun; with it there
+        for limit in (10.0, 5.0):  # first with the start of the process, then without
             job: dict[str, Any] = {"done": False}
             while not job["done"]:
                 job = json.loads(board.ask(f"/api/drawn?job={number}")[1])["jobs"][str(number)]

@@ -1,4 +1,4 @@
-"""The fields of the form: what is shown in them reads back as the same value."""
+"""Fields of the form: their texts parse back to the same values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page Recipe: what the form says, the line and the file say as well."""
+"""The page Recipe: the form, the command and the file are the same recipe."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_unchanged_form_gives_the_recipe(board: Board, name: str) -> None:
     answer = live(board, name)
-    assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], "its data may be missing here"
+    assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], (
+        "its data may be missing here"
+    )
     assert answer["command"] == f"mezzotint train {name}"
     again = read_text(answer["yaml"], name)
     assert digest_of(again.recipe) == digest_of(read(name).recipe)
@@ -96,10 +98,10 @@ def test_missing_data_path_is_a_problem_of_its_field(board: Board, tmp_path: Pat
     (problem,) = live(board, data__path="nothing")["problems"]
     assert (problem["where"], problem["code"]) == ("data.path", "E1201")
     assert "nothing does not exist" in problem["what"]
-    assert live(board, data__path="run")["problems"] == [], "a folder below the page's"
-    assert live(board, data__path="shapes")["problems"] == [], "a data set that ships"
+    assert live(board, data__path="run")["problems"] == [], "a folder below the folder of the page"
+    assert live(board, data__path="shapes")["problems"] == [], "a shipped data set"
     assert live(board, data__path=f"s3://photos/x\n{tmp_path}")["problems"] == []
-    assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "of the hub"
+    assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "a data set on the Hub"
 
 
 def test_check_result_has_a_verdict_and_the_settings_with_problems(
@@ -221,7 +223,7 @@ def test_recipe_is_started_and_checked_with_the_command_shown(board: Board, monk
     with monkeypatch.context() as context:
         context.setattr(board.pages, "rows", list)
         assert board.post("/api/start", value)[1]["run"] == "0/runs/mine"
-    assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "no run lies in that folder itself"
+    assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "the folder itself has no run"
     assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
     assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
 
@@ -244,7 +246,7 @@ def test_started_run_has_a_page_before_it_writes_anything(tmp_path: Path, monkey
         assert 'class="state starting"' in page
         (tmp_path / "go").touch()
         until = time.monotonic() + 20
-        while Path(f"/proc/{children[0].pid}").exists():  # nobody asks for it: it is reaped all the same
+        while Path(f"/proc/{children[0].pid}").exists():  # the process is reaped without a request
             assert time.monotonic() < until
             time.sleep(0.02)
         page = board.ask("/run?run=0/runs/mine")[1]
@@ -256,7 +258,7 @@ def test_started_run_has_a_page_before_it_writes_anything(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("folder", ["/tmp/elsewhere", "../elsewhere", "runs/../../x"])
 def test_run_folder_outside_the_folders_is_refused(folder: str, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions.StartedProcesses, "start", lambda *words: pytest.fail("it was started"))
+    monkeypatch.setattr(actions.StartedProcesses, "start", lambda *words: pytest.fail("the run was started"))
     status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": folder}})
     assert (status, answer["code"]) == (409, "E1949")
 

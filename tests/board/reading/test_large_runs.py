@@ -1,4 +1,4 @@
-"""Runs with far more curves, checkpoints and previews than a run leaves: the page shows a bounded part of them."""
+"""Runs with very many curves, checkpoints and previews: the page shows a limited number of them."""
 
 from __future__ import annotations
 

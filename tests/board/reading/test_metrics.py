@@ -1,4 +1,4 @@
-"""The numbers of a run, read as they come."""
+"""Metrics of a run, read while it trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is named leads below the folders of the page, or nowhere."""
+"""Names of runs and files lead only below the folders of the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_runs_are_found_below_the_folders_without_following_links(tmp_path: Path
 
 
 def test_folders_keep_the_order_in_which_they_were_given(tmp_path: Path) -> None:
-    """What is drawn, saved and started lies there, whatever the others are called."""
+    """Images, recipes and runs are written to the first folder."""
     for name in ("z", "a", "m/deep"):
         (tmp_path / name).mkdir(parents=True)
     named = [tmp_path / "m" / "deep", tmp_path / "z", tmp_path / "a", tmp_path / "z", tmp_path / "m"]

@@ -1,4 +1,4 @@
-"""How a run stands, by its folder alone."""
+"""State of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_locked_run_is_running_and_its_lock_is_not_touched(tmp_path: Path) -> No
     assert runs.read_status(folder.path).state == "killed"
     folder.record("finished", step=60)
     with folder.lock():
-        assert runs.read_status(folder.path).state == "finished", "its process is about to end"
+        assert runs.read_status(folder.path).state == "finished", "its process is ending"
 
 
 def test_lock_with_a_reused_pid_is_stale(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_run_waits_for_another_to_index_its_data_and_then_trains(world: Any) -> 
             assert time.monotonic() < until
             time.sleep(0.02)
         assert str(place) in runs.read_status(world.root / "second").waits_for
-        fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has this file open as well
+        fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has inherited this file
     assert world.wait(child) == 0, world.out("second")
     assert runs.read_status(world.root / "second").state == "finished"
 
@@ -153,7 +153,7 @@ def test_exported_adapter_is_sampled_with_its_base_model(tmp_path: Path) -> None
         file.touch()
         (one,) = runs.exports(lora)
         assert one.command.endswith(f" '--embedding=<wug>={file}' '--prompt=…'")
-        assert "/draw?a=mezzotint-mini" not in board.ask("/run?run=0/lora")[1], "the page has no place for words"
+        assert "/draw?a=mezzotint-mini" not in board.ask("/run?run=0/lora")[1], "the page has no field for embeddings"
 
 
 def test_previews_have_prompts_and_thumbnails(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_differences_are_those_of_values(tmp_path: Path) -> None:
 def test_end_of_a_log_of_five_gigabytes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     with open(path, "wb") as file:
-        file.truncate(5_000_000_000)  # a hole takes no room
+        file.truncate(5_000_000_000)  # a sparse file
         file.seek(0, os.SEEK_END)
         file.write(b"\nthe last line \x1b[2J\n")
     assert tails.tail(path, limit=4000).endswith("the last line \\x1b[2J\n")
