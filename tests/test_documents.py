@@ -1,4 +1,4 @@
-"""The pages tell the truth: links lead somewhere, recipes and command lines read, examples run, lists are complete."""
+"""The documentation is correct: links, recipes and command lines are valid, examples run, lists are complete."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from support.installed import install
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
 DOCS = ROOT / "docs"
-DOORS = ("start", "guides", "coming-from", "reference")
-OF_THE_HOUSE = ("faults", "gpu-path", "journey", "structure")
-"""Pages for those who work on it."""
+USER_FOLDERS = ("start", "guides", "coming-from", "reference")
+DEVELOPER_PAGES = ("faults", "gpu-path", "journey", "structure")
+"""Pages for developers of Mezzotint."""
 GUIDES = sorted(SOURCE.glob("compat/*/guide.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *GUIDES])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
@@ -58,9 +58,9 @@ EXAMPLES = {
     "data/formats/caption_table.py", "settings/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
     "settings/families/dimmed.py",
 }  # fmt: skip
-"""Files that a page tells the reader to write."""
+"""Files that readers of a page create."""
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
-"""Files of another trainer's project."""
+"""Files of other trainers."""
 NOT_SETTINGS = {"run.log"}
 REMOVED_SETTINGS = {"data.holdout.rule", "data.cache.batches", "optim.ema.passes"}
 """Settings that docs/reference/removed.md lists."""
@@ -70,7 +70,7 @@ Load = Callable[[str, str], ModuleType]
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
-    """(words after the fence, content) of each fenced block."""
+    """(info string, content) of each fenced block."""
     for block in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         yield block[1].strip(), block[2]
 
@@ -85,19 +85,19 @@ def blocks(kind: str) -> list[Any]:
 
 
 def block(page: str, words: str) -> str:
-    """The one block of a page with these words after its fence."""
+    """The only block of a page with this info string."""
     (body,) = [body for language, body in fences(TEXTS[page]) if language == words]
     return body
 
 
 def inline(text: str) -> Iterator[str]:
-    """What stands between backticks outside of blocks."""
+    """Texts between backticks outside of blocks."""
     for code in re.finditer(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
         yield code[1]
 
 
 def lines_with(text: str, first: str) -> list[str]:
-    """First cells of the table rows whose first column is headed so, without backticks."""
+    """First cells, without backticks, of the rows of tables whose first column has this header."""
     first_cells: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -110,7 +110,7 @@ def lines_with(text: str, first: str) -> list[str]:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Makes a module of a text, as a file, as a reader would."""
+    """Imports a text as a module, through a file."""
 
     def module_of(name: str, text: str) -> ModuleType:
         path = tmp_path / f"{name}.py"
@@ -131,11 +131,11 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 
 def test_every_link_has_an_existing_target() -> None:
     links = [(name, target) for name, text in TEXTS.items() for target in re.findall(r"\]\(([^)\s]+)\)", text)]
-    dead = [link for link in links if not link[1].startswith(("http://", "https://")) and not leads_somewhere(*link)]
+    dead = [link for link in links if not link[1].startswith(("http://", "https://")) and not link_exists(*link)]
     assert dead == []
 
 
-def leads_somewhere(name: str, target: str) -> bool:
+def link_exists(name: str, target: str) -> bool:
     path, _, heading = target.partition("#")
     linked = (ROOT / name).parent / path if path else ROOT / name
     if not linked.exists() or not heading:
@@ -146,17 +146,18 @@ def leads_somewhere(name: str, target: str) -> bool:
 
 def test_every_page_is_in_an_index_and_every_image_on_a_page() -> None:
     indexes, listed = ["docs/README.md"], {DOCS / "README.md"}
-    for name in indexes:  # which grows: an index leads to those of the folders inside its own
+    for name in indexes:  # grows: an index links to those of its subfolders
         linked = {path for path in linked_from(name) if path.is_relative_to((ROOT / name).parent)}
         indexes += sorted(path.relative_to(ROOT).as_posix() for path in linked - listed if path.name == "README.md")
         listed |= linked
-    assert {f"docs/{door}/README.md" for door in DOORS} <= set(indexes)
-    assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "how-to-add", "pictures"}
-    assert {page.stem for page in DOCS.glob("*.md")} == {"README", *OF_THE_HOUSE}, "pages for users lie behind a door"
+    assert {f"docs/{folder}/README.md" for folder in USER_FOLDERS} <= set(indexes)
+    folders = {path.name for path in DOCS.iterdir() if path.is_dir()}
+    assert folders == {*USER_FOLDERS, "decisions", "how-to-add", "pictures"}
+    assert {page.stem for page in DOCS.glob("*.md")} == {"README", *DEVELOPER_PAGES}, "move it to a folder for users"
     shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
-    figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
+    figures = {picture.with_suffix(".json") for picture in shown}  # the figures of an image are in a JSON file
     files = {page for page in DOCS.rglob("*") if page.is_file()}
-    assert files <= listed | shown | figures, "a README.md of docs/ must list it"
+    assert files <= listed | shown | figures, "list it in a README.md of docs/"
     assert set(GUIDES) <= linked_from("docs/coming-from/README.md")
 
 
@@ -177,7 +178,7 @@ def test_settings_codes_and_files_named_on_pages_exist() -> None:
             assert code in error_codes(), (name, code)
         for word in inline(text):
             path = re.fullmatch(r"((?:model|data|objective|optim|run|sample)(?:\.[a-z_0-9]+)+)(?:\+?=(.*))?", word)
-            # a decision may name what was turned down, a changelog what is gone
+            # a decision may name rejected settings, a changelog removed ones
             if path and word not in NOT_SETTINGS and "decisions/" not in name and path[1] not in REMOVED_SETTINGS:
                 assert owner(path[1]) is not None or path[1] in sections(), (name, word)
             if re.fullmatch(r"[a-z_0-9./-]+/[a-z_0-9.-]+\.(py|yaml|toml|json|txt)", word) and word not in EXAMPLES:
@@ -210,7 +211,7 @@ def test_every_recipe_on_a_page_is_valid(words: str, body: str) -> None:
 
 
 def commands() -> list[Any]:
-    """Every command line shown, in blocks and in running text, without those that stand for many."""
+    """Every command line on the pages, in blocks and in text, without those with placeholders."""
     shown_commands: dict[str, None] = {}
     for text in TEXTS.values():
         shown = [line for words, body in fences(text) if words == "sh" for line in body.splitlines()]
@@ -229,24 +230,24 @@ def test_command_lines_are_found() -> None:
 def test_every_command_line_on_a_page_is_valid() -> None:
     for command in commands():
         try:
-            types(shlex.split(command))
+            check_command_line(shlex.split(command))
         except Exception as error:
             raise AssertionError(f"{command}: {error}") from error
 
 
-def types(words: list[str]) -> None:
+def check_command_line(words: list[str]) -> None:
     if words[0] == "make":
         assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8")
     elif words[0] in ("torchrun", "accelerate"):
         if "-m" in words:
             assert words[words.index("-m") + 1] == "mezzotint"
-            accepts(words[words.index("-m") + 2 :])
+            check_arguments(words[words.index("-m") + 2 :])
     elif words[0] == "mezzotint":
-        accepts(words[1:])
+        check_arguments(words[1:])
 
 
-def accepts(words: list[str]) -> None:
-    """Reads a command line as far as it goes without data and weights."""
+def check_arguments(words: list[str]) -> None:
+    """Parses the arguments of `mezzotint`, as far as possible without data and weights."""
     if words[0].startswith("-"):
         assert words[0] in ("--help", "--version")
         return
@@ -260,7 +261,7 @@ def accepts(words: list[str]) -> None:
         elif command.reads_recipe:
             foreign.reading(line.dialect, typed, line.plain, Launched())
         else:
-            accepts([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
+            check_arguments([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     assert all(command.option(word.partition("=")[0]) for word in rest if word.startswith("--")), words
@@ -299,7 +300,7 @@ def accepts(words: list[str]) -> None:
 
 
 def read_with(words: list[str]) -> Reading:
-    """A shipped recipe by its name, and an empty one for a file or a run that is the reader's own."""
+    """Reads a shipped recipe, or an empty one in place of a file or run of the user."""
     if not words:
         return read_text("schema: 1")
     if words[0].endswith(".yaml") or words[0].startswith("runs/"):
@@ -310,9 +311,9 @@ def read_with(words: list[str]) -> Reading:
 def test_check_of_command_lines_detects_wrong_ones() -> None:
     for wrong in ("train nosuch", "train photos optim.learning_rate=1", "explain optim.lrr", "train photos --fast"):
         with pytest.raises((RecipeError, AssertionError)):
-            accepts(wrong.split(" "))
+            check_arguments(wrong.split(" "))
     with pytest.raises(KeyError):
-        accepts(["brew"])
+        check_arguments(["brew"])
 
 
 def test_error_message_in_first_steps_is_current() -> None:
@@ -325,7 +326,7 @@ def test_error_message_in_first_steps_is_current() -> None:
 
 
 OF_NOTEBOOK = "docs/guides/python.md"
-"""Its examples follow each other: `tests/api/test_guide.py` runs them."""
+"""Its examples depend on each other: `tests/api/test_guide.py` runs them."""
 
 
 @pytest.mark.parametrize(("words", "body"), [one for one in blocks("python") if not one.id.startswith(OF_NOTEBOOK)])
@@ -372,7 +373,7 @@ def test_checkpoint_reader_example_reads_and_detects_damage(load: Load, tmp_path
 
 @pytest.fixture
 def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The format of the page in another installed package."""
+    """Installs the format of the page as a package."""
     kinds = {"caption_table.py": "python run format", "caption_table_spec.py": "python run format-spec"}
     groups = {
         "mezzotint.formats": {"caption-table": "caption_table"},

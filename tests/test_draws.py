@@ -1,4 +1,4 @@
-"""Addresses of randomness: equal everywhere, unrelated to their neighbours."""
+"""Random numbers by address: equal on every machine, uncorrelated between addresses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_mixing_is_splitmix64() -> None:
     ],
 )
 def test_addresses_never_change(address: tuple[int, str], value: int) -> None:
-    # a resumed run depends on these numbers: whoever changes them breaks every checkpoint
+    # resumed runs depend on these numbers: a change breaks every checkpoint
     assert draws.key(*address) == value
 
 

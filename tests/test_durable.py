@@ -1,4 +1,4 @@
-"""Either the old or the new, and errors of storage in words."""
+"""Atomic writes, and messages of storage errors."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_appending_does_not_follow_links(tmp_path: Path) -> None:
 
 
 def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path: Path) -> None:
-    own = durable.aside_of(tmp_path / "a")
-    dead = own.name.replace(str(os.getpid()), "4194305")  # more than Linux gives
+    current = durable.aside_of(tmp_path / "a")
+    dead = current.name.replace(str(os.getpid()), "4194305")  # larger than any PID of Linux
     other_machine = dead.replace(dead.rpartition("-")[2], "00000000.partial")
-    for name in (own.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
+    for name in (current.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
         (tmp_path / name).write_text("x")
     (tmp_path / dead.replace(".a.", ".c.scratch.")).mkdir()
     assert durable.sweep(tmp_path, "a") == [dead]

@@ -1,4 +1,4 @@
-"""Errors of the reader's world: their words, codes, statuses."""
+"""User errors: messages, codes and exit statuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 def codes_used() -> set[str]:
-    """Every text of the form E1234 in the source that is not part of a sentence, and not the table itself."""
+    """Every string E1234 in the source that is not part of a message or of the table of codes."""
     codes: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -43,18 +43,18 @@ def _is_table(node: ast.AST) -> bool:
 def test_codes_in_the_source_are_exactly_those_explained() -> None:
     used = codes_used()
     assert used - set(error_codes()) == set(), "add a title to a table of codes"
-    assert set(error_codes()) - used == set(), "explained and nowhere used"
+    assert set(error_codes()) - used == set(), "explained but not used"
 
 
 def test_settings_named_in_messages_exist() -> None:
     setting = re.compile(r"(?<![\w/.-])(?:model|data|optim|run|sample|objective)(?:\.[a-z_0-9]+)+(?![\w/(])")
     files = (".safetensors", ".html", ".log")
-    # names of tensors, of a fault's place, of another trainer's YAML, of a module
+    # names of tensors, of an injection point, of a setting of another trainer, of a module
     others = ("model.diffusion_model", "data.fetch", "data.per_batch_size", "data.cache.entries.")
     named = {
         name: path.name
         for path in sorted(SOURCE.rglob("*.py"))
-        if path.name != "renamed.py"  # which lists the names of earlier commits
+        if path.name != "renamed.py"  # lists the names of earlier commits
         for text in re.findall(r'"[^"\n]*"', path.read_text("utf-8"))
         for name in setting.findall(re.sub(r"\{[^{}\"]*\}", "", text))
         if not name.endswith(files) and not name.startswith(others)

@@ -1,4 +1,4 @@
-"""Named points where a test injects a fault."""
+"""Named points at which tests inject faults."""
 
 from __future__ import annotations
 

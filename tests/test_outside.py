@@ -1,4 +1,4 @@
-"""Small files from outside: plain, bounded, and never waited for."""
+"""Small untrusted files: only regular files of limited size are read, and reading never blocks."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder.model_folder import open_folder, require_plain
 from support.model_export import load_model
 
-BEYOND: dict[str, Callable[[Path], None]] = {
+IRREGULAR: dict[str, Callable[[Path], None]] = {
     "pipe": os.mkfifo,
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "folder": Path.mkdir,
 }
 
 
-@pytest.fixture(params=BEYOND)
+@pytest.fixture(params=IRREGULAR)
 def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
-    """Puts a pipe that nobody writes to, a device without end, or a folder where a small file belongs."""
+    """Creates a pipe without a writer, an endless device or a folder in place of a small file."""
 
     def put_there(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        BEYOND[request.param](path)
+        IRREGULAR[request.param](path)
         return path
 
     return put_there
@@ -78,7 +78,7 @@ def test_irregular_file_is_not_reported_as_missing(
     kind: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    put_there = BEYOND[kind]
+    put_there = IRREGULAR[kind]
     put_there(Path("ff.yaml"))
     for name in ("index", "weights"):
         shutil.copytree(MODELS / "tiny-sd", name)
@@ -138,7 +138,7 @@ def test_checkpoint_with_irregular_files_is_skipped(name: str, put: Callable[[Pa
 def test_metrics_are_read_only_from_regular_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     put(folder.metrics)
-    metrics_log.truncate(folder, 0)  # what is no plain file is let alone
+    metrics_log.truncate(folder, 0)  # an irregular file is left unchanged
     with pytest.raises(CheckpointError) as caught:
         run_report(folder)
     assert caught.value.code == "E1160"
@@ -190,7 +190,7 @@ def test_torn_lines_are_skipped(tmp_path: Path) -> None:
 def test_tokenizer_folder_must_have_regular_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
     place = put(tmp_path / "tokenizer" / "tokenizer_config.json")
     if place.is_dir():
-        require_plain(tmp_path / "tokenizer")  # which the library sees for itself
+        require_plain(tmp_path / "tokenizer")  # the library itself reports this
         return
     with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is not a regular file"):
         require_plain(tmp_path / "tokenizer")

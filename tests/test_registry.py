@@ -1,4 +1,4 @@
-"""A folder is a registry."""
+"""Folders as registries of names, and names from other packages."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ GROUPS = {
     "mezzotint.settings.optimizers": {"torn": "torn_format"},
     "mezzotint.callbacks": {"torn": "torn_format", "quits": "quits", "loud": "loud"},
 }
-"""An own name, a module that fails as it is imported, and one that is not there."""
+"""One of our own names, a module that fails on import, and a missing module."""
 
 
 @pytest.fixture
@@ -96,13 +96,13 @@ def test_broken_package_is_named_and_others_still_work(world: Any, capsys: pytes
     assert listed.count("torn") == 3
     assert listed.count("from the package strangers 1.2\n") == 5
     assert "from the package strangers 1.2, whose module nowhere is missing" in listed
-    assert registry.find("families", "sd").__name__ == "mezzotint.families.sd", "the own one comes first"
+    assert registry.find("families", "sd").__name__ == "mezzotint.families.sd", "our own name takes precedence"
     assert world.train("run", run__steps=1) == 0
     capsys.readouterr()
     assert world.train("torn", run__steps=1, data__format="torn") == 2
-    said = capsys.readouterr().err
-    assert "error[E1163]: torn comes from the package strangers 1.2, and its module torn_format cannot" in said
-    assert "half an upload" in said
+    errors = capsys.readouterr().err
+    assert "error[E1163]: torn comes from the package strangers 1.2, and its module torn_format cannot" in errors
+    assert "half an upload" in errors
     assert main(["translate", "--as", "gone", "--", "--x"]) == 2
     assert "E1163" in capsys.readouterr().err
 

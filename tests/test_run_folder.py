@@ -1,3 +1,5 @@
+"""Run folders: locks, files, links and history."""
+
 from __future__ import annotations
 
 import errno
@@ -64,7 +66,7 @@ def test_refused_start_leaves_no_new_files(tmp_path: Path) -> None:
         with folder.lock():
             folder.log.write_text("examining images")
             folder.discard_if_unused()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "a folder of the user's stays, empty as it was"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "an empty folder of the user is kept"
     used = RunFolder(tmp_path / "runs" / "fox").open()
     with used.lock():
         used.record("started")
@@ -124,7 +126,7 @@ def test_disk_failure_is_a_storage_error(tmp_path: Path) -> None:
 
 
 def test_lock_whose_file_was_deleted_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last holder takes the file away at its end: who had opened it by then holds nothing that others see."""
+    """The last holder deletes the lock file: a process that opened it before holds a lock that others do not see."""
     folder, flock, calls = RunFolder(tmp_path / "run").open(), fcntl.flock, []
 
     def late(file: object, how: int) -> None:
@@ -163,8 +165,8 @@ def test_run_folder_that_is_not_utf_8_is_refused_and_not_created(tmp_path: Path)
 OURS = ("lock", "run.log", "history.jsonl", "metrics.jsonl", "bad_steps.jsonl")
 
 
-def use(folder: RunFolder, name: str) -> None:
-    """Writes into a file that a run keeps for itself."""
+def write_to(folder: RunFolder, name: str) -> None:
+    """Writes to one of the files of a run."""
     match name:
         case "lock":
             folder.lock().release()
@@ -183,7 +185,7 @@ def use(folder: RunFolder, name: str) -> None:
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("kind", ["link", "loose link", "pipe", "folder"])
 def test_run_writes_only_to_regular_files(name: str, kind: str, tmp_path: Path) -> None:
-    """Run folders may come from strangers: what a link in them leads to is not the run's."""
+    """Run folders may be untrusted: the target of a link in them does not belong to the run."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     folder = RunFolder(tmp_path / "run").open()
@@ -198,7 +200,7 @@ def test_run_writes_only_to_regular_files(name: str, kind: str, tmp_path: Path) 
         case _:
             place.mkdir()
     with pytest.raises(CheckpointError, match=name) as caught:
-        use(folder, name)
+        write_to(folder, name)
     assert caught.value.code == "E1160"
     assert precious.read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
@@ -206,7 +208,7 @@ def test_run_writes_only_to_regular_files(name: str, kind: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to itself"])
 def test_irregular_history_is_refused_before_it_is_read(kind: str, tmp_path: Path) -> None:
-    """Reading waits for nobody, and is refused as writing is; a run's numbers and bad steps likewise."""
+    """Reading does not block, and is refused like writing; also for metrics and bad steps."""
     folder = RunFolder(tmp_path / "run").open()
     readers: dict[Path, Callable[[], object]] = {
         folder.history: folder.attempts,
@@ -233,9 +235,9 @@ def test_irregular_history_is_refused_before_it_is_read(kind: str, tmp_path: Pat
 @pytest.mark.parametrize("name", OURS)
 def test_regular_file_of_a_run_is_appended_to(name: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
-    use(folder, name)
+    write_to(folder, name)
     first = (folder.path / name).read_bytes()
-    use(folder, name)
+    write_to(folder, name)
     assert (folder.path / name).read_bytes().startswith(first)
     assert name == "lock" or len(first.splitlines()) == 1
 

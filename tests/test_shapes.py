@@ -1,4 +1,4 @@
-"""Plain geometry: what covers a bucket."""
+"""Sizes of images scaled to cover a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that travel: what they work out of themselves."""
+"""Properties of the values passed between stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that is printed steers the terminal, whoever prints it."""
+"""Control characters are escaped in all output."""
 
 from __future__ import annotations
 

@@ -56,9 +56,7 @@ def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_unchanged_form_gives_the_recipe(board: Board, name: str) -> None:
     answer = live(board, name)
-    assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], (
-        "its data may be missing here"
-    )
+    assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], "its data may be missing here"
     assert answer["command"] == f"mezzotint train {name}"
     again = read_text(answer["yaml"], name)
     assert digest_of(again.recipe) == digest_of(read(name).recipe)
