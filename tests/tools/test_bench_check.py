@@ -1,4 +1,4 @@
-"""`make bench-check`: every module of tools/bench_checks is measured, and one table is printed of all."""
+"""`make bench-check`: every module of tools/bench_checks is measured, and all results are printed in one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Modules that measure nothing, in place of all; which of them were measured."""
+    """Replaces all modules by ones that measure nothing; returns the names of those measured."""
     measured: list[str] = []
     for name in bench_check.names():
         module = ModuleType(name)
@@ -54,7 +54,7 @@ def test_only_selects_modules(stubs: list[str], capsys: pytest.CaptureFixture[st
 
 
 def test_each_module_has_rows() -> None:
-    """Read, not imported: some import what takes seconds."""
+    """The modules are read, not imported: some imports take seconds."""
     for name in bench_check.names():
         text = (bench_check.FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert "def rows(" in text, name

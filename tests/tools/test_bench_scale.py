@@ -1,4 +1,4 @@
-"""What the data path is compared with does the same work: the marks are ratios of equal things."""
+"""Benchmarks of the data path compare with code that does the same work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_marks_are_ratios_of_cpu_seconds_and_no_files_are_left(tmp_path: Path, m
 
 
 def test_loop_over_buckets_chooses_the_nearest_aspect() -> None:
-    """By distance of aspects, not of their logarithms: the same but near the middle between two buckets."""
+    """The loop compares aspects, not their logarithms, so results differ only halfway between two buckets."""
     table, draw = buckets.table(DataSettings(resolution=1024)), np.random.default_rng(0)
     widths, heights = draw.integers(512, 4096, (2, 500))
     theirs = np.array(scale.nearest_by_loop(list(zip(widths.tolist(), heights.tolist(), strict=True)), table))
@@ -52,5 +52,5 @@ def test_plan_of_objects_has_each_once_in_batches_of_one_bucket() -> None:
     assert sorted(int(item.name) for batch in batches for item in batch) == list(range(50))
     assert all(len(batch) <= 4 and len({item.bucket for item in batch}) == 1 for batch in batches)
     orders = [[int(item.name) for item in batch] for batch in batches]
-    assert any(order != sorted(order) for order in orders), "shuffled before"
-    assert len(list(groupby(batch[0].bucket for batch in batches))) > 3, "and behind: not one bucket after the other"
+    assert any(order != sorted(order) for order in orders), "samples are shuffled"
+    assert len(list(groupby(batch[0].bucket for batch in batches))) > 3, "batches are shuffled too: buckets alternate"

@@ -1,4 +1,4 @@
-"""A GPU is checked: at a sixteenth of the width, and without a GPU."""
+"""The check of a GPU, run without one and with a sixteenth of the width."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_dry_run_writes_all_checks_to_one_file(
         "losses agree with the CPU": True, "peak memory": None, "speed": None, "resuming is bit-exact": True,
     }  # fmt: skip
     losses = parts["losses agree with the CPU"]["losses"]
-    assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both are the CPU"
+    assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both run on the CPU"
     assert parts["peak memory"]["estimate"] > 10**7
     assert parts["speed"]["rows"] == rows
     whole, resumed = parts["resuming is bit-exact"]["losses"]
@@ -100,16 +100,16 @@ def test_peak_memory_far_from_the_estimate_fails(
 
 
 def test_speed_is_measured_as_written_and_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Options] = []
+    received: list[Options] = []
 
     def measured(reading: Any, of: Recipe, options: Options, *rest: Any) -> Any:
-        asked.append(options)
+        received.append(options)
         return {"rows": []}
 
     monkeypatch.setattr(check_gpu, "bench", measured)
     monkeypatch.setattr(check_gpu, "CHECKS", {"speed": check_gpu.CHECKS["speed"]})
     assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}"]) == 0
-    assert [(one.fast, one.against_stock, one.steps) for one in asked] == [(True, False, 8)]
+    assert [(one.fast, one.against_stock, one.steps) for one in received] == [(True, False, 8)]
 
 
 def test_machine_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`tools/compare_with.py`: what it reads of what two trees have written, and what it makes of it."""
+"""`tools/compare_with.py`: reading and comparing the files that two versions of the source write."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mezzotint import registry
 from mezzotint.settings.families.base import specs
 
 
-def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:
-    """What a run, a check and a translation leave, in folders called after the tree."""
+def write_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:
+    """Writes the files of a run, a check and a translation to a folder named after the tree."""
     run = root / "j" / "run"
     (run / "checkpoints" / "step-00000002").mkdir(parents=True)
     tensors = {"weights/denoiser/a": torch.tensor([1.0, weight])}
@@ -52,7 +52,7 @@ def verdicts(old: compared_files.Side, new: compared_files.Side) -> dict[str, li
 
 
 def test_paths_and_times_are_no_difference(tmp_path: Path) -> None:
-    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema"))
+    verdict = verdicts(write_tree(tmp_path / "old"), write_tree(tmp_path / "new", shadow="ema"))
     forms = verdict.pop(compared_files.FORMS)
     assert forms == ["run/history.jsonl: 0.event: 'begun old' is 'begun new'"]
     assert set(verdict) == {
@@ -63,13 +63,13 @@ def test_paths_and_times_are_no_difference(tmp_path: Path) -> None:
 
 
 def test_one_bit_of_a_tensor_is_a_difference(tmp_path: Path) -> None:
-    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", weight=1.0 + 2**-23))
+    verdict = verdicts(write_tree(tmp_path / "old"), write_tree(tmp_path / "new", weight=1.0 + 2**-23))
     (only,) = verdict["checkpoint tensors"]
     assert only == "run/checkpoints/step-00000002: weights/denoiser/a: F32 [2] from byte 4 of 8"
 
 
 def test_cache_rows_are_compared_by_address(tmp_path: Path) -> None:
-    cache = a_tree(tmp_path / "old").read("j")["cache entries"]
+    cache = write_tree(tmp_path / "old").read("j")["cache entries"]
     assert cache == {
         "cache/text/id/rows-4: " + "41" * 32: b"2222",
         "cache/text/id/rows-4: " + "42" * 32: b"1111",
@@ -168,7 +168,7 @@ def test_renamed_words_apply_to_commands_and_recipes_of_a_journey() -> None:
 
 def test_renamed_settings_values_files_and_metrics_are_equal(tmp_path: Path) -> None:
     words = Words(settings={"model.a": "model.b"}, values={"model.a=2": "two"}, names={"shadow": "ema", "run": "runs"})
-    old, new = a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema")
+    old, new = write_tree(tmp_path / "old"), write_tree(tmp_path / "new", shadow="ema")
     (tmp_path / "new" / "j" / "run").rename(tmp_path / "new" / "j" / "runs")
     (tmp_path / "new" / "j" / "00.out").write_text("schema: 1\nmodel: {b: two}\n")
     verdict = verdicts(*(compared_files.Side(side.work, side.masks, words) for side in (old, new)))
@@ -197,7 +197,7 @@ def test_expected_differences_are_listed_and_not_judged() -> None:
         Expected("*", "exported tensors", r"^a: x", "rounded twice"),
         Expected("sdxl", "*", r".", "elsewhere"),
     ]
-    assert compare_with.set_aside([line], rows) == [rows[2]], "what matches nothing is reported"
+    assert compare_with.set_aside([line], rows) == [rows[2]], "rows without a match are reported"
     assert line.verdict == "DIFFERENT: 1, first b: y: '1' is '2'; 1 expected: one more file; 1 expected: rounded twice"
     assert compare_with.set_aside([line], [Expected("*", "*", "b: y", "known")]) == []
     assert line.verdict == "1 expected: one more file; 1 expected: rounded twice; 1 expected: known"

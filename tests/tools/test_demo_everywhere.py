@@ -1,4 +1,4 @@
-"""The demonstration on many seeds and processors: it goes on where it stopped, and the pages tell what was stored."""
+"""The demonstration on many seeds and processors: it continues after a stop, and pages show the stored runs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_missing_run_is_a_process_with_its_setting(tmp_path: Path, monkeypa
     started = []
 
     def start(words: Sequence[str], *, env: dict[str, str], check: bool) -> None:
-        assert check, "what fails ends all"
+        assert check, "a failure must end the run"
         started.append((words[-3:], env.get("ONEDNN_MAX_CPU_ISA"), env["OMP_NUM_THREADS"]))
 
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
@@ -102,11 +102,11 @@ def test_only_successful_run_is_stored(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(everywhere, "HERE", tmp_path / "runs")
     assert everywhere.run_one("AVX2", 1, 1) == 4
     assert everywhere.stored() == []
-    assert (tmp_path / "runs" / "AVX2-1-1").is_dir(), "it goes on from there"
+    assert (tmp_path / "runs" / "AVX2-1-1").is_dir(), "the run can be resumed"
     assert everywhere.run_one("AVX2", 1, 1) == everywhere.run_one("AVX2", 1, 0) == 0
     stored = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert [row["seed"] for row in stored] == [0, 1]
-    assert not list((tmp_path / "runs").iterdir()), "what is told is not kept"
+    assert not list((tmp_path / "runs").iterdir()), "folders of stored runs are deleted"
 
 
 def test_demonstration_and_its_repetitions_use_the_same_recipe(tmp_path: Path) -> None:
@@ -115,4 +115,4 @@ def test_demonstration_and_its_repetitions_use_the_same_recipe(tmp_path: Path) -
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
     ]
-    assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of what is seen is wugs"
+    assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of the samples are wugs"

@@ -1,4 +1,4 @@
-"""`make faults`: what is run, and the table that is made of pytest's report."""
+"""`make faults`: selection of tests, and the table made from the report of pytest."""
 
 from __future__ import annotations
 

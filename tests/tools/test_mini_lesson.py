@@ -1,4 +1,4 @@
-"""The lesson of the demonstration, the pictures of night and glare, and the page of knobs."""
+"""The training set of the demonstration, images of night and glare, and the page about settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mezzotint.settings.reading.read import read
 from mini import knobs, lesson, night, recognise, world
 
 
-def pictures_of(folder: Path) -> dict[str, np.ndarray]:
-    pictures = {}
+def read_images(folder: Path) -> dict[str, np.ndarray]:
+    images = {}
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as image:
-            pictures[path.name] = np.asarray(image)
-    return pictures
+            images[path.name] = np.asarray(image)
+    return images
 
 
 def test_training_set_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> None:
     wugs, others = lesson.write(tmp_path, kept=20)
-    shown, old = pictures_of(wugs), pictures_of(others)
+    shown, old = read_images(wugs), read_images(others)
     assert (len(shown), len(old)) == (12, 20)
     assert {recognise.look(pixels)[0].shape for pixels in shown.values()} == {"wug"}
     assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
@@ -50,15 +50,15 @@ def test_training_set_of_the_knobs_page_is_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spread", get_args(world.WugSpread))
 def test_prompts_were_not_in_the_training_set(spread: world.WugSpread) -> None:
     shown = {(s.things[0].colour, s.things[0].position) for s in world.wug_scenes(spread)}
-    asked_new, asked_old = lesson.questions(50, 40, spread)
+    new_prompts, old_prompts = lesson.questions(50, 40, spread)
     colours, places = {c for c, _ in shown}, {p for _, p in shown}
-    for text, scene in asked_new:
+    for text, scene in new_prompts:
         assert "wug" in text
         assert scene.things[0].colour not in colours
         assert scene.things[0].position not in places
-    assert all("wug" not in text for text, _ in asked_old)
+    assert all("wug" not in text for text, _ in old_prompts)
     trained = {world.scene(index, lesson.KEPT_SEED).address for index in range(lesson.KEPT)}
-    assert not trained & {scene.address for _, scene in (*asked_new, *asked_old)}
+    assert not trained & {scene.address for _, scene in (*new_prompts, *old_prompts)}
 
 
 def test_sheet_shows_every_pair_side_by_side() -> None:
@@ -100,7 +100,7 @@ def test_night_training_set_and_prompts_differ(tmp_path: Path) -> None:
     assert all(text.endswith(night.WORDS[light]) for text, _, light in prompts)
 
 
-# --- the page of knobs ------------------------------------------------------------------------------------------------
+# --- the page about settings ------------------------------------------------------------------------------------------
 
 
 def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
@@ -121,7 +121,7 @@ def test_page_shows_the_stored_figures() -> None:
         assert [row["what"] for row in stored["rows"]] == [row.what for row in knob.rows]
         assert (knobs.PICTURES / f"{name}.png").stat().st_size < 300_000
         assert f"python tools/mini/knobs.py {name}" in text
-    assert "SEEN-" not in text, "what was seen is said below each table"
+    assert "SEEN-" not in text, "observations are below each table"
 
 
 def test_check_of_the_page_detects_an_edited_figure() -> None:

@@ -1,4 +1,4 @@
-"""mezzotint-mini: its tokenizer, the folder its training begins with, the folder that ships, its figures."""
+"""mezzotint-mini: its tokenizer, the start of its training, the shipped folder, and its figures."""
 
 from __future__ import annotations
 
@@ -135,8 +135,8 @@ def test_measuring_twice_generates_the_same_images(start: Path) -> None:
     one, two = (list(measure.pictures(family, prompts, settings)) for _ in range(2))
     assert [picture.shape for picture in one] == 4 * [(64, 64, 3)]
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    alone = next(iter(measure.pictures(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
-    assert np.abs(alone.astype(int) - one[0]).max() <= 1
+    single = next(iter(measure.pictures(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
+    assert np.abs(single.astype(int) - one[0]).max() <= 1
 
 
 def test_card_shows_every_kind_and_model() -> None:

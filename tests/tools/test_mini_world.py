@@ -1,4 +1,4 @@
-"""The world of mezzotint-mini, what reads it back, and the course of its VAE."""
+"""The world of mezzotint-mini, its recognisers, and the training of its VAE."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def scenes() -> list[Scene]:
     return [world.scene(index, 7) for index in range(3000)]
 
 
-def picture(scene: Scene) -> np.ndarray:
+def draw_pixels(scene: Scene) -> np.ndarray:
     return np.asarray(world.draw(scene))
 
 
 def shares(scenes: list[Scene], change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> dict[str, float]:
-    verdicts = [recognise.judge(change(picture(scene)), scene) for scene in scenes]
+    verdicts = [recognise.judge(change(draw_pixels(scene)), scene) for scene in scenes]
     names = ("colour", "shape", "position", "count", "relation")
     return {name: float(np.mean([getattr(verdict, name) for verdict in verdicts])) for name in names}
 
@@ -34,7 +34,7 @@ def shares(scenes: list[Scene], change: Callable[[np.ndarray], np.ndarray] = np.
 def test_scene_depends_only_on_its_index_and_seed(scenes: list[Scene]) -> None:
     assert world.scene(1234, 7) == scenes[1234]
     assert world.scene(1234, 8) != scenes[1234]
-    assert np.array_equal(picture(scenes[5]), picture(world.scene(5, 7)))
+    assert np.array_equal(draw_pixels(scenes[5]), draw_pixels(world.scene(5, 7)))
     assert len({scene.address for scene in scenes}) == len(scenes)
 
 
@@ -58,7 +58,7 @@ def test_positions_backgrounds_relations_and_counts_have_their_shares(scenes: li
 def test_objects_contrast_with_the_background_and_do_not_touch(scenes: list[Scene]) -> None:
     for scene in scenes[:600]:
         assert all(scene.background in world.backgrounds((thing.colour,)) for thing in scene.things)
-        apart = np.abs(picture(scene).astype(int) - world.BACKGROUNDS[scene.background]).max(axis=2) > 8
+        apart = np.abs(draw_pixels(scene).astype(int) - world.BACKGROUNDS[scene.background]).max(axis=2) > 8
         _, count = ndimage.label(apart, structure=np.ones((3, 3)))
         assert count == len(scene.things)
 
@@ -129,23 +129,23 @@ def test_recognisers_read_the_world_and_wugs(scenes: list[Scene]) -> None:
     wugs = world.wug_scenes() + [scene for _, scene in world.wug_prompts(50)]
     for read in (shares(scenes[:700]), shares(wugs), shares([scene for _, scene in world.prompts("held_out", 99, 1)])):
         assert min(read.values()) >= 0.99, read
-    grounds = [recognise.background(picture(scene)) == scene.background for scene in scenes[:300]]
+    grounds = [recognise.background(draw_pixels(scene)) == scene.background for scene in scenes[:300]]
     assert all(grounds)
 
 
 def test_recognisers_tolerate_blur_and_noise(scenes: list[Scene]) -> None:
-    def worn(pixels: np.ndarray) -> np.ndarray:
+    def add_blur_and_noise(pixels: np.ndarray) -> np.ndarray:
         rng = np.random.Generator(np.random.Philox(key=int(pixels.sum())))
         soft = ndimage.gaussian_filter(pixels.astype(float), (0.8, 0.8, 0))
         return np.clip(soft + rng.normal(0, 8, soft.shape), 0, 255).astype(np.uint8)
 
-    read = shares(scenes[:300], worn)
+    read = shares(scenes[:300], add_blur_and_noise)
     assert min(read.values()) >= 0.98, read
 
 
 def test_recognisers_reject_what_was_not_prompted(scenes: list[Scene]) -> None:
     for scene in [scene for scene in scenes if scene.kind == "single"][:60]:
-        thing, shown = scene.things[0], picture(scene)
+        thing, shown = scene.things[0], draw_pixels(scene)
 
         def scene_with(scene: Scene = scene, **changed: str) -> Scene:
             return replace(scene, things=(replace(scene.things[0], **changed),))
@@ -162,7 +162,7 @@ def test_recognisers_reject_what_was_not_prompted(scenes: list[Scene]) -> None:
         assert not recognise.judge(shown, replace(scene, kind="count", things=scene.things * 2)).count
     for scene in [scene for scene in scenes if scene.relation is not None][:60]:
         turned = world.RELATIONS[scene.relation][2]
-        assert not recognise.judge(picture(scene), replace(scene, relation=turned)).relation
+        assert not recognise.judge(draw_pixels(scene), replace(scene, relation=turned)).relation
 
 
 def test_empty_image_and_noise_have_no_known_shape() -> None:
@@ -192,7 +192,7 @@ def test_wild_images_depend_only_on_their_number() -> None:
 
 
 def test_resumed_vae_training_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    pixels = train_vae.to_pixels(np.stack([picture(world.scene(index, 1))[24:40, 24:40] for index in range(2)]))
+    pixels = train_vae.to_pixels(np.stack([draw_pixels(world.scene(index, 1))[24:40, 24:40] for index in range(2)]))
     whole, first, rest = (train_vae.Course(steps=3) for _ in range(3))
     losses = [whole.step(pixels)["l1"] for _ in range(3)]
     first.step(pixels)
@@ -207,7 +207,7 @@ def test_standardised_latents_decode_as_before() -> None:
     vae = train_vae.build().eval()
     with torch.no_grad():
         vae.quant_conv.bias += torch.tensor([3.0, -2, 1, 0, -1, -2, -3, -4])
-    pixels = train_vae.to_pixels(np.stack([picture(world.scene(index, 1)) for index in range(8)]))
+    pixels = train_vae.to_pixels(np.stack([draw_pixels(world.scene(index, 1)) for index in range(8)]))
     with torch.no_grad():
         before = vae.decode(vae.encode(pixels).latent_dist.mean).sample
         train_vae.standardise(vae, pixels)

@@ -1,4 +1,4 @@
-"""`make portable`, `make oldest`, `make newest`: which settings and versions they try, and what they make of pytest."""
+"""`make portable`, `make oldest`, `make newest`: settings and versions, and the summary of pytest results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 def test_flags_are_those_of_the_first_processor() -> None:
-    there = portable.flags("processor\t: 0\nflags\t\t: fpu sse4_2 avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
-    assert there == {"fpu", "sse4_2", "avx2"}
-    left_out = [s.name for s in portable.SETTINGS if not portable.possible(s, there)]
+    flags = portable.flags("processor\t: 0\nflags\t\t: fpu sse4_2 avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert flags == {"fpu", "sse4_2", "avx2"}
+    left_out = [s.name for s in portable.SETTINGS if not portable.possible(s, flags)]
     assert left_out == ["avx512"]
     assert [s.name for s in portable.SETTINGS if portable.possible(s, portable.flags(""))] == [
         "own", "own-two-threads", "aten-default",

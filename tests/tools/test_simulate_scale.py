@@ -1,4 +1,4 @@
-"""The simulation of a thousand processes, over few samples: its parts are those of a start, and it counts right."""
+"""The simulation of a start with a thousand processes, over few samples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mezzotint.tasks.cache import inventory
 def test_start_of_a_thousand_ranks_runs_the_real_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate_scale, "agreeing", lambda world: 1e-6 * world)
     monkeypatch.setattr(simulate_scale, "SHORT", 0.0)
-    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # of all that the other tests have left
-    looked, share = [], inventory.share
+    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # would also collect garbage of other tests
+    counted, share = [], inventory.share
 
     def watched(digests: Any, rank: int, world_size: int) -> Any:
         mine = share(digests, rank, world_size)
-        looked.append(int(mine.sum()))
+        counted.append(int(mine.sum()))
         return mine
 
     monkeypatch.setattr(inventory, "share", watched)
@@ -36,19 +36,19 @@ def test_start_of_a_thousand_ranks_runs_the_real_code(tmp_path: Path, monkeypatc
         "open the index, every byte checked", "choose rows, their buckets, the run's length", "plan an epoch",
         "its part of all steps, cut", "open the cache's shards", "look up its part of the cache",
     ]  # fmt: skip
-    assert len(looked) == 2 * simulate_scale.RANKS_TIMED, "of the ranks that are timed"
+    assert len(counted) == 2 * simulate_scale.RANKS_TIMED, "the timed ranks of two sizes"
     assert lines[-3].startswith("one process for all, list: ")
 
 
-@pytest.mark.parametrize(("seconds", "times", "told"), [((0.3, 0.1), 1, 0.3), ((0.04, 0.02, 0.03), 4, 0.005)])
+@pytest.mark.parametrize(("seconds", "times", "expected"), [((0.3, 0.1), 1, 0.3), ((0.04, 0.02, 0.03), 4, 0.005)])
 def test_part_is_timed_without_garbage_collection_by_its_minimum(
-    seconds: tuple[float, ...], times: int, told: float, monkeypatch: pytest.MonkeyPatch
+    seconds: tuple[float, ...], times: int, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, given, collected = [7.0], list[str](), list[str]()
 
     def work(what: str) -> str:
         assert not gc.isenabled()
-        assert len(collected) == len(given) + 1, "before each"
+        assert len(collected) == len(given) + 1, "garbage is collected before each"
         now[0] += seconds[len(given)]
         given.append(what)
         return what
@@ -56,14 +56,14 @@ def test_part_is_timed_without_garbage_collection_by_its_minimum(
     monkeypatch.setattr(simulate_scale.time, "thread_time", lambda: now[0])
     monkeypatch.setattr(simulate_scale.gc, "collect", lambda: collected.append("all"))
     measured = simulate_scale._Measured()
-    assert measured.part("a part", work, "at hand", lambda: "made anew", times=times) == "at hand"
-    assert measured.seconds == {"a part": pytest.approx(told)}
-    assert given == ["at hand", "made anew", "made anew"][: 1 if seconds[0] > 0.05 else 3]
+    assert measured.part("a part", work, "given", lambda: "created", times=times) == "given"
+    assert measured.seconds == {"a part": pytest.approx(expected)}
+    assert given == ["given", "created", "created"][: 1 if seconds[0] > 0.05 else 3]
     assert gc.isenabled()
 
 
 def test_repeated_part_uses_no_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what is kept from the first time would be measured."""
+    """Otherwise cached results of the first time would be measured."""
     monkeypatch.setattr(simulate_scale, "SHORT", 1e9)
     monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)
     monkeypatch.setattr(simulate_scale, "RANKS_TIMED", 2)

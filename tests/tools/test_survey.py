@@ -1,4 +1,4 @@
-"""`make survey`: what it counts in a small tree made up for it."""
+"""`make survey`: figures of a small synthetic source tree."""
 
 from __future__ import annotations
 
