@@ -153,6 +153,6 @@ def time_parallel_runs(folder: Path, environments: Sequence[dict[str, str]]) -> 
 @pytest.mark.timing
 def test_two_trainings_at_once_slow_a_step_at_most_threefold(tmp_path: Path) -> None:
     quiet = [seconds for turn in range(3) for seconds in time_parallel_runs(tmp_path / f"quiet-{turn}", [{}])]
-    beside = time_parallel_runs(tmp_path / "beside", [{}, {}])
-    print(f"quiet {quiet}, beside another {beside}")
-    assert max(beside) <= 3 * statistics.median(quiet)
+    parallel = time_parallel_runs(tmp_path / "parallel", [{}, {}])
+    print(f"quiet {quiet}, parallel {parallel}")
+    assert max(parallel) <= 3 * statistics.median(quiet)

@@ -17,14 +17,14 @@ from mezzotint.board.guard import AccessPolicy
 from support.board_runs import Board, opened, write_run
 
 HUGE, TOO_HUGE = "9" * 299, "9" * 399
-"""A number that JSON reading accepts, and one that is too long."""
+"""The longest number that JSON reading accepts, and a longer one."""
 
 DEEP = "[" * 20_000 + "]" * 20_000
 PICTURE = "samples/step-00000060/00-raw.png"
 Damage = Callable[[Path], object]
 
 
-def adds(name: str, *lines: str) -> Damage:
+def append_to(name: str, *lines: str) -> Damage:
     def add(run: Path) -> None:
         with open(run / name, "a") as file:
             file.writelines(f"{line}\n" for line in lines)
@@ -32,15 +32,15 @@ def adds(name: str, *lines: str) -> Damage:
     return add
 
 
-def has(text: str, *names: str) -> Damage:
+def replace_by(text: str, *names: str) -> Damage:
     return lambda run: [(run / name).write_text(text) for name in names]
 
 
-def is_held_by(pid: str) -> Damage:
-    return has(f'{{"pid": {pid}, "host": "{socket.gethostname()}", "since": "2099-01-01T00:00:00Z"}}', "lock")
+def lock_by(pid: str) -> Damage:
+    return replace_by(f'{{"pid": {pid}, "host": "{socket.gethostname()}", "since": "2099-01-01T00:00:00Z"}}', "lock")
 
 
-def says(text: str) -> Damage:
+def set_image_metadata(text: str) -> Damage:
     def draw(run: Path) -> None:
         texts = PngInfo()
         texts.add_itxt("mezzotint", text)
@@ -49,13 +49,13 @@ def says(text: str) -> Damage:
     return draw
 
 
-def has_folders(run: Path) -> None:
+def replace_by_folders(run: Path) -> None:
     for name in JSON_FILES:
         (run / name).unlink(missing_ok=True)
         (run / name).mkdir()
 
 
-def has_a_long_word(run: Path) -> None:
+def add_long_token(run: Path) -> None:
     (run / "exports" / "step-00000060" / "embeddings").mkdir(parents=True)
     model = {"adapter": {"kind": "lora"}, "tokens": {"words": {"w" * 300: {}}}}
     (run / "recipe.yaml").write_text(json.dumps({"schema": 1, "model": model}))
@@ -64,39 +64,39 @@ def has_a_long_word(run: Path) -> None:
 JSON_FILES = ("environment.json", "manifest.json", "origin.json", "lock", "run.log", "metrics.jsonl")
 DAMAGES: dict[str, tuple[Damage, ...]] = {
     "numbers-of-399-digits": (
-        adds("metrics.jsonl", f'{{"step": 61, "loss": {TOO_HUGE}}}', f'{{"step": {TOO_HUGE}, "loss": 1}}'),
-        adds("history.jsonl", f'{{"event": "started", "steps": {TOO_HUGE}}}'),
+        append_to("metrics.jsonl", f'{{"step": 61, "loss": {TOO_HUGE}}}', f'{{"step": {TOO_HUGE}, "loss": 1}}'),
+        append_to("history.jsonl", f'{{"event": "started", "steps": {TOO_HUGE}}}'),
     ),
-    "huge-loss": (adds("metrics.jsonl", f'{{"step": 61, "loss": {HUGE}, "images_per_s": {HUGE}}}'),),
-    "huge-seconds": (adds("metrics.jsonl", f'{{"step": 61, "loss": 1, "seconds_since": {HUGE}}}'),),
-    "huge-step": (adds("metrics.jsonl", f'{{"step": {HUGE}, "loss": 1}}', f'{{"step": {HUGE[:20]}, "loss": 1}}'),),
-    "huge-steps": (adds("history.jsonl", f'{{"event": "started", "steps": {HUGE}, "step": {HUGE}}}'), is_held_by("1")),
-    "endless-seconds": (adds("metrics.jsonl", '{"step": 61, "loss": NaN, "seconds_since": Infinity}'),),
-    "endless-speed": (adds("metrics.jsonl", '{"step": 61, "loss": 1e999, "images_per_s": 1e999}'),),
-    "texts-for-numbers": (adds("metrics.jsonl", '{"step": 61, "loss": "x", "images_per_s": [], "loss_avg": {}}'),),
-    "raised-digit": (adds("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\u00b2": 1, "lr/a": 2}'),),
-    "tag-of-5000-digits": (adds("metrics.jsonl", f'{{"step": 61, "loss": 1, "lr/{"9" * 5000}": 1, "lr/1": 2}}'),),
-    "endless-pid": (is_held_by("1e999"),),
-    "huge-pid": (is_held_by(HUGE),),
-    "huge-bad-step": (has(f'{{"step": {HUGE}}}\n{{"step": true}}\n', "bad_steps.jsonl"),),
+    "huge-loss": (append_to("metrics.jsonl", f'{{"step": 61, "loss": {HUGE}, "images_per_s": {HUGE}}}'),),
+    "huge-seconds": (append_to("metrics.jsonl", f'{{"step": 61, "loss": 1, "seconds_since": {HUGE}}}'),),
+    "huge-step": (append_to("metrics.jsonl", f'{{"step": {HUGE}, "loss": 1}}', f'{{"step": {HUGE[:20]}, "loss": 1}}'),),
+    "huge-steps": (append_to("history.jsonl", f'{{"event": "started", "steps": {HUGE}, "step": {HUGE}}}'), lock_by("1")),
+    "endless-seconds": (append_to("metrics.jsonl", '{"step": 61, "loss": NaN, "seconds_since": Infinity}'),),
+    "endless-speed": (append_to("metrics.jsonl", '{"step": 61, "loss": 1e999, "images_per_s": 1e999}'),),
+    "texts-for-numbers": (append_to("metrics.jsonl", '{"step": 61, "loss": "x", "images_per_s": [], "loss_avg": {}}'),),
+    "raised-digit": (append_to("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\u00b2": 1, "lr/a": 2}'),),
+    "tag-of-5000-digits": (append_to("metrics.jsonl", f'{{"step": 61, "loss": 1, "lr/{"9" * 5000}": 1, "lr/1": 2}}'),),
+    "endless-pid": (lock_by("1e999"),),
+    "huge-pid": (lock_by(HUGE),),
+    "huge-bad-step": (replace_by(f'{{"step": {HUGE}}}\n{{"step": true}}\n', "bad_steps.jsonl"),),
     "odd-events": (
-        adds(
+        append_to(
             "history.jsonl", '{"event": "live settings", "values": [1, 2]}', '{"event": {}, "time": {"a": []}}',
             '{"event": "resumed", "step": 1, "changes": 5}', f'{{"event": "exported", "step": {HUGE}, "time": 5}}',
         ),
     ),
     "half-a-surrogate": (
-        adds("history.jsonl", '{"event": "\\ud800", "time": "\\ud800", "step": 3, "\\udfff": "\\ud800"}'),
-        adds("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\\ud800": 1}'),
-        has('{"\\ud800": "\\ud800"}', "environment.json", "origin.json"),
-        says('{"prompt": "\\ud800"}'),
+        append_to("history.jsonl", '{"event": "\\ud800", "time": "\\ud800", "step": 3, "\\udfff": "\\ud800"}'),
+        append_to("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\\ud800": 1}'),
+        replace_by('{"\\ud800": "\\ud800"}', "environment.json", "origin.json"),
+        set_image_metadata('{"prompt": "\\ud800"}'),
     ),
-    "deep-text-of-a-picture": (says(DEEP),),
+    "deep-text-of-a-picture": (set_image_metadata(DEEP),),
     "cut-picture": (lambda run: os.truncate(run / PICTURE, 60),),
-    "deep-files": (has(DEEP, *JSON_FILES, "recipe.yaml", "bad_steps.jsonl"),),
-    "lists-for-objects": (has("[1, 2]", *JSON_FILES, "recipe.yaml"),),
-    "folders-for-files": (has_folders,),
-    "word-of-300-letters": (has_a_long_word,),
+    "deep-files": (replace_by(DEEP, *JSON_FILES, "recipe.yaml", "bad_steps.jsonl"),),
+    "lists-for-objects": (replace_by("[1, 2]", *JSON_FILES, "recipe.yaml"),),
+    "folders-for-files": (replace_by_folders,),
+    "word-of-300-letters": (add_long_token,),
     "checkpoint-of-many-digits": (lambda run: (run / "checkpoints" / f"step-{'9' * 240}").mkdir(),),
 }  # fmt: skip
 

@@ -299,11 +299,11 @@ def test_short_and_long_search_terms_give_the_same_result(monkeypatch: pytest.Mo
         assert at_once == [n for n, text in enumerate(texts) if part.lower() in text.lower()], part
 
 
-def test_a_million_captions_are_searched_within_three_seconds() -> None:
+def test_300_000_captions_are_searched_within_a_second() -> None:
     builder = TextBuilder()
-    for number in range(1_000_000):
+    for number in range(300_000):
         builder.append(f"a picture of thing {number}")
     texts = builder.texts()
     begun = time.perf_counter()
-    assert len(texts.containing("thing 99999")) == 11
-    assert time.perf_counter() - begun < 3
+    assert len(texts.containing("thing 29999")) == 11
+    assert time.perf_counter() - begun < 1

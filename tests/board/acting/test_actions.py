@@ -32,11 +32,11 @@ def test_buttons_create_the_same_request_files_as_the_commands(tmp_path: Path) -
         assert board.post("/api/act", {"run": "0/a run", "name": "go"})[1]["code"] == "E1946"
 
 
-@pytest.mark.parametrize("name", ["", "../draw", "go", "rm", None, ["draw"]])
-def test_unavailable_action_is_refused(name: object, tmp_path: Path) -> None:
+def test_unavailable_action_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "first")
     with opened(tmp_path) as board:
-        assert board.post("/api/act", {"run": "0/first", "name": name})[0] == 409
+        for name in ("", "../draw", "go", "rm", None, ["draw"]):
+            assert board.post("/api/act", {"run": "0/first", "name": name})[0] == 409, name
         assert board.post("/api/act", ["x"])[0] == 404
     assert not (folder / "requests").exists()
 
@@ -87,7 +87,7 @@ def test_output_of_a_failed_start_is_on_the_run_page(tmp_path: Path, monkeypatch
     (folder / "logs").mkdir()
     (folder / "logs" / "started.out").write_text("$ mezzotint train x\nan earlier start\n")
     begin = subprocess.Popen
-    code = "import time; time.sleep(2); print('the data has changed'); raise SystemExit(2)"
+    code = "import time; time.sleep(0.3); print('the data has changed'); raise SystemExit(2)"
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )

@@ -31,11 +31,12 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return lines
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[Board]:
-    write_run(tmp_path / "here" / "run")
-    (tmp_path / "outside").mkdir()
-    with opened(tmp_path / "here") as board:
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    root = tmp_path_factory.mktemp("generate")
+    write_run(root / "here" / "run")
+    (root / "outside").mkdir()
+    with opened(root / "here") as board:
         yield board
 
 

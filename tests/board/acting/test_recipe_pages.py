@@ -86,10 +86,10 @@ def test_decimal_comma_is_accepted_in_numbers(board: Board, text: str, line: str
 
 def test_problems_have_their_setting_and_code(board: Board) -> None:
     problems = live(board, optim__lr="fast", data__batch_size="0", run__nonsense=SCRIPT)["problems"]
-    told = {one["where"]: one["code"] for one in problems}
-    assert told["optim.lr"] == "E1002"
-    assert told["data.batch_size"] == "E1007"
-    assert "run.nonsense" in told
+    codes = {one["where"]: one["code"] for one in problems}
+    assert codes["optim.lr"] == "E1002"
+    assert codes["data.batch_size"] == "E1007"
+    assert "run.nonsense" in codes
 
 
 def test_missing_data_path_is_a_problem_of_its_field(board: Board, tmp_path: Path) -> None:
