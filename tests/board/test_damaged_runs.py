@@ -24,7 +24,7 @@ PICTURE = "samples/step-00000060/00-raw.png"
 Damage = Callable[[Path], object]
 
 
-def append_to(name: str, *lines: str) -> Damage:
+def append(name: str, *lines: str) -> Damage:
     def add(run: Path) -> None:
         with open(run / name, "a") as file:
             file.writelines(f"{line}\n" for line in lines)
@@ -64,30 +64,30 @@ def add_long_token(run: Path) -> None:
 JSON_FILES = ("environment.json", "manifest.json", "origin.json", "lock", "run.log", "metrics.jsonl")
 DAMAGES: dict[str, tuple[Damage, ...]] = {
     "numbers-of-399-digits": (
-        append_to("metrics.jsonl", f'{{"step": 61, "loss": {TOO_HUGE}}}', f'{{"step": {TOO_HUGE}, "loss": 1}}'),
-        append_to("history.jsonl", f'{{"event": "started", "steps": {TOO_HUGE}}}'),
+        append("metrics.jsonl", f'{{"step": 61, "loss": {TOO_HUGE}}}', f'{{"step": {TOO_HUGE}, "loss": 1}}'),
+        append("history.jsonl", f'{{"event": "started", "steps": {TOO_HUGE}}}'),
     ),
-    "huge-loss": (append_to("metrics.jsonl", f'{{"step": 61, "loss": {HUGE}, "images_per_s": {HUGE}}}'),),
-    "huge-seconds": (append_to("metrics.jsonl", f'{{"step": 61, "loss": 1, "seconds_since": {HUGE}}}'),),
-    "huge-step": (append_to("metrics.jsonl", f'{{"step": {HUGE}, "loss": 1}}', f'{{"step": {HUGE[:20]}, "loss": 1}}'),),
-    "huge-steps": (append_to("history.jsonl", f'{{"event": "started", "steps": {HUGE}, "step": {HUGE}}}'), lock_by("1")),
-    "endless-seconds": (append_to("metrics.jsonl", '{"step": 61, "loss": NaN, "seconds_since": Infinity}'),),
-    "endless-speed": (append_to("metrics.jsonl", '{"step": 61, "loss": 1e999, "images_per_s": 1e999}'),),
-    "texts-for-numbers": (append_to("metrics.jsonl", '{"step": 61, "loss": "x", "images_per_s": [], "loss_avg": {}}'),),
-    "raised-digit": (append_to("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\u00b2": 1, "lr/a": 2}'),),
-    "tag-of-5000-digits": (append_to("metrics.jsonl", f'{{"step": 61, "loss": 1, "lr/{"9" * 5000}": 1, "lr/1": 2}}'),),
+    "huge-loss": (append("metrics.jsonl", f'{{"step": 61, "loss": {HUGE}, "images_per_s": {HUGE}}}'),),
+    "huge-seconds": (append("metrics.jsonl", f'{{"step": 61, "loss": 1, "seconds_since": {HUGE}}}'),),
+    "huge-step": (append("metrics.jsonl", f'{{"step": {HUGE}, "loss": 1}}', f'{{"step": {HUGE[:20]}, "loss": 1}}'),),
+    "huge-steps": (append("history.jsonl", f'{{"event": "started", "steps": {HUGE}, "step": {HUGE}}}'), lock_by("1")),
+    "endless-seconds": (append("metrics.jsonl", '{"step": 61, "loss": NaN, "seconds_since": Infinity}'),),
+    "endless-speed": (append("metrics.jsonl", '{"step": 61, "loss": 1e999, "images_per_s": 1e999}'),),
+    "texts-for-numbers": (append("metrics.jsonl", '{"step": 61, "loss": "x", "images_per_s": [], "loss_avg": {}}'),),
+    "raised-digit": (append("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\u00b2": 1, "lr/a": 2}'),),
+    "tag-of-5000-digits": (append("metrics.jsonl", f'{{"step": 61, "loss": 1, "lr/{"9" * 5000}": 1, "lr/1": 2}}'),),
     "endless-pid": (lock_by("1e999"),),
     "huge-pid": (lock_by(HUGE),),
     "huge-bad-step": (replace_by(f'{{"step": {HUGE}}}\n{{"step": true}}\n', "bad_steps.jsonl"),),
     "odd-events": (
-        append_to(
+        append(
             "history.jsonl", '{"event": "live settings", "values": [1, 2]}', '{"event": {}, "time": {"a": []}}',
             '{"event": "resumed", "step": 1, "changes": 5}', f'{{"event": "exported", "step": {HUGE}, "time": 5}}',
         ),
     ),
     "half-a-surrogate": (
-        append_to("history.jsonl", '{"event": "\\ud800", "time": "\\ud800", "step": 3, "\\udfff": "\\ud800"}'),
-        append_to("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\\ud800": 1}'),
+        append("history.jsonl", '{"event": "\\ud800", "time": "\\ud800", "step": 3, "\\udfff": "\\ud800"}'),
+        append("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\\ud800": 1}'),
         replace_by('{"\\ud800": "\\ud800"}', "environment.json", "origin.json"),
         set_image_metadata('{"prompt": "\\ud800"}'),
     ),
