@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,16 +14,36 @@ import pytest
 
 from bench_checks import scale
 from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.settings.sections.data import DataSettings
 
 
 def test_marks_are_ratios_of_cpu_seconds_and_no_files_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def cpu_seconds(work: Callable[[], object]) -> float:
-        work()
-        return next(seconds)
+    clock = 0.0
 
-    seconds = itertools.cycle((6.0, 2.0))
+    def taking(seconds: Iterable[float], work: Callable[..., Any]) -> Callable[..., Any]:
+        """The work, with these seconds on the clock for each call."""
+        left = iter(seconds)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            nonlocal clock
+            clock += next(left)
+            return work(*arguments, **options)
+
+        return timed
+
+    def cpu_seconds(work: Callable[[], object]) -> float:
+        before = clock
+        work()
+        return clock - before
+
+    planning = scale.planning
     monkeypatch.setattr(scale, "cpu_seconds", cpu_seconds)
+    monkeypatch.setattr(scale, "planning", lambda num: taking(itertools.repeat(num / 1000), planning(num)))
+    monkeypatch.setattr(scale, "plan_of_objects", taking(itertools.repeat(7.0), scale.plan_of_objects))
+    monkeypatch.setattr(scale, "nearest_by_loop", taking(itertools.repeat(6.0), scale.nearest_by_loop))
+    monkeypatch.setattr(buckets, "of_pictures", taking(itertools.repeat(2.0), buckets.of_pictures))
+    monkeypatch.setattr(catalogues, "build", taking([6.0, 2.0], catalogues.build))
     monkeypatch.chdir(tmp_path)
     rows = scale.rows(1, 12, 1000, 2000)
     many, few = (f"nearest of {n} buckets for 1,000 samples, loop in Python / ours" for n in (75, 11))
@@ -32,7 +52,7 @@ def test_marks_are_ratios_of_cpu_seconds_and_no_files_are_left(tmp_path: Path, m
         "plan of 1,000, list of objects / ours", "plan of 2,000 / of 1,000",
     ]  # fmt: skip
     assert [goal for _, goal, _ in rows] == ["≥ 50", "≥ 50", "", "≥ 5", "≤ 15"]
-    assert [figure for _, _, figure in rows] == ["3", "150", "150", "3.0", "3.0"], "the loop runs over one in fifty"
+    assert [figure for _, _, figure in rows] == ["4", "150", "150", "7.0", "2.0"], "the loop is of 1 in 50"
     assert list(tmp_path.iterdir()) == []
 
 

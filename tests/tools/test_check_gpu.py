@@ -25,15 +25,8 @@ def parts_of(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
-def test_dry_run_writes_all_checks_to_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = [
-        {"name": name, "images_per_second": {"processed": 2.5}, "peak_memory_bytes": 10**6}
-        for name in ("as written", "fast")
-    ]
-    monkeypatch.setattr(check_gpu, "bench", lambda *words: {"rows": rows})  # has its own tests
-    assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}", "data.flip=0"]) == 0
+def test_dry_run_writes_all_checks_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}"]) == 0
     parts = parts_of(tmp_path / "out")
     assert parts.keys() == check_gpu.CHECKS.keys()
     assert {name: part["ok"] for name, part in parts.items()} == {
@@ -42,7 +35,8 @@ def test_dry_run_writes_all_checks_to_one_file(
     losses = parts["losses agree with the CPU"]["losses"]
     assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both run on the CPU"
     assert parts["peak memory"]["estimate"] > 10**7
-    assert parts["speed"]["rows"] == rows
+    assert [row["name"] for row in parts["speed"]["rows"]] == ["as written", "fast"]
+    assert all(row["images_per_second"]["processed"] > 0 for row in parts["speed"]["rows"])
     whole, resumed = parts["resuming is bit-exact"]["losses"]
     assert len({*whole}) == len(whole) == 4
     assert whole == resumed
