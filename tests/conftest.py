@@ -1,11 +1,11 @@
-"""What tests share: one thread (bits are compared), and a trainer over made-up latents that needs no files."""
+"""Fixtures of all tests, collection order, and a model with images that whole runs are started from."""
 # ruff: noqa: E402
 
 from __future__ import annotations
 
 import gc
 
-# Until the tests are collected nothing becomes garbage: looking for it is a third of the imports.
+# Nothing becomes garbage until the tests are collected, and collecting it takes a third of the import time.
 gc.disable()
 
 import contextlib
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-# what the tests of one folder of `compat` share lies beside them
+# support code of the tests of a single folder of `compat`
 sys.path += map(str, sorted(Path(__file__).parent.glob("compat/*/support")))
 
 import hypothesis
@@ -39,23 +39,23 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import _unpickling, pickled
 from support import browsers
-from support.forked import exit_status, fork, free_port, import_all, variables
+from support.forked import exit_status, fork, free_port, import_all, import_networks, variables
 
-# how long an example takes depends on what else the machine does
+# the duration of an example depends on the load of the machine
 hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 
 NUMBERS = frozenset({"diffusion", "effects", "families", "nets", "parity", "runtimes", "sampling", "training"})
-"""Folders whose tests are about numbers. Elsewhere those of a file are that has torch or numpy at hand."""
+"""Folders whose tests compare numbers. In other folders, tests of files that import torch or numpy do."""
 
 
 LONG = frozenset({"faults", "families", "journeys", "weights"})
-"""Folders whose files take long. They come first: at the end no process waits for another's long file."""
+"""Folders whose files take long. They run first, so that at the end no worker waits for a long file."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that compare numbers, which `make portable` repeats; puts those that take long before others."""
+    """Marks tests that compare numbers, which `make portable` repeats, and runs long ones first."""
     here = Path(__file__).parent
     items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
     for item in items:
@@ -65,15 +65,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Looks for garbage from now on, but not among modules and collected tests, which stay to the end."""
+    """Turns garbage collection on, except for modules and collected tests, which stay until the end."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says at the end that the pages were not looked at, and how to have that."""
-    if not browsers.is_there():
-        terminalreporter.write_line(browsers.WITHOUT)
+    """Prints how to install a browser if the browser tests were skipped."""
+    if not browsers.is_installed():
+        terminalreporter.write_line(browsers.MISSING)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -86,52 +86,52 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pickled files are read by the same program in this process, which keeps its powers: to start another takes
-    seconds. Tests of `weights/files/pickled.py` show what the other process adds."""
+    """Runs the unpickling program in this process, without dropping privileges: a separate process takes seconds to
+    start. Tests of `weights/files/pickled.py` use the separate process."""
 
-    def run(words: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
+    def run(line: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            status = _unpickling.main(list(words[3:]))  # after the interpreter, its flag and the program
-        return subprocess.CompletedProcess(words, status, output.getvalue(), "")
+            status = _unpickling.main(list(line[3:]))  # without the interpreter, its flag and the program
+        return subprocess.CompletedProcess(line, status, output.getvalue(), "")
 
     monkeypatch.setattr(_unpickling, "_drop_privileges", lambda *_: None)
-    there = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr(pickled, "subprocess", there)
+    replacement = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(pickled, "subprocess", replacement)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def plot() -> Iterator[Callable[..., bytes]]:
-    """Draws the curve of a run's loss. Runs of tests go without, but where `curves` is asked for: it takes longer than
-    their steps."""
+    """Plots the loss curve of a run. Test runs skip it, because it takes longer than their steps, unless the test uses
+    the fixture `curves`."""
     from mezzotint.reports import plots  # slow to import
 
     with pytest.MonkeyPatch.context() as patched:
-        drawn = plots.plot_loss
+        original = plots.plot_loss
         patched.setattr(plots, "plot_loss", lambda curves, *, title: b"")
-        yield drawn
+        yield original
 
 
 @pytest.fixture(autouse=True, scope="session")
 def plot_overfit() -> Iterator[Callable[..., bytes]]:
-    """The same for the curves of held-out pictures."""
+    """The same for the curves of held-out images."""
     from mezzotint.reports import plots
 
     with pytest.MonkeyPatch.context() as patched:
-        drawn = plots.plot_overfit
+        original = plots.plot_overfit
         patched.setattr(plots, "plot_overfit", lambda curves, *, best, title: b"")
-        yield drawn
+        yield original
 
 
 @pytest.fixture
 def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The curve of a run's loss is drawn."""
+    """The loss curve of a run is plotted."""
     monkeypatch.setattr("mezzotint.reports.plots.plot_loss", plot)
 
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations are not measured, which takes as long as the rest of a check: tasks/check/test_memory.py does."""
+    """Activations are not measured, which takes as long as the rest of `check`; tasks/check/test_memory.py tests it."""
     from mezzotint.tasks.check.memory import Activations, MetaModel  # slow to import
 
     monkeypatch.setattr(
@@ -140,15 +140,15 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_fault_stays_armed() -> Iterator[None]:
+def _disarm_faults() -> Iterator[None]:
     yield
     fault_injection.arm("")
 
 
 @pytest.fixture(scope="session")
 def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole small Stable Diffusion in a folder, with a random UNet of two levels: for hundreds of predictions a
-    test."""
+    """A complete small Stable Diffusion model folder with a random UNet of two levels, for tests with hundreds of
+    predictions."""
     from diffusers import UNet2DConditionModel  # slow to import, and few tests need it
 
     folder = tmp_path_factory.mktemp("shallow") / "model"
@@ -167,7 +167,7 @@ def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole small SDXL in a folder, with random weights; its denoiser is told sizes."""
+    """A complete small SDXL model folder with random weights; its denoiser is conditioned on sizes."""
     from mezzotint.families.sdxl import Family  # slow to import, and few tests need it
     from support.model_export import export_model, tiny_model
 
@@ -177,7 +177,7 @@ def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def refiner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Configurations of a small refiner: one text encoder, and a score in the place of the target size."""
+    """Configurations of a small refiner: one text encoder, and an aesthetic score instead of the target size."""
     folder = tmp_path_factory.mktemp("refiner") / "model"
     shutil.copytree(assets / "models" / "tiny-sdxl", folder)
     shutil.copyfile(assets / "models" / "sdxl-refiner" / "model_index.json", folder / "model_index.json")
@@ -193,7 +193,7 @@ def refiner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def narrow_model(folder: Path) -> Path:
-    """A folder of configurations of a model small enough for hundreds of steps a test; its weights are random."""
+    """Writes configurations of a model small enough for hundreds of steps per test; its weights are random."""
     shutil.copytree(assets / "models" / "tiny-sd", folder)
     for name, narrower in {
         "unet": {
@@ -210,7 +210,7 @@ def narrow_model(folder: Path) -> Path:
 
 @pytest.fixture
 def another_sd(tmp_path: Path) -> Path:
-    """A folder `other` with the weights of a model of that structure and another width."""
+    """A folder `other` with the weights of a model with the same layers and another width."""
     from mezzotint.families.sd import Family  # slow to import, and few tests need it
     from support.model_export import export_model, load_model
 
@@ -223,7 +223,7 @@ def another_sd(tmp_path: Path) -> Path:
 
 
 def draw_pictures(folder: Path, count: int = 10) -> Path:
-    """Captioned pictures of three shapes, each of one colour."""
+    """Writes captioned images of three sizes, each of one colour."""
     folder.mkdir(parents=True)
     for number in range(count):
         size = ((48, 48), (64, 48), (48, 64))[number % 3]
@@ -234,7 +234,7 @@ def draw_pictures(folder: Path, count: int = 10) -> Path:
 
 
 class World:
-    """A model and pictures in a folder, and runs in it: in this process, or in a forked one that can be killed."""
+    """A folder with a model and images, and runs over them in this process or in a forked one that can be killed."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -243,7 +243,7 @@ class World:
         self.pictures = draw_pictures(root / "pictures")
 
     def words(self, name: str, **settings: Any) -> list[str]:
-        """`RECIPE key=value …` of a short run; `a__b=c` stands for the setting a.b."""
+        """Arguments `RECIPE key=value …` of a short run; the keyword `a__b` is the setting a.b."""
         recipe = self.root / f"{name}.yaml"
         if not recipe.exists():  # another process of the same run may be reading it
             recipe.write_text("schema: 1\n")
@@ -278,18 +278,19 @@ class World:
         ]
 
     def train(self, name: str, verb: str = "train", **settings: Any) -> int:
-        """A run in this process; returns the exit status."""
+        """Runs in this process; returns the exit status."""
         return main([verb, *self.words(name, **settings)])
 
     def fork(
         self, name: str, verb: str = "train", fault: str = "", env: dict[str, str] | None = None, **settings: Any
     ) -> int:
-        """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
+        """Starts a run in a forked process; returns its PID. Its output goes to NAME.out."""
+        import_networks()
         fault_of = {"MEZZOTINT_FAULT": fault} if fault else {}
         return fork([verb, *self.words(name, **settings)], self.root / f"{name}.out", (env or {}) | fault_of)
 
     def fork_group(self, name: str, processes: int, faults: dict[int, str] | None = None, **settings: Any) -> list[int]:
-        """Starts a run in several forked processes over loopback; returns their process numbers by rank."""
+        """Starts a run in several forked processes over loopback; returns their PIDs by rank."""
         port = free_port()
         return [
             self.fork(name, fault=(faults or {}).get(rank, ""), env=variables(rank, port, processes), **settings)
@@ -301,17 +302,17 @@ class World:
         return exit_status(child)
 
     def out(self, name: str) -> str:
-        """What forked runs of a name have printed."""
+        """Output of the forked runs with a name."""
         return (self.root / f"{name}.out").read_text()
 
     def end(self, name: str) -> End:
-        """What a run has come to."""
+        """Final state of a run."""
         return End.of(self.root / name)
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of a run, to be compared: a digest of its newest checkpoint's tensors, and its log."""
+    """Final state of a run, for comparisons: a digest of the tensors of its newest checkpoint, and its log."""
 
     step: int
     tensors: str
@@ -354,8 +355,8 @@ CLIP_SHADE = 12
 
 @pytest.fixture(scope="session")
 def write_clip() -> Callable[..., Path]:
-    """`write_clip(path, 20)` writes 20 frames, frame n of the shade 12 · n, its upper left quarter white, lossless
-    unless the codec is not."""
+    """`write_clip(path, 20)` writes 20 frames; frame n has the shade 12 · n and a white upper left quarter. The default
+    codec is lossless."""
     return _write_clip
 
 

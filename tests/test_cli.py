@@ -23,8 +23,8 @@ Run = Callable[[Sequence[str]], int]
 
 
 @pytest.fixture
-def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
-    """Puts a function in the place of every verb's page."""
+def replace_commands(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
+    """Replaces the modules of all commands by a function."""
 
     import_module = importlib.import_module
 
@@ -37,13 +37,13 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], None]:
     return put
 
 
-def started(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def run_mezzotint(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
         [sys.executable, "-m", "mezzotint", *arguments], capture_output=True, text=True, check=False, **options
     )
 
 
-def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
+def test_help_is_fast_and_imports_neither_pydantic_nor_torch() -> None:
     code = (
         "import sys\nfrom mezzotint.cli import main\nmain(['--help'])\nmain(['train', '--help'])\n"
         "heavy = {'pydantic', 'torch', 'yaml', 'numpy', 'rich'} & set(sys.modules)\nassert not heavy, heavy"
@@ -52,22 +52,22 @@ def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
     took = []
     for _ in range(3):
         before = os.times()
-        assert started("--help").returncode == 0
+        assert run_mezzotint("--help").returncode == 0
         after = os.times()
         took.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(took) < 0.3  # seconds of its own, whatever else the machine does
+    assert min(took) < 0.3  # CPU seconds, independent of the load of the machine
 
 
-def page(command: Command) -> Path:
+def module_file(command: Command) -> Path:
     return Path(cli.__file__).parents[1].joinpath(*command.module.split(".")).with_suffix(".py")
 
 
-def test_help_lists_every_command_and_only_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     for each in COMMANDS:
         assert f"  {each.name} " in text
-        assert page(each).is_file(), each.name
+        assert module_file(each).is_file(), each.name
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["cp", "zzz"], "no recipe zzz ships"),
     ],
 )
-def test_a_wrong_request_is_answered_in_a_sentence(
+def test_wrong_arguments_give_a_short_message(
     arguments: list[str],
     words: str,
     capsys: pytest.CaptureFixture[str],
@@ -131,11 +131,11 @@ def test_a_wrong_request_is_answered_in_a_sentence(
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
-def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
+def test_user_errors_have_an_exit_status_and_no_traceback(
     error: BaseException | Callable[[], object],
     status: int,
     words: str,
-    verb: Callable[[Run], None],
+    replace_commands: Callable[[Run], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(_: Sequence[str]) -> int:
@@ -144,41 +144,41 @@ def test_errors_of_the_readers_world_have_a_status_and_no_traceback(
         error()
         raise AssertionError(error)
 
-    verb(fail)
+    replace_commands(fail)
     assert main(["ls"]) == status
     err = capsys.readouterr().err
     assert words in err
     assert "Traceback" not in err
 
 
-def test_a_bug_shows_its_traceback(verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_bug_shows_its_traceback(replace_commands: Callable[[Run], None], capsys: pytest.CaptureFixture[str]) -> None:
     def fail(_: Sequence[str]) -> int:
-        raise ZeroDivisionError("ours")
+        raise ZeroDivisionError("a bug")
 
-    verb(fail)
+    replace_commands(fail)
     assert main(["ls"]) == 1
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert err.splitlines()[-1].startswith("this is a bug in Mezzotint")
 
 
-def test_the_verb_gets_its_words_and_gives_its_status(verb: Callable[[Run], None]) -> None:
+def test_command_receives_its_arguments_and_returns_its_status(replace_commands: Callable[[Run], None]) -> None:
     got: list[str] = []
 
     def run(arguments: Sequence[str]) -> int:
         got.extend(arguments)
         return 7
 
-    verb(run)
+    replace_commands(run)
     assert main(["ls", "a", "b"]) == 7
     assert got == ["a", "b"]
 
 
-def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
-    tmp_path: Path, verb: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
+def test_wrong_recipe_is_refused_before_the_command_is_imported(
+    tmp_path: Path, replace_commands: Callable[[Run], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     called: list[str] = []
-    verb(lambda arguments: called.extend(arguments) or 0)  # type: ignore[func-returns-value]
+    replace_commands(lambda arguments: called.extend(arguments) or 0)  # type: ignore[func-returns-value]
     recipe = tmp_path / "r.yaml"
     recipe.write_text("optim: {lr: 1e-6}\n")
     assert main(["train", str(recipe), "optim.lrr=1"]) == 2
@@ -189,13 +189,13 @@ def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
 
 
 def test_faults_are_armed_from_the_environment(
-    verb: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    replace_commands: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(_: Sequence[str]) -> int:
         fault_injection.reach("step.begin")
         return 0
 
-    verb(run)
+    replace_commands(run)
     try:
         monkeypatch.setenv("MEZZOTINT_FAULT", "step.begin@1:enospc")
         assert main(["ls"]) == 4
@@ -206,7 +206,7 @@ def test_faults_are_armed_from_the_environment(
         fault_injection.arm("")
 
 
-def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+def test_closed_output_pipe_is_no_error(tmp_path: Path) -> None:
     command = f"{sys.executable} -m mezzotint schema | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -217,19 +217,17 @@ def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_streams_that_were_closed_before_the_start_change_no_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closed_standard_streams_do_not_change_the_exit_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = f"exec >&-; {sys.executable} -m mezzotint"
     shown = subprocess.run(["bash", "-c", f"{command} ls"], capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
     monkeypatch.chdir(tmp_path)
-    child = os.fork()  # which is such a process, but for the seconds that imports take
+    child = os.fork()  # a fork, because importing torch again takes seconds
     if not child:
         status = 70
         try:
             os.close(1)
-            sys.stdout = sys.__stdout__ = None  # type: ignore[assignment, misc]  # as the interpreter has it
+            sys.stdout = sys.__stdout__ = None  # type: ignore[assignment, misc]  # as the interpreter sets it
             sys.stderr = (tmp_path / "err").open("w")
             status = main(["train", "tiny_cpu", "run.steps=1", "data.cache.path=cache"])
             sys.stderr.flush()
@@ -241,12 +239,12 @@ def test_streams_that_were_closed_before_the_start_change_no_status(
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000])
-def test_a_path_that_no_file_can_have_is_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_path_gives_a_short_message(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [main([word, name]) for word in ("train", "verify", "doctor")] == [2, 2, 2]
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_terminal_without_arrows_gets_escapes() -> None:
-    done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+def test_characters_outside_the_encoding_are_escaped() -> None:
+    done = run_mezzotint("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
     assert "mezzotint COMMAND \\u2026" in done.stdout

@@ -1,4 +1,4 @@
-"""The pages tell the truth: links lead somewhere, recipes and command lines read, examples run, lists are complete."""
+"""The documentation is correct: links, recipes and command lines are valid, examples run, lists are complete."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from support.installed import install
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
 DOCS = ROOT / "docs"
-DOORS = ("start", "guides", "coming-from", "reference")
-OF_THE_HOUSE = ("faults", "gpu-path", "journey", "structure")
-"""Pages for those who work on it."""
+USER_FOLDERS = ("start", "guides", "coming-from", "reference")
+DEVELOPER_PAGES = ("faults", "gpu-path", "journey", "structure")
+"""Pages for developers of Mezzotint."""
 GUIDES = sorted(SOURCE.glob("compat/*/guide.md"))
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *GUIDES])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
@@ -58,9 +58,9 @@ EXAMPLES = {
     "data/formats/caption_table.py", "settings/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
     "settings/families/dimmed.py",
 }  # fmt: skip
-"""Files that a page tells the reader to write."""
+"""Files that readers of a page create."""
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
-"""Files of another trainer's project."""
+"""Files of other trainers."""
 NOT_SETTINGS = {"run.log"}
 REMOVED_SETTINGS = {"data.holdout.rule", "data.cache.batches", "optim.ema.passes"}
 """Settings that docs/reference/removed.md lists."""
@@ -70,7 +70,7 @@ Load = Callable[[str, str], ModuleType]
 
 
 def fences(text: str) -> Iterator[tuple[str, str]]:
-    """(words after the fence, content) of each fenced block."""
+    """(info string, content) of each fenced block."""
     for block in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         yield block[1].strip(), block[2]
 
@@ -85,19 +85,19 @@ def blocks(kind: str) -> list[Any]:
 
 
 def block(page: str, words: str) -> str:
-    """The one block of a page with these words after its fence."""
+    """The only block of a page with this info string."""
     (body,) = [body for language, body in fences(TEXTS[page]) if language == words]
     return body
 
 
 def inline(text: str) -> Iterator[str]:
-    """What stands between backticks outside of blocks."""
+    """Texts between backticks outside of blocks."""
     for code in re.finditer(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
         yield code[1]
 
 
 def lines_with(text: str, first: str) -> list[str]:
-    """First cells of the table rows whose first column is headed so, without backticks."""
+    """First cells, without backticks, of the rows of tables whose first column has this header."""
     first_cells: list[str] = []
     inside = False
     for line in text.splitlines():
@@ -110,7 +110,7 @@ def lines_with(text: str, first: str) -> list[str]:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Makes a module of a text, as a file, as a reader would."""
+    """Imports a text as a module, through a file."""
 
     def module_of(name: str, text: str) -> ModuleType:
         path = tmp_path / f"{name}.py"
@@ -129,13 +129,13 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
 # --- links, names, paths ----------------------------------------------------------------------------------------------
 
 
-def test_every_link_leads_to_a_file_and_a_heading() -> None:
+def test_every_link_has_an_existing_target() -> None:
     links = [(name, target) for name, text in TEXTS.items() for target in re.findall(r"\]\(([^)\s]+)\)", text)]
-    dead = [link for link in links if not link[1].startswith(("http://", "https://")) and not leads_somewhere(*link)]
+    dead = [link for link in links if not link[1].startswith(("http://", "https://")) and not link_exists(*link)]
     assert dead == []
 
 
-def leads_somewhere(name: str, target: str) -> bool:
+def link_exists(name: str, target: str) -> bool:
     path, _, heading = target.partition("#")
     linked = (ROOT / name).parent / path if path else ROOT / name
     if not linked.exists() or not heading:
@@ -144,23 +144,24 @@ def leads_somewhere(name: str, target: str) -> bool:
     return heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}
 
 
-def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_page() -> None:
+def test_every_page_is_in_an_index_and_every_image_on_a_page() -> None:
     indexes, listed = ["docs/README.md"], {DOCS / "README.md"}
-    for name in indexes:  # which grows: an index leads to those of the folders inside its own
+    for name in indexes:  # grows: an index links to those of its subfolders
         linked = {path for path in linked_from(name) if path.is_relative_to((ROOT / name).parent)}
         indexes += sorted(path.relative_to(ROOT).as_posix() for path in linked - listed if path.name == "README.md")
         listed |= linked
-    assert {f"docs/{door}/README.md" for door in DOORS} <= set(indexes)
-    assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "how-to-add", "pictures"}
-    assert {page.stem for page in DOCS.glob("*.md")} == {"README", *OF_THE_HOUSE}, "pages for users lie behind a door"
+    assert {f"docs/{folder}/README.md" for folder in USER_FOLDERS} <= set(indexes)
+    folders = {path.name for path in DOCS.iterdir() if path.is_dir()}
+    assert folders == {*USER_FOLDERS, "decisions", "how-to-add", "pictures"}
+    assert {page.stem for page in DOCS.glob("*.md")} == {"README", *DEVELOPER_PAGES}, "move it to a folder for users"
     shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
-    figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
+    figures = {picture.with_suffix(".json") for picture in shown}  # the figures of an image are in a JSON file
     files = {page for page in DOCS.rglob("*") if page.is_file()}
-    assert files <= listed | shown | figures, "a README.md of docs/ must list it"
+    assert files <= listed | shown | figures, "list it in a README.md of docs/"
     assert set(GUIDES) <= linked_from("docs/coming-from/README.md")
 
 
-def test_the_readme_and_the_pages_are_short_enough_to_be_read() -> None:
+def test_readme_and_pages_are_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 100
     sizes = {name: len(text.encode()) for name, text in TEXTS.items() if name.startswith(("docs/", "src/"))}
     assert {name: size for name, size in sizes.items() if size > 20_000} == {}
@@ -171,13 +172,13 @@ def linked_from(name: str) -> set[Path]:
     return {(folder / target).resolve() for target in re.findall(r"\]\(([^)#\s]+)\)", TEXTS[name])}
 
 
-def test_settings_codes_and_files_that_are_named_are_there() -> None:
+def test_settings_codes_and_files_named_on_pages_exist() -> None:
     for name, text in TEXTS.items():
         for code in re.findall(r"\bE1\d{3}\b", text):
             assert code in error_codes(), (name, code)
         for word in inline(text):
             path = re.fullmatch(r"((?:model|data|objective|optim|run|sample)(?:\.[a-z_0-9]+)+)(?:\+?=(.*))?", word)
-            # a decision may name what was turned down, a changelog what is gone
+            # a decision may name rejected settings, a changelog removed ones
             if path and word not in NOT_SETTINGS and "decisions/" not in name and path[1] not in REMOVED_SETTINGS:
                 assert owner(path[1]) is not None or path[1] in sections(), (name, word)
             if re.fullmatch(r"[a-z_0-9./-]+/[a-z_0-9.-]+\.(py|yaml|toml|json|txt)", word) and word not in EXAMPLES:
@@ -192,7 +193,7 @@ def test_removed_settings_are_listed_and_gone() -> None:
     assert [path for path in REMOVED_SETTINGS if owner(path) is not None] == []
 
 
-def test_every_extra_stands_in_the_table_of_the_page_on_installing() -> None:
+def test_every_extra_is_in_the_table_of_installing() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"^\| `([a-z-]+)` \|", TEXTS["docs/start/installing.md"], re.MULTILINE)) == set(extras)
 
@@ -205,12 +206,12 @@ def test_no_page_names_a_machine() -> None:
 
 
 @pytest.mark.parametrize(("words", "body"), blocks("yaml"))
-def test_every_recipe_shown_reads(words: str, body: str) -> None:
+def test_every_recipe_on_a_page_is_valid(words: str, body: str) -> None:
     read_text(body)
 
 
 def commands() -> list[Any]:
-    """Every command line shown, in blocks and in running text, without those that stand for many."""
+    """Every command line on the pages, in blocks and in text, without those with placeholders."""
     shown_commands: dict[str, None] = {}
     for text in TEXTS.values():
         shown = [line for words, body in fences(text) if words == "sh" for line in body.splitlines()]
@@ -226,27 +227,27 @@ def test_command_lines_are_found() -> None:
     assert sum("-m mezzotint" in command for command in commands()) >= 3
 
 
-def test_every_command_line_shown_can_be_typed() -> None:
+def test_every_command_line_on_a_page_is_valid() -> None:
     for command in commands():
         try:
-            types(shlex.split(command))
+            check_command_line(shlex.split(command))
         except Exception as error:
             raise AssertionError(f"{command}: {error}") from error
 
 
-def types(words: list[str]) -> None:
+def check_command_line(words: list[str]) -> None:
     if words[0] == "make":
         assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text("utf-8")
     elif words[0] in ("torchrun", "accelerate"):
         if "-m" in words:
             assert words[words.index("-m") + 1] == "mezzotint"
-            accepts(words[words.index("-m") + 2 :])
+            check_arguments(words[words.index("-m") + 2 :])
     elif words[0] == "mezzotint":
-        accepts(words[1:])
+        check_arguments(words[1:])
 
 
-def accepts(words: list[str]) -> None:
-    """Reads a command line as far as it goes without data and weights."""
+def check_arguments(words: list[str]) -> None:
+    """Parses the arguments of `mezzotint`, as far as possible without data and weights."""
     if words[0].startswith("-"):
         assert words[0] in ("--help", "--version")
         return
@@ -260,7 +261,7 @@ def accepts(words: list[str]) -> None:
         elif command.reads_recipe:
             foreign.reading(line.dialect, typed, line.plain, Launched())
         else:
-            accepts([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
+            check_arguments([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     assert all(command.option(word.partition("=")[0]) for word in rest if word.startswith("--")), words
@@ -299,7 +300,7 @@ def accepts(words: list[str]) -> None:
 
 
 def read_with(words: list[str]) -> Reading:
-    """A shipped recipe by its name, and an empty one for a file or a run that is the reader's own."""
+    """Reads a shipped recipe, or an empty one in place of a file or run of the user."""
     if not words:
         return read_text("schema: 1")
     if words[0].endswith(".yaml") or words[0].startswith("runs/"):
@@ -307,15 +308,15 @@ def read_with(words: list[str]) -> Reading:
     return read(words[0], words[1:])
 
 
-def test_a_command_line_that_does_not_read_would_be_found() -> None:
+def test_check_of_command_lines_detects_wrong_ones() -> None:
     for wrong in ("train nosuch", "train photos optim.learning_rate=1", "explain optim.lrr", "train photos --fast"):
         with pytest.raises((RecipeError, AssertionError)):
-            accepts(wrong.split(" "))
+            check_arguments(wrong.split(" "))
     with pytest.raises(KeyError):
-        accepts(["brew"])
+        check_arguments(["brew"])
 
 
-def test_the_first_steps_show_the_message_as_it_is() -> None:
+def test_error_message_in_first_steps_is_current() -> None:
     with pytest.raises(RecipeError) as caught:
         read("photos", ["optim.learning_rate=1", "data.batch_size=0"])
     assert str(caught.value) + "\n" == block("docs/start/first-steps.md", "text")
@@ -325,7 +326,7 @@ def test_the_first_steps_show_the_message_as_it_is() -> None:
 
 
 OF_NOTEBOOK = "docs/guides/python.md"
-"""Its examples follow each other: `tests/api/test_guide.py` runs them."""
+"""Its examples depend on each other: `tests/api/test_guide.py` runs them."""
 
 
 @pytest.mark.parametrize(("words", "body"), [one for one in blocks("python") if not one.id.startswith(OF_NOTEBOOK)])
@@ -334,7 +335,7 @@ def test_every_example_runs(load: Load, words: str, body: str) -> None:
     load("example", body)
 
 
-def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: Load, tmp_path: Path) -> None:
+def test_checkpoint_reader_example_reads_and_detects_damage(load: Load, tmp_path: Path) -> None:
     body = block("docs/reference/checkpoint-format.md", "python run")
     assert set(re.findall(r"^(?:import|from) (\w+)", body, flags=re.MULTILINE)) == {
         "hashlib", "json", "numpy", "pathlib", "safetensors",
@@ -372,7 +373,7 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
 
 @pytest.fixture
 def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The format of the page in another installed package."""
+    """Installs the format of the page as a package."""
     kinds = {"caption_table.py": "python run format", "caption_table_spec.py": "python run format-spec"}
     groups = {
         "mezzotint.formats": {"caption-table": "caption_table"},
@@ -387,7 +388,7 @@ def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.mark.usefixtures("caption_table")
-def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = [path.name for path in sorted(world.pictures.glob("*.png"))]
     lines = [f"{name}\tpicture {name}" for name in names[:-1]]
     (world.pictures / "captions.tsv").write_text("\n".join(lines), "utf-8")
@@ -403,7 +404,7 @@ def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str
     assert "no effect with data.format=caption-table, which defines where captions are" in capsys.readouterr().err
 
 
-def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:
+def test_callback_example_reports_spikes_also_after_a_resume(load: Load, tmp_path: Path) -> None:
     page = load("spikes", block("docs/how-to-add/callback.md", "python run callback"))
     losses = [1.0, 2.5, 9.0, 1.0, 0.8, 12.0]
 
@@ -432,13 +433,13 @@ def report(step: int, loss: float) -> StepReport:
     )  # fmt: skip
 
 
-def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) -> None:
+def test_setting_example_has_help_and_a_resume_rule(load: Load) -> None:
     setting = load("setting", block("docs/how-to-add/setting.md", "python run setting")).ObjectiveSettings
     assert change_of(setting, "input_perturbation") == "allow"
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
 
 
-def test_the_command_example_prints_the_history(
+def test_command_example_prints_the_history(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = load("history", block("docs/how-to-add/command.md", "python run command"))
@@ -468,29 +469,29 @@ def written_pages() -> dict[Path, str]:
     return pages
 
 
-def test_written_pages_are_current() -> None:
+def test_generated_pages_are_current() -> None:
     for path, text in written_pages().items():
         assert path.read_text("utf-8") == text, f"{path.name} is out of date; run: make docs"
 
 
-def test_written_pages_hold_every_code_setting_and_kind_of_error() -> None:
-    pages = {path.relative_to(DOCS).as_posix(): text for path, text in written_pages().items() if DOCS in path.parents}
-    written = [text for name, text in pages.items() if name.startswith("reference/errors/")]
+def test_generated_pages_list_every_code_setting_and_error() -> None:
+    pages = {path.relative_to(ROOT).as_posix(): text for path, text in written_pages().items()}
+    written = [text for name, text in pages.items() if name.startswith("docs/reference/errors/")]
     codes = [code for text in written for code in re.findall(r"^\| `(E\d{4})` \|", text, flags=re.MULTILINE)]
     assert sorted(codes) == sorted(error_codes())
-    rules = pages["guides/resume.md"].partition("<!-- begin rules")[2]
+    rules = pages["docs/guides/resume.md"].partition("<!-- begin rules")[2]
     assert set(by_path()) == set(re.findall(r"`([^`]+)`", rules))
     for kind in MezzotintError.__subclasses__():
-        assert f"| `{kind.__name__}` |" in pages["reference/errors/README.md"]
+        assert f"| `{kind.__name__}` |" in pages["docs/reference/errors/README.md"]
 
 
-def test_every_file_of_a_written_folder_is_written() -> None:
+def test_generated_folders_contain_only_generated_files() -> None:
     written = written_pages().keys()
     for folder in ("recipe", "errors", "options"):
         assert set((DOCS / "reference" / folder).iterdir()) <= written, "delete what no longer has a source"
 
 
-def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
+def test_figures_in_the_readme_are_those_of_the_tests() -> None:
     readme = " ".join(TEXTS["README.md"].split())
     runs, kills = re.findall(
         r'"seed", range\((\d+, \d+)\)\).*?kills=(\d)',
@@ -515,7 +516,7 @@ def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
     assert "Nineteen scripts with more than 1,000 options" in readme
 
 
-def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> None:
+def test_first_steps_show_every_command_that_writes_something() -> None:
     pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
     lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
@@ -528,14 +529,14 @@ def test_every_exit_status_is_listed() -> None:
     assert listed == {"0", "1", *map(str, known)}
 
 
-def test_the_tree_of_the_house_is_the_source() -> None:
+def test_source_tree_on_the_page_is_current() -> None:
     drawn = set(re.findall(r"[├└]─ ([\w.]+/?)", block("docs/structure.md", "tree")))
     there = {p.name for p in SOURCE.glob("*.py") if not p.name.startswith("__")}
     there |= {f"{p.name}/" for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert drawn == there
 
 
-def test_the_floors_of_the_page_are_the_linters() -> None:
+def test_layers_on_the_page_are_those_of_the_linter() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "layers"]
     there = [[m for m in re.findall(r"\w+", layer) if _is_there(m)] for layer in layers]
@@ -547,19 +548,19 @@ def _is_there(module: str) -> bool:
     return (SOURCE / module / "__init__.py").exists() or (SOURCE / f"{module}.py").exists()
 
 
-def test_the_journey_names_functions_that_are_there() -> None:
+def test_functions_named_in_the_journey_exist() -> None:
     rows = re.findall(r"^\|[^|]*\| `([\w/]+\.py)` \| `(\w+)` \|", TEXTS["docs/journey.md"], flags=re.MULTILINE)
     assert len(rows) >= 18
     for file, function in rows:
         assert re.search(rf"^\s*(?:def|class) {function}\b", (SOURCE / file).read_text("utf-8"), re.MULTILINE), function
 
 
-def test_the_types_of_the_journey_are_those_that_travel() -> None:
+def test_types_in_the_journey_are_those_of_stages() -> None:
     source = (SOURCE / "stages.py").read_text("utf-8")
     assert set(lines_with(TEXTS["docs/journey.md"], "type")) == set(re.findall(r"^class (\w+)", source, re.MULTILINE))
 
 
-def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
+def test_required_methods_of_families_and_runtimes_are_listed() -> None:
     page = TEXTS["docs/how-to-add/family.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
@@ -570,7 +571,7 @@ def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
     assert set(re.findall(r"`(\w+)`", runtime)) == methods
 
 
-def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
+def test_every_metrics_key_is_documented(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     log = MetricsLog(folder, 1)
     log.on_step(report(0, 0.5), Progress(step=1, last_step=1))
@@ -582,7 +583,7 @@ def test_every_key_of_the_metrics_is_explained(tmp_path: Path) -> None:
     assert {key for row in lines_with(TEXTS["docs/reference/metrics.md"], "key") for key in row.split(", ")} == keys
 
 
-def test_everything_in_a_run_folder_is_explained() -> None:
+def test_every_file_of_a_run_folder_is_documented() -> None:
     listed = "\n".join(lines_with(TEXTS["docs/reference/run-folder.md"], "what"))
     paths = [path for path in vars(RunFolder(Path("run"))).values() if isinstance(path, Path) and path.name != "run"]
     assert len(paths) >= 8, paths
@@ -590,7 +591,7 @@ def test_everything_in_a_run_folder_is_explained() -> None:
         assert path.name in listed, path
 
 
-def test_endings_and_conversions_of_pictures_are_all_told() -> None:
+def test_image_suffixes_and_conversions_are_documented() -> None:
     page = TEXTS["docs/guides/data.md"]
     (shown,) = re.findall(r"Endings looked at: `([^`]+)`", page)
     assert set(shown.split()) == decoding.SUFFIXES
@@ -614,6 +615,6 @@ def test_every_shipped_recipe_is_in_the_changelog() -> None:
         assert f"`{command.name}`" in TEXTS["CHANGELOG.md"]
 
 
-def test_the_schema_page_is_what_the_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_file_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert schema.run([]) == 0
     assert capsys.readouterr().out == (DOCS / "recipe.schema.json").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Either the old or the new, and errors of storage in words."""
+"""Atomic writes, and messages of storage errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint import durable
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
 
 
-def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_file_and_leaves_nothing_else(tmp_path: Path) -> None:
     durable.write_file(tmp_path / "a", "old")
     with contextlib.suppress(KeyError), durable.replacing(tmp_path / "a") as aside:
         aside.write_text("new")
@@ -22,7 +22,7 @@ def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
+def test_folder_replaces_another(tmp_path: Path) -> None:
     for content in ("old", "new"):
         with durable.swapped_in(tmp_path / "a") as aside:
             aside.mkdir()
@@ -30,7 +30,7 @@ def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["a", "a/new"]
 
 
-def test_a_users_file_is_never_written_over(tmp_path: Path) -> None:
+def test_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     durable.write_new(tmp_path / "a", "mine")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for name in ("a", "link"):
@@ -48,7 +48,7 @@ def test_a_users_file_is_never_written_over(tmp_path: Path) -> None:
         (errno.EIO, "E1700", "failed"),
     ],
 )
-def test_the_systems_errors_say_place_and_remedy(tmp_path: Path, number: int, code: str, words: str) -> None:
+def test_storage_errors_name_the_path_and_the_remedy(tmp_path: Path, number: int, code: str, words: str) -> None:
     with pytest.raises(StorageError, match=words) as refused, durable.storage_errors(tmp_path / "a", needed=9):
         raise OSError(number, os.strerror(number))
     assert refused.value.code == code
@@ -56,18 +56,18 @@ def test_the_systems_errors_say_place_and_remedy(tmp_path: Path, number: int, co
         raise IsADirectoryError
 
 
-def test_a_link_is_not_followed_where_a_run_adds_to_its_own_files(tmp_path: Path) -> None:
+def test_appending_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CheckpointError, match="is a link"):
         durable.append_line(tmp_path / "log", {})
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_what_dead_processes_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
-    own = durable.aside_of(tmp_path / "a")
-    dead = own.name.replace(str(os.getpid()), "4194305")  # more than Linux gives
+def test_sweep_removes_only_leftovers_of_dead_processes(tmp_path: Path) -> None:
+    current = durable.aside_of(tmp_path / "a")
+    dead = current.name.replace(str(os.getpid()), "4194305")  # larger than any PID of Linux
     other_machine = dead.replace(dead.rpartition("-")[2], "00000000.partial")
-    for name in (own.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
+    for name in (current.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
         (tmp_path / name).write_text("x")
     (tmp_path / dead.replace(".a.", ".c.scratch.")).mkdir()
     assert durable.sweep(tmp_path, "a") == [dead]
@@ -76,7 +76,7 @@ def test_what_dead_processes_left_is_swept_and_nothing_else(tmp_path: Path) -> N
     assert len(os.fsencode(durable.aside_of(tmp_path / ("ä" * 125)).name)) <= 255
 
 
-def test_a_folder_for_a_while_goes_whatever_happens(tmp_path: Path) -> None:
+def test_scratch_folder_is_removed_after_an_error(tmp_path: Path) -> None:
     with contextlib.suppress(KeyError), durable.scratch_beside(tmp_path / "a") as folder:
         (folder / "x").write_text("x")
         raise KeyError
@@ -84,7 +84,7 @@ def test_a_folder_for_a_while_goes_whatever_happens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["moved", "moved-back"])
-def test_where_names_cannot_change_places_a_folder_that_cannot_be_replaced_comes_back(
+def test_folder_is_restored_when_it_cannot_be_replaced(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place, aside = tmp_path / "model", tmp_path / "new"

@@ -1,4 +1,4 @@
-"""Errors of the reader's world: their words, codes, statuses."""
+"""User errors: messages, codes and exit statuses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 def codes_used() -> set[str]:
-    """Every text of the form E1234 in the source that is not part of a sentence, and not the table itself."""
+    """Every string E1234 in the source that is not part of a message or of the table of codes."""
     codes: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -40,21 +40,21 @@ def _is_table(node: ast.AST) -> bool:
     return is_named and isinstance(node.value, ast.Dict)
 
 
-def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:
+def test_codes_in_the_source_are_exactly_those_explained() -> None:
     used = codes_used()
     assert used - set(error_codes()) == set(), "add a title to a table of codes"
-    assert set(error_codes()) - used == set(), "explained and nowhere used"
+    assert set(error_codes()) - used == set(), "explained but not used"
 
 
-def test_every_setting_that_a_sentence_names_is_there() -> None:
+def test_settings_named_in_messages_exist() -> None:
     setting = re.compile(r"(?<![\w/.-])(?:model|data|optim|run|sample|objective)(?:\.[a-z_0-9]+)+(?![\w/(])")
     files = (".safetensors", ".html", ".log")
-    # names of tensors, of a fault's place, of another trainer's YAML, of a module
+    # names of tensors, of an injection point, of a setting of another trainer, of a module
     others = ("model.diffusion_model", "data.fetch", "data.per_batch_size", "data.cache.entries.")
     named = {
         name: path.name
         for path in sorted(SOURCE.rglob("*.py"))
-        if path.name != "renamed.py"  # which lists the names of earlier commits
+        if path.name != "renamed.py"  # lists the names of earlier commits
         for text in re.findall(r'"[^"\n]*"', path.read_text("utf-8"))
         for name in setting.findall(re.sub(r"\{[^{}\"]*\}", "", text))
         if not name.endswith(files) and not name.startswith(others)
@@ -62,7 +62,7 @@ def test_every_setting_that_a_sentence_names_is_there() -> None:
     assert {n: place for n, place in named.items() if n not in sections() and owner(n) is None} == {}
 
 
-def test_codes_stand_in_order_with_a_title_of_one_line_and_at_most_a_paragraph() -> None:
+def test_codes_are_sorted_with_a_title_and_at_most_one_paragraph() -> None:
     tables = [registry.find("codes", name).CODES for name in registry.names("codes")]
     assert all(list(table) == sorted(table) for table in tables)
     assert sum(map(len, tables)) == len(error_codes()), "two tables have the same code"
@@ -76,13 +76,13 @@ def test_codes_stand_in_order_with_a_title_of_one_line_and_at_most_a_paragraph()
         assert "  " not in text, code
 
 
-def test_a_code_is_explained_in_either_case() -> None:
+def test_code_is_explained_in_either_case() -> None:
     assert explain_code("e1000") == error_codes()["E1000"]
     assert explain_code("E1023") == f"{error_codes()['E1023']}\n{SEE_MESSAGE}"
     assert explain_code("E9999") is None
 
 
-def test_statuses_are_as_documented() -> None:
+def test_exit_statuses_are_as_documented() -> None:
     statuses = {kind.__name__: kind.exit_status for kind in KINDS}
     assert statuses["Diverged"] == 3
     assert statuses["StorageError"] == 4
@@ -93,18 +93,18 @@ def test_statuses_are_as_documented() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_errors_travel_between_processes_with_their_code(kind: type[MezzotintError]) -> None:
+def test_pickled_error_keeps_its_code(kind: type[MezzotintError]) -> None:
     error = pickle.loads(pickle.dumps(kind("photos/a.png: broken", code="E1200")))
     assert type(error) is kind
     assert (error.message, error.code) == ("photos/a.png: broken", "E1200")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_has_a_code_of_its_own_that_is_explained(kind: type[MezzotintError]) -> None:
+def test_default_code_of_each_error_is_explained(kind: type[MezzotintError]) -> None:
     assert kind("x").code in error_codes()
 
 
-def test_an_error_shows_its_code_and_a_stop_only_its_sentence() -> None:
+def test_error_shows_its_code_and_a_stop_only_its_message() -> None:
     assert str(errors.DatasetError("a.png: broken", code="E1200")) == "error[E1200]: a.png: broken"
     assert str(Stopped("saved at step 5", signal_number=2)) == "saved at step 5"
 

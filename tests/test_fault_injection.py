@@ -1,4 +1,4 @@
-"""Named points where a test injects a fault."""
+"""Named points at which tests inject faults."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _disarmed() -> Iterator[None]:
     fault_injection.arm("")
 
 
-def test_nothing_happens_unless_armed() -> None:
+def test_unarmed_points_do_nothing() -> None:
     for point in fault_injection.POINTS:
         fault_injection.reach(point)
 
 
-def test_a_fault_happens_at_its_count_and_only_then() -> None:
+def test_fault_happens_only_at_its_count() -> None:
     fault_injection.arm("step.begin@3:raise")
     fault_injection.reach("step.begin")
     fault_injection.reach("step.end")
@@ -40,7 +40,7 @@ def test_a_fault_happens_at_its_count_and_only_then() -> None:
     fault_injection.reach("step.begin")
 
 
-def test_several_faults_count_for_themselves() -> None:
+def test_several_faults_count_separately() -> None:
     fault_injection.arm("step.begin@1:sleep=0,step.begin@2:enospc,step.end:raise")
     fault_injection.reach("step.begin")
     with pytest.raises(OSError) as caught:
@@ -50,13 +50,13 @@ def test_several_faults_count_for_themselves() -> None:
         fault_injection.reach("step.end")
 
 
-def test_arming_again_forgets_what_was_armed() -> None:
+def test_arming_replaces_armed_faults() -> None:
     fault_injection.arm("step.begin@1:raise")
     fault_injection.arm("step.end@1:raise")
     fault_injection.reach("step.begin")
 
 
-def test_sleep_takes_its_seconds() -> None:
+def test_sleep_fault_takes_its_seconds() -> None:
     fault_injection.arm("data.decode@1:sleep=0.05")
     start = time.perf_counter()
     fault_injection.reach("data.decode")
@@ -67,7 +67,7 @@ def test_sleep_takes_its_seconds() -> None:
     ("action", "number"),
     [("kill", signal.SIGKILL), ("term", signal.SIGTERM), ("int", signal.SIGINT), ("usr1", signal.SIGUSR1)],
 )
-def test_signals_reach_this_process(action: str, number: signal.Signals) -> None:
+def test_signal_faults_reach_the_process(action: str, number: signal.Signals) -> None:
     code = (
         "import signal; from mezzotint import fault_injection; signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
         f"fault_injection.arm('step.end@2:{action}')\nfault_injection.reach('step.end')\nprint('once', flush=True)\n"
@@ -78,18 +78,18 @@ def test_signals_reach_this_process(action: str, number: signal.Signals) -> None
 
 
 @pytest.mark.parametrize("text", ["nowhere@1:kill", "step.begin@1:explode", "step.begin@1", "step.begin@x:kill"])
-def test_what_cannot_be_armed_is_refused(text: str) -> None:
+def test_invalid_fault_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         fault_injection.arm(text)
 
 
-def test_an_unknown_point_is_a_bug() -> None:
+def test_unknown_point_is_an_assertion_error() -> None:
     fault_injection.arm("step.end@1:raise")
     with pytest.raises(AssertionError):
         fault_injection.reach("no.such.point")
 
 
-def test_every_point_is_reached_in_the_source_and_every_reach_names_a_point() -> None:
+def test_points_are_exactly_those_reached_in_the_source() -> None:
     reached = set()
     for path in SOURCE.rglob("*.py"):
         reached |= set(re.findall(r'\breach\(\s*"([^"]+)"', path.read_text(encoding="utf-8")))

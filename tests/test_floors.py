@@ -1,4 +1,4 @@
-"""What the house does not allow: imports upwards, siblings that know each other, and whatever can run a file's code."""
+"""Rules of the source: layers, imports between siblings, and no code that executes the contents of files."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ FOLDERS = (
 )  # fmt: skip
 UNPICKLING = PACKAGE / "weights" / "files" / "_unpickling.py"
 ENTRY_POINTS = ("cli.py", "__main__.py", "board/acting/drawer.py", "board/reading/token_counts.py")
-"""What begins a process."""
+"""Files that start a process."""
 
 
-def test_packages_import_from_lower_floors_only() -> None:
+def test_packages_import_only_from_lower_layers() -> None:
     from importlinter.cli import lint_imports
 
     before = Path.cwd()
@@ -43,7 +43,7 @@ def test_packages_import_from_lower_floors_only() -> None:
 
 @cache
 def survey() -> Any:
-    """The program behind `make survey`."""
+    """The program of `make survey`."""
     with pytest.MonkeyPatch.context() as patched:
         patched.syspath_prepend(ROOT / "tools")
         return importlib.import_module("survey")
@@ -51,7 +51,7 @@ def survey() -> Any:
 
 @cache
 def modules() -> dict[str, Any]:
-    """All sources, parsed once for all tests; no test changes them."""
+    """All source files, parsed once for all tests."""
     return dict(survey().read_modules(ROOT))
 
 
@@ -65,14 +65,14 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    """Every node of that tree."""
+    """All nodes of the syntax tree of a file."""
     nodes: tuple[ast.AST, ...] = module_of(path).nodes
     return nodes
 
 
 @cache
 def imports_of(path: Path) -> tuple[str, ...]:
-    """Dotted names that a file imports, what it takes from a module included."""
+    """Dotted names that a file imports, including names from modules."""
     names: list[str] = []
     for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -87,9 +87,9 @@ def dotted(path: Path) -> str:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
+def test_siblings_do_not_import_each_other(folder: str) -> None:
     modules = [registry.find(folder, name).__name__ for name in registry.names(folder)]
-    assert modules or folder == "dialects", "without folders of `compat` there is no dialect"
+    assert modules or folder == "dialects", "without folders of `compat` there are no dialects"
     for path in FILES:
         own = [module for module in modules if f"{dotted(path)}.".startswith(f"{module}.")]
         if not own:
@@ -99,8 +99,8 @@ def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
 
 
 def private_folder(name: str) -> str:
-    """The folder, as a dotted name with a dot behind it, of the private module that a dotted name leads into; or
-    nothing."""
+    """The folder of the private module in a dotted name, as a dotted name with a trailing dot; empty without a private
+    module."""
     parts = name.split(".")
     for number, part in enumerate(parts[1:], start=1):
         if part.startswith("_") and PACKAGE.joinpath(*parts[1 : number + 1]).with_suffix(".py").is_file():
@@ -108,17 +108,17 @@ def private_folder(name: str) -> str:
     return ""
 
 
-def test_files_with_an_underscore_are_private_to_their_folder() -> None:
+def test_private_modules_are_imported_only_within_their_folder() -> None:
     imports = [(path, name) for path in FILES for name in imports_of(path) if name.startswith("mezzotint.")]
     private = [(path, name) for path, name in imports if private_folder(name)]
     assert len(private) > 50
-    strangers = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in private
+    violations = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in private
                  if not f"{dotted(path)}.".startswith(private_folder(name))]  # fmt: skip
-    assert strangers == []
+    assert violations == []
 
 
-def test_folders_say_what_may_be_imported_from_outside() -> None:
-    """`From outside: every file …`, or those that are named, or nothing."""
+def test_packages_document_what_may_be_imported_from_outside() -> None:
+    """Docstrings have `From outside: every file …`, or the names of modules."""
     modules = {dotted(path) for path in FILES}
     taken: dict[str, set[str]] = {}
     for path in FILES:
@@ -132,14 +132,14 @@ def test_folders_say_what_may_be_imported_from_outside() -> None:
     for path in FILES:
         if path.name == "__init__.py" and path.parent != PACKAGE:
             _, said, outside = (ast.get_docstring(tree_of(path)) or "").partition("From outside: ")
-            assert said, f"{path}: does not say what may be imported from outside"
+            assert said, f"{path}: document what may be imported from outside"
             named = {word.partition(".")[0] for word in re.findall(r"`([\w.]+)`", outside)}
             folders = {child.name for child in path.parent.iterdir() if child.is_dir()}
             others = taken.get(dotted(path), set()) - named - folders
             assert "every file" in outside or not others, f"{path}: {others} are imported from outside as well"
 
 
-def test_floors_without_torch_load_none() -> None:
+def test_layers_without_torch_do_not_import_it() -> None:
     code = (
         "import sys\nimport mezzotint.settings.reading.read, mezzotint.settings.reference\n"
         "import mezzotint.settings.resume_rules\n"
@@ -155,7 +155,7 @@ def test_floors_without_torch_load_none() -> None:
 
 
 def dangers(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """(line, what) of everything that can run code out of a file, or a shell."""
+    """(line, code) of everything that can execute code from a file, or a shell."""
     for node in nodes:
         match node:
             case ast.Import(names=names):
@@ -190,9 +190,9 @@ METHODS = {"extractall", "unpack_archive"}
 UNSAFE = {"allow_pickle", "shell", "trust_remote_code"}
 
 
-def test_no_source_file_can_run_what_it_reads() -> None:
+def test_no_source_file_executes_what_it_reads() -> None:
     found_in = {str(path.relative_to(PACKAGE)): list(dangers(nodes_of(path))) for path in FILES}
-    # the one place that reads pickles: in a process of its own, and by the restricted reader
+    # the only place that reads pickles: in a separate process, with the restricted reader
     unpickling = found_in.pop(str(UNPICKLING.relative_to(PACKAGE)))
     assert [what for _, what in unpickling] == ["torch.load"]
     assert [ast.unparse(call.keywords[-1]) for call in nodes_of(UNPICKLING) if is_torch_load(call)] == [
@@ -205,7 +205,7 @@ def is_torch_load(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load"
 
 
-def test_nothing_imports_the_reader_of_pickles() -> None:
+def test_nothing_imports_the_unpickling_program() -> None:
     importers = [
         path.name
         for path in FILES
@@ -232,11 +232,11 @@ def test_nothing_imports_the_reader_of_pickles() -> None:
         "os.system('ls')",
     ],
 )
-def test_the_source_check_sees_each_danger(line: str) -> None:
+def test_source_check_detects_unsafe_code(line: str) -> None:
     assert list(dangers(ast.walk(ast.parse(line))))
 
 
-def test_the_source_check_lets_the_safe_forms_pass() -> None:
+def test_source_check_accepts_safe_code() -> None:
     safe = "np.load('x', allow_pickle=False)\nmodel.eval()\nre.compile('x')\ntorch.compile(model)\njson.load(file)\n"
     assert list(dangers(ast.walk(ast.parse(safe)))) == []
 
@@ -253,15 +253,14 @@ def test_only_runtimes_and_entry_points_read_the_environment() -> None:
     allowed |= {PACKAGE / name for name in ENTRY_POINTS}
     reading = {str(path.relative_to(PACKAGE)): list(reads_environment(nodes_of(path))) for path in FILES}
     assert {name for name, lines in reading.items() if lines and PACKAGE / name not in allowed} == set()
-    assert reading["runtimes/base.py"], "the check sees no reading where there is some"
+    assert reading["runtimes/base.py"], "the check must detect known uses"
 
 
-def test_recipes_are_completed_at_the_doors_alone() -> None:
-    """Sections are copied with other values by `with_values` and by the reader of recipes. Below the tasks, that makes
-    settings of something else: of the pictures beside clips, a
-    folder's own, pairs as samples, a model's described twin, a part's optimizer."""
+def test_recipes_are_changed_only_at_entry_points() -> None:
+    """Sections are copied with other values only by `with_values` and by the reader of recipes. Below the tasks, this
+    gives settings of something else: images joined to video batches, a single folder, the optimizer of a part."""
     words = ("model_copy(", "with_values(", "seed == -1")
-    texts = {str(path.relative_to(PACKAGE)): code_of(path) for path in FILES if says_one_of(words, path)}
+    texts = {str(path.relative_to(PACKAGE)): code_of(path) for path in FILES if may_contain(words, path)}
     copying, changing = ({name for name, text in texts.items() if word in text} for word in words[:2])
     assert copying == {"settings/base.py", "settings/reading/read.py"}
     assert {name for name in changing if not name.startswith(("tasks/", "settings/", "compat/"))} == {
@@ -278,9 +277,9 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
     assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/settling.py"}
 
 
-def test_no_shared_code_keeps_a_list_of_families_formats_or_optimizers() -> None:
-    """Where one is named outside of its own files it is a default, a word of other programs that is the same, or what
-    the file itself makes. Folders of `compat` say in our names what other trainers mean."""
+def test_shared_code_has_no_list_of_families_formats_or_optimizers() -> None:
+    """A name outside of its own files is a default, the same word of another program, or something the file itself
+    writes. Folders of `compat` translate options of other trainers to our names."""
     for kind, (folders, reasons) in NAMED.items():
         names = {name for folder in folders for name in registry.names(folder) if not is_of_compat(folder, name)}
         named = names - {"library"}
@@ -293,7 +292,7 @@ def is_of_compat(folder: str, name: str) -> bool:
 
 
 def names_another(path: Path, names: Collection[str]) -> bool:
-    """Whether a text of a file, docstrings aside, is one of the names, and no part of the file's own path."""
+    """Whether a string of a file, except docstrings, is one of the names and not part of the path of the file."""
     words = [f"_{part}_" for part in path.relative_to(PACKAGE).with_suffix("").parts]
     others = [name.replace("-", "_") for name in names]
     others = [name for name in others if not any(f"_{name}_" in word for word in words)]
@@ -310,18 +309,18 @@ NAMED = {
     "families": (("families", "settings/families"), {
         "settings/sections/data.py": "the list of sizes in SDXL's paper",
         "settings/sections/model.py": "the default",
-        "weights/layouts/shared.py": "the layout of SDXL and its kin",
-        "weights/single_file/extras.py": "the layout of files from before they said so",
+        "weights/layouts/shared.py": "the layout of SDXL and its variants",
+        "weights/single_file/extras.py": "the layout of old files without metadata",
     }),
     "formats": (("data/formats",), {
         "adapters/files.py": _LORA_FILES,
         "adapters/writing.py": _LORA_FILES,
-        "api/datasets.py": "the form in which data sets that are Python objects are written",
-        "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
-        "settings/formats/base.py": "the default for the pictures beside clips",
+        "api/datasets.py": "the format in which data sets of Python objects are written",
+        "board/reading/data_sets.py": "the format of a folder of clips that no recipe names",
+        "settings/formats/base.py": "the default for images joined to video batches",
         "settings/sections/data.py": "the default",
         "settings/sections/saving.py": _LORA_FILES,
-        "tasks/bench/synthetic.py": "the data set that it writes itself",
+        "tasks/bench/synthetic.py": "the synthetic data set that it writes",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,
@@ -330,17 +329,17 @@ NAMED = {
     }),
     "optimizers": (("settings/optimizers",), {
         "settings/sections/optim.py": "the default",
-        "tasks/check/fitting.py": "the smallest that ships, proposed where memory is short",
+        "tasks/check/fitting.py": "the smallest shipped one, proposed where memory is short",
     }),
 }  # fmt: skip
-"""By kind, the folders that list its names, and the files of shared code that name one, with the reason."""
+"""For each kind, the folders that list its names, and the files of shared code that name one, with the reason."""
 
 
 _TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
 
 
 def names_a_trainer(source: str) -> bool:
-    """Whether code names another trainer: in a string that is no docstring, in a name, in what is imported."""
+    """Whether code names another trainer in a string (except docstrings), an identifier or an import."""
     tree = ast.parse(source)
     docstrings = {
         id(line.value) for node in ast.walk(tree) for line in ast.iter_child_nodes(node) if isinstance(line, ast.Expr)
@@ -356,7 +355,7 @@ def names_a_trainer(source: str) -> bool:
     return any(_TRAINER.search(word) for word in words)
 
 
-def test_no_core_file_names_another_trainer_in_code() -> None:
+def test_core_code_names_no_other_trainer() -> None:
     """Strings, names, branches, defaults and lists; docstrings and comments may cite one."""
     named = {
         str(path.relative_to(PACKAGE))
@@ -378,13 +377,13 @@ def test_no_core_file_names_another_trainer_in_code() -> None:
         ("flattened = x.flatten()", False),
     ],
 )
-def test_the_check_sees_names_in_code_alone(source: str, is_named: bool) -> None:
+def test_check_for_names_ignores_docstrings_and_comments(source: str, is_named: bool) -> None:
     assert names_a_trainer(source) is is_named
 
 
-def test_no_test_or_tool_outside_of_a_folder_imports_it() -> None:
-    """Tests of a folder of `compat` lie in `tests/compat` under its name, and what they share beside them. Those of
-    `kit` and of the folders together may be used in all of `tests/compat`."""
+def test_compat_folders_are_imported_only_by_their_tests() -> None:
+    """Tests of a folder of `compat`, and their support code, are in the folder of `tests/compat` with its name. All of
+    `tests/compat` may use `kit`."""
     imports = re.compile(r"^\s*(?:from|import) mezzotint\.compat(?:\.(\w+)| import (\w+))", re.MULTILINE)
     wrong = []
     for folder in (ROOT / "tests", ROOT / "tools"):
@@ -399,29 +398,29 @@ def test_no_test_or_tool_outside_of_a_folder_imports_it() -> None:
     assert wrong == []
 
 
-def test_no_random_numbers_outside_their_addresses() -> None:
-    # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
+def test_random_numbers_come_only_from_addresses() -> None:
+    # one seeds the generators of libraries, the other keeps the loader of torch from using the global generator
     allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loading" / "loader.py")
     words = ("np.random.", "numpy.random", "random.random(", "random.shuffle(", "random.choice(", "torch.Generator(")
     uses = [
         f"{path.relative_to(PACKAGE)}: {word}"
         for path in FILES
-        if path not in allowed and says_one_of(words, path)
+        if path not in allowed and may_contain(words, path)
         for word in words
         if word in code_of(path)
     ]
     assert uses == []
 
 
-def says_one_of(words: Iterable[str], path: Path) -> bool:
-    """Whether the code can hold one of these: its names stand in the file, whatever the spaces between them."""
+def may_contain(words: Iterable[str], path: Path) -> bool:
+    """Whether a file may contain one of these pieces of code: all names of one are in it."""
     text = path.read_text(encoding="utf-8")
     return any(all(name in text for name in re.findall(r"\w+", word)) for word in words)
 
 
 @cache
 def code_of(path: Path) -> str:
-    """The source without its texts: what docstrings talk about is no code."""
+    """The source of a file with all strings emptied."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -429,7 +428,7 @@ def code_of(path: Path) -> str:
     return ast.unparse(tree)
 
 
-def test_every_file_says_what_it_is_for_and_stays_readable() -> None:
+def test_every_file_has_a_docstring_and_fewer_than_500_lines() -> None:
     complaints = [f"{path.relative_to(PACKAGE)}: {what}" for path in FILES for what in unreadable(path)]
     assert complaints == []
 
@@ -441,7 +440,7 @@ def unreadable(path: Path) -> Iterator[str]:
         yield "has 500 lines or more"
 
 
-def test_names_have_one_meaning_and_functions_stand_once() -> None:
+def test_names_have_one_meaning_and_functions_exist_once() -> None:
     assert survey().several_meanings(modules()) == {}
     assert survey().bodies_twice(modules()) == []
     for folder, most in (("src", 2), ("tests", 60), ("tools", 0)):

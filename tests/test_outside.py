@@ -1,4 +1,4 @@
-"""Small files from outside: plain, bounded, and never waited for."""
+"""Small untrusted files: only regular files of limited size are read, and reading never blocks."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder.model_folder import open_folder, require_plain
 from support.model_export import load_model
 
-BEYOND: dict[str, Callable[[Path], None]] = {
+IRREGULAR: dict[str, Callable[[Path], None]] = {
     "pipe": os.mkfifo,
     "endless": lambda path: path.symlink_to("/dev/zero"),
     "folder": Path.mkdir,
 }
 
 
-@pytest.fixture(params=BEYOND)
+@pytest.fixture(params=IRREGULAR)
 def put(request: pytest.FixtureRequest) -> Callable[[Path], Path]:
-    """Puts a pipe that nobody writes to, a device without end, or a folder where a small file belongs."""
+    """Creates a pipe without a writer, an endless device or a folder in place of a small file."""
 
     def put_there(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        BEYOND[request.param](path)
+        IRREGULAR[request.param](path)
         return path
 
     return put_there
 
 
-def test_what_is_no_plain_file_is_never_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_only_regular_files_are_read(put: Callable[[Path], Path], tmp_path: Path) -> None:
     path = put(tmp_path / "x.json")
     for read in (outside.open_plain, outside.read_bytes, outside.read_text, outside.read_json, outside.read_lines):
         with pytest.raises(NoPlainFile, match="not a regular file"):
             read(path)
 
 
-def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_irregular_configurations_indexes_and_prompts_are_refused(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "model" / "model_index.json")
     put(tmp_path / "weights" / "model.safetensors.index.json")
     put(tmp_path / "prompts.txt")
@@ -74,11 +74,11 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
 
 
 @pytest.mark.parametrize(("kind", "word"), [("pipe", "a pipe"), ("endless", "a device")])
-def test_what_lies_under_a_name_is_not_said_to_be_missing(
+def test_irregular_file_is_not_reported_as_missing(
     kind: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    put_there = BEYOND[kind]
+    put_there = IRREGULAR[kind]
     put_there(Path("ff.yaml"))
     for name in ("index", "weights"):
         shutil.copytree(MODELS / "tiny-sd", name)
@@ -107,7 +107,7 @@ def place_and_load(word: str) -> None:
     load_model(Family, ModelSettings(path=place.path))
 
 
-def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_cache_with_irregular_files_is_ignored(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "catalogue" / "manifest.json")
     with pytest.raises(columns.DamagedColumns, match="regular file"):
         columns.read(tmp_path / "catalogue")
@@ -119,7 +119,7 @@ def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.json"])
-def test_a_checkpoint_with_such_files_is_passed_over(name: str, put: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_checkpoint_with_irregular_files_is_skipped(name: str, put: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     checkpoint = folder.checkpoints / "step-00000002"
     checkpoint.mkdir()
@@ -135,16 +135,16 @@ def test_a_checkpoint_with_such_files_is_passed_over(name: str, put: Callable[[P
     assert caught.value.code == "E1506"
 
 
-def test_the_numbers_of_a_run_are_read_from_plain_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_metrics_are_read_only_from_regular_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     put(folder.metrics)
-    metrics_log.truncate(folder, 0)  # what is no plain file is let alone
+    metrics_log.truncate(folder, 0)  # an irregular file is left unchanged
     with pytest.raises(CheckpointError) as caught:
         run_report(folder)
     assert caught.value.code == "E1160"
 
 
-def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:
+def test_file_size_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(outside.SMALL + 1)
@@ -153,7 +153,7 @@ def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:
     assert len(outside.read_bytes(path, limit=outside.SMALL + 1)) == outside.SMALL + 1
 
 
-def test_a_link_to_a_plain_file_is_one(tmp_path: Path) -> None:
+def test_link_to_a_regular_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "real.json").write_text('{"a": 1}')
     (tmp_path / "link.json").symlink_to("real.json")
     assert outside.read_json(tmp_path / "link.json") == {"a": 1}
@@ -170,29 +170,27 @@ def test_a_link_to_a_plain_file_is_one(tmp_path: Path) -> None:
     ],
     ids=["lists", "objects", "whole", "fraction", "torn"],
 )
-def test_json_without_end_is_refused(text: str, words: str) -> None:
+def test_deep_huge_or_torn_json_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         outside.parse_json(text)
 
 
 @pytest.mark.parametrize("value", [["[" * 500, '\\"' + "{" * 500], "1" * 900, [[[{}]] * 300], {"a": [1, 2.5, None]}])
-def test_json_that_only_looks_so_is_read(value: Any) -> None:
+def test_json_with_many_brackets_in_strings_is_read(value: Any) -> None:
     assert outside.parse_json(json.dumps(value)) == value
 
 
-def test_torn_lines_are_left_out(tmp_path: Path) -> None:
+def test_torn_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     assert outside.read_lines(path) == []
     path.write_bytes(b'{"a": 1}\n{"a": \n[1]\n' + b"[" * 9999 + b'\n\xff\n{"a": 2}')
     assert outside.read_lines(path) == [{"a": 1}, {"a": 2}]
 
 
-def test_a_tokenizers_folder_has_plain_files_before_a_library_reads_it(
-    put: Callable[[Path], Path], tmp_path: Path
-) -> None:
+def test_tokenizer_folder_must_have_regular_files(put: Callable[[Path], Path], tmp_path: Path) -> None:
     place = put(tmp_path / "tokenizer" / "tokenizer_config.json")
     if place.is_dir():
-        require_plain(tmp_path / "tokenizer")  # which the library sees for itself
+        require_plain(tmp_path / "tokenizer")  # the library itself reports this
         return
     with pytest.raises(MezzotintError, match=r"tokenizer_config\.json: is not a regular file"):
         require_plain(tmp_path / "tokenizer")

@@ -1,4 +1,4 @@
-"""A folder is a registry."""
+"""Folders as registries of names, and names from other packages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from mezzotint.errors import RecipeError
 from support.installed import install
 
 
-def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_the_public_modules_of_a_folder_without_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "kinds"
     folder.mkdir()
     for name in ("base.py", "_shared.py", "__init__.py", "image_folder.py", "csv.py", "notes.txt"):
@@ -27,7 +25,7 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
     assert registry.names("kinds") == ("csv", "image-folder")
 
 
-def test_a_folder_of_compat_brings_what_its_init_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compat_folder_registers_its_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = ModuleType("mezzotint.compat.of_nobody")
     trainer.ENTRY_POINTS = {"mezzotint.kinds": {"far-off": "mezzotint.errors"}}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
@@ -38,7 +36,7 @@ def test_a_folder_of_compat_brings_what_its_init_lists(tmp_path: Path, monkeypat
     assert registry.find("kinds", "far_off").__name__ == "mezzotint.errors"
 
 
-def test_a_folder_that_is_not_there_has_no_names() -> None:
+def test_missing_folder_has_no_names() -> None:
     assert registry.names("no/such/folder") == ()
 
 
@@ -50,7 +48,7 @@ def test_listing_imports_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_find_imports_the_module_behind_a_name() -> None:
+def test_find_imports_the_module_of_a_name() -> None:
     assert registry.find("tasks", "explain").__name__ == "mezzotint.tasks.explain"
 
 
@@ -64,7 +62,7 @@ def test_find_imports_the_module_behind_a_name() -> None:
         ("families", "../recipe", "there is no '../recipe' among families"),
     ],
 )
-def test_an_unknown_name_answers_with_the_nearest(folder: str, name: str, words: str) -> None:
+def test_unknown_name_suggests_the_nearest(folder: str, name: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         registry.find(folder, name)
     assert caught.value.code == "E1010"
@@ -81,7 +79,7 @@ GROUPS = {
     "mezzotint.settings.optimizers": {"torn": "torn_format"},
     "mezzotint.callbacks": {"torn": "torn_format", "quits": "quits", "loud": "loud"},
 }
-"""An own name, a module that fails as it is imported, and one that is not there."""
+"""One of our own names, a module that fails on import, and a missing module."""
 
 
 @pytest.fixture
@@ -92,25 +90,25 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_broken_package_is_named_and_harms_nothing(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_package_is_named_and_others_still_work(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ls"]) == 0
     listed = capsys.readouterr().out
     assert listed.count("torn") == 3
     assert listed.count("from the package strangers 1.2\n") == 5
     assert "from the package strangers 1.2, whose module nowhere is missing" in listed
-    assert registry.find("families", "sd").__name__ == "mezzotint.families.sd", "the own one comes first"
+    assert registry.find("families", "sd").__name__ == "mezzotint.families.sd", "our own name takes precedence"
     assert world.train("run", run__steps=1) == 0
     capsys.readouterr()
     assert world.train("torn", run__steps=1, data__format="torn") == 2
-    said = capsys.readouterr().err
-    assert "error[E1163]: torn comes from the package strangers 1.2, and its module torn_format cannot" in said
-    assert "half an upload" in said
+    errors = capsys.readouterr().err
+    assert "error[E1163]: torn comes from the package strangers 1.2, and its module torn_format cannot" in errors
+    assert "half an upload" in errors
     assert main(["translate", "--as", "gone", "--", "--x"]) == 2
     assert "E1163" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_package_neither_ends_a_command_nor_writes_into_its_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_package_cannot_exit_a_command_or_write_to_its_output(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(RecipeError, match=r"quits comes from the package strangers 1\.2.*SystemExit") as caught:
         registry.find("training/callbacks", "quits")
     assert caught.value.code == "E1163"
@@ -121,7 +119,7 @@ def test_a_package_neither_ends_a_command_nor_writes_into_its_output(capsys: pyt
 
 
 @pytest.mark.usefixtures("broken")
-def test_nothing_of_another_package_is_imported_before_it_is_named() -> None:
+def test_packages_are_imported_only_when_requested() -> None:
     assert "torn" in registry.names("data/formats")
     assert "torn" not in registry.names("data/formats", skip_unimported=True)
     assert registry.about("training/callbacks")["torn"] == "from the package strangers 1.2"

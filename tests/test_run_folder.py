@@ -1,3 +1,5 @@
+"""Run folders: locks, files, links and history."""
+
 from __future__ import annotations
 
 import errno
@@ -30,7 +32,7 @@ time.sleep(60)
 """
 
 
-def test_a_second_run_is_refused_by_name_and_a_dead_ones_lock_is_free(tmp_path: Path) -> None:
+def test_second_run_is_refused_and_a_lock_of_a_dead_one_is_free(tmp_path: Path) -> None:
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
@@ -44,7 +46,7 @@ def test_a_second_run_is_refused_by_name_and_a_dead_ones_lock_is_free(tmp_path: 
         pass
 
 
-def test_sweeping_takes_our_partial_folders_and_leaves_a_users_files(tmp_path: Path) -> None:
+def test_sweep_removes_partial_folders_and_keeps_user_files(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     (folder.checkpoints / ".partial-step-00000004-abcd").mkdir()
     (folder.exports / ".partial-final").mkdir()
@@ -57,14 +59,14 @@ def test_sweeping_takes_our_partial_folders_and_leaves_a_users_files(tmp_path: P
     assert (folder.path / ".gitignore").exists()
 
 
-def test_a_start_that_is_refused_leaves_nothing_that_was_not_there(tmp_path: Path) -> None:
+def test_refused_start_leaves_no_new_files(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     for name in ("runs/fox", "mine", "fox"):
         folder = RunFolder(tmp_path / name).open()
         with folder.lock():
             folder.log.write_text("examining images")
             folder.discard_if_unused()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "a folder of the user's stays, empty as it was"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "an empty folder of the user is kept"
     used = RunFolder(tmp_path / "runs" / "fox").open()
     with used.lock():
         used.record("started")
@@ -88,21 +90,21 @@ def test_history_survives_a_torn_line(tmp_path: Path) -> None:
     assert folder.attempts() == 2
 
 
-def test_a_run_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+def test_run_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(StorageError, match="is a file"):
         RunFolder(tmp_path / "run").open()
 
 
 @pytest.mark.parametrize("name", ["file/run", "n" * 300])
-def test_a_place_where_no_folder_can_be_is_named(tmp_path: Path, name: str) -> None:
+def test_path_where_no_folder_can_be_created_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="no folder can be created there") as caught:
         RunFolder(tmp_path / name).open()
     assert caught.value.code == "E1703"
 
 
-def test_a_small_file_is_old_or_new_never_half(tmp_path: Path) -> None:
+def test_small_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "value.json"
     durable.write_json(path, {"a": 1})
     durable.write_json(path, {"a": 2})
@@ -110,7 +112,7 @@ def test_a_small_file_is_old_or_new_never_half(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["value.json"]
 
 
-def test_a_full_disk_is_said_with_place_and_bytes(tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_bytes(tmp_path: Path) -> None:
     with (
         pytest.raises(StorageError, match=r"the disk is full, 10 bytes are needed, [\d,]+ are free"),
         durable.storage_errors(tmp_path / "x", needed=10),
@@ -118,13 +120,13 @@ def test_a_full_disk_is_said_with_place_and_bytes(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
 
-def test_a_disk_that_fails_is_no_bug_of_ours(tmp_path: Path) -> None:
+def test_disk_failure_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the disk failed"), durable.storage_errors(tmp_path / "x"):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_lock_whose_file_was_taken_away_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last holder takes the file away at its end: who had opened it by then holds nothing that others see."""
+def test_lock_whose_file_was_deleted_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last holder deletes the lock file: a process that opened it before holds a lock that others do not see."""
     folder, flock, calls = RunFolder(tmp_path / "run").open(), fcntl.flock, []
 
     def late(file: object, how: int) -> None:
@@ -139,9 +141,7 @@ def test_a_lock_whose_file_was_taken_away_is_taken_again(tmp_path: Path, monkeyp
     assert len(calls) == 3
 
 
-def test_a_log_that_has_failed_stays_silent_when_a_pipe_takes_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_log_does_not_block_on_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -154,7 +154,7 @@ def test_a_log_that_has_failed_stays_silent_when_a_pipe_takes_its_place(
     lines.add({"step": 2})
 
 
-def test_a_run_folder_that_is_not_utf_8_is_refused_before_it_is_made(tmp_path: Path) -> None:
+def test_run_folder_that_is_not_utf_8_is_refused_and_not_created(tmp_path: Path) -> None:
     place = Path(os.fsdecode(bytes(tmp_path / "run") + b"\xff"))
     with pytest.raises(RecipeError, match="not UTF-8") as caught:
         RunFolder(place).open()
@@ -165,8 +165,8 @@ def test_a_run_folder_that_is_not_utf_8_is_refused_before_it_is_made(tmp_path: P
 OURS = ("lock", "run.log", "history.jsonl", "metrics.jsonl", "bad_steps.jsonl")
 
 
-def use(folder: RunFolder, name: str) -> None:
-    """Writes into a file that a run keeps for itself."""
+def write_to(folder: RunFolder, name: str) -> None:
+    """Writes to one of the files of a run."""
     match name:
         case "lock":
             folder.lock().release()
@@ -184,8 +184,8 @@ def use(folder: RunFolder, name: str) -> None:
 
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("kind", ["link", "loose link", "pipe", "folder"])
-def test_a_run_writes_into_plain_files_of_its_own_alone(name: str, kind: str, tmp_path: Path) -> None:
-    """Run folders may come from strangers: what a link in them leads to is not the run's."""
+def test_run_writes_only_to_regular_files(name: str, kind: str, tmp_path: Path) -> None:
+    """Run folders may be untrusted: the target of a link in them does not belong to the run."""
     precious = tmp_path / "precious"
     precious.write_text("mine")
     folder = RunFolder(tmp_path / "run").open()
@@ -200,15 +200,15 @@ def test_a_run_writes_into_plain_files_of_its_own_alone(name: str, kind: str, tm
         case _:
             place.mkdir()
     with pytest.raises(CheckpointError, match=name) as caught:
-        use(folder, name)
+        write_to(folder, name)
     assert caught.value.code == "E1160"
     assert precious.read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to itself"])
-def test_a_history_that_is_no_plain_file_is_refused_before_anything_reads_it(kind: str, tmp_path: Path) -> None:
-    """Reading waits for nobody, and is refused as writing is; a run's numbers and bad steps likewise."""
+def test_irregular_history_is_refused_before_it_is_read(kind: str, tmp_path: Path) -> None:
+    """Reading does not block, and is refused like writing; also for metrics and bad steps."""
     folder = RunFolder(tmp_path / "run").open()
     readers: dict[Path, Callable[[], object]] = {
         folder.history: folder.attempts,
@@ -233,16 +233,16 @@ def test_a_history_that_is_no_plain_file_is_refused_before_anything_reads_it(kin
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_plain_file_of_a_run_is_added_to(name: str, tmp_path: Path) -> None:
+def test_regular_file_of_a_run_is_appended_to(name: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
-    use(folder, name)
+    write_to(folder, name)
     first = (folder.path / name).read_bytes()
-    use(folder, name)
+    write_to(folder, name)
     assert (folder.path / name).read_bytes().startswith(first)
     assert name == "lock" or len(first.splitlines()) == 1
 
 
-def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_file_never_replaces_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for taken in ("file", "link"):
         path = tmp_path / taken
         path.write_text("mine") if taken == "file" else path.symlink_to("nowhere")
@@ -273,9 +273,7 @@ RUN_FOLDERS = ("checkpoints", "exports", "samples", "logs", "requests", "cache")
 
 
 @pytest.mark.parametrize("name", [*RUN_FOLDERS, "samples/step-00000000", "exports/step-00000001"])
-def test_a_folder_of_a_run_that_links_out_of_it_is_refused_unless_its_target_is_named(
-    name: str, tmp_path: Path
-) -> None:
+def test_link_out_of_the_run_is_refused_unless_its_target_is_allowed(name: str, tmp_path: Path) -> None:
     (tmp_path / "out" / "inner").mkdir(parents=True)
     (tmp_path / "run" / name).parent.mkdir(parents=True)
     for target in ("out", "out/inner", "out/is-not-there"):
@@ -288,7 +286,7 @@ def test_a_folder_of_a_run_that_links_out_of_it_is_refused_unless_its_target_is_
         (tmp_path / "run" / name).unlink()
 
 
-def test_links_that_stay_in_a_run_and_a_linked_run_folder_are_no_trouble(tmp_path: Path) -> None:
+def test_links_inside_a_run_and_to_a_run_folder_are_accepted(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     (folder.checkpoints / "step-00000001").mkdir()
     (folder.checkpoints / "best").symlink_to("step-00000001")
@@ -301,7 +299,7 @@ def test_links_that_stay_in_a_run_and_a_linked_run_folder_are_no_trouble(tmp_pat
         RunFolder(tmp_path / name).refuse_links()
 
 
-def test_a_linked_history_is_not_read(tmp_path: Path) -> None:
+def test_linked_history_is_not_read(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     (tmp_path / "history.jsonl").write_text('{"event": "started"}\n')
     folder.history.symlink_to(tmp_path / "history.jsonl")

@@ -1,4 +1,4 @@
-"""Plain geometry: what covers a bucket."""
+"""Sizes of images scaled to cover a bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ target_side = st.integers(1, 512).map(lambda n: 8 * n)
 
 
 @given(side, side, target_side, target_side)
-def test_the_free_side_is_the_scaled_one_cut_to_whole_pixels(width: int, height: int, to: int, by: int) -> None:
+def test_free_side_is_scaled_and_rounded_down(width: int, height: int, to: int, by: int) -> None:
     covering = cover(Size(width, height), Size(to, by))
     wide, tall = width * by, height * to
     if wide >= tall:
@@ -27,7 +27,7 @@ def test_the_free_side_is_the_scaled_one_cut_to_whole_pixels(width: int, height:
 
 
 @given(side, side, target_side, target_side)
-def test_a_turned_picture_is_covered_by_the_turned_size(width: int, height: int, to: int, by: int) -> None:
+def test_transposed_image_gives_the_transposed_size(width: int, height: int, to: int, by: int) -> None:
     upright, turned = cover(Size(width, height), Size(to, by)), cover(Size(height, width), Size(by, to))
     assert (turned.width, turned.height) == (upright.height, upright.width)
 

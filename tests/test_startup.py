@@ -1,5 +1,5 @@
-"""What a command does first: OpenMP threads spin briefly unless the user says otherwise, set before OpenMP is loaded;
-some warnings of libraries are not shown, others are."""
+"""Start of a command: OpenMP threads spin briefly by default, set before OpenMP is loaded; some warnings of libraries
+are hidden."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from mezzotint.tasks.train.run_files import environment
 USER_SETTINGS = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})
 
 
-def test_threads_spin_briefly_unless_the_environment_says_otherwise() -> None:
+def test_threads_spin_briefly_by_default() -> None:
     environ = {"OMP_NUM_THREADS": "2", "HOME": "/"}
     startup.limit_spinning(environ, is_torch_loaded=False)
     assert environ == {"OMP_NUM_THREADS": "2", "HOME": "/", **startup.SPIN}
     assert startup.openmp_settings(environ) == {"OMP_NUM_THREADS": "2", **startup.SPIN}
 
 
-@pytest.mark.parametrize("own", USER_SETTINGS)
-def test_settings_of_the_user_stay(own: dict[str, str]) -> None:
-    environ = dict(own)
+@pytest.mark.parametrize("user", USER_SETTINGS)
+def test_user_settings_of_openmp_are_kept(user: dict[str, str]) -> None:
+    environ = dict(user)
     startup.limit_spinning(environ, is_torch_loaded=False)
-    assert environ == own
+    assert environ == user
 
 
 def test_nothing_is_set_when_torch_is_loaded_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,14 +51,14 @@ def test_nothing_is_set_when_torch_is_loaded_already(monkeypatch: pytest.MonkeyP
     assert report["openmp"] == {}
 
 
-@pytest.mark.parametrize("own", [startup.SPIN, *USER_SETTINGS])
-def test_the_run_folder_records_the_settings_of_openmp(own: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("user", [startup.SPIN, *USER_SETTINGS])
+def test_run_folder_records_the_openmp_settings(user: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(("OMP_", "GOMP_", "KMP_"))]:
         monkeypatch.delenv(name)
-    for name, value in own.items():
+    for name, value in user.items():
         monkeypatch.setenv(name, value)
     report = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
-    assert report["openmp"] == own
+    assert report["openmp"] == user
 
 
 def libraries() -> list[Path]:
@@ -68,8 +68,8 @@ def libraries() -> list[Path]:
     return sorted((Path(spec.origin).parent / "lib").glob("libgomp*"))
 
 
-@pytest.mark.parametrize(("own", "seen"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
-def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen: str) -> None:
+@pytest.mark.parametrize(("user", "seen"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
+def test_openmp_uses_the_settings_when_it_is_loaded(user: dict[str, str], seen: str) -> None:
     library = next(iter(libraries()), None)
     if library is None:
         pytest.skip("this torch brings no libgomp")
@@ -80,23 +80,23 @@ def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen:
         "except SystemExit as end:\n    assert not end.code\n"
         f"assert 'torch' not in sys.modules\nctypes.CDLL({str(library)!r})"
     )
-    environ = clean | {"OMP_DISPLAY_ENV": "true"} | own
+    environ = clean | {"OMP_DISPLAY_ENV": "true"} | user
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert f"OMP_WAIT_POLICY = '{seen}'" in done.stderr
 
 
 def many_workers() -> None:
-    DataLoader(range(4), num_workers=4096)  # type: ignore[arg-type]  # made, not asked: no process starts
+    DataLoader(range(4), num_workers=4096)  # type: ignore[arg-type]  # not iterated: no process starts
 
 
-def odd_tiff() -> None:
+def tiff_with_custom_tag() -> None:
     file = io.BytesIO()
     Image.new("RGB", (4, 4)).save(file, "TIFF", tiffinfo={33723: (1, 2, 3)})
     Image.open(file).getexif()
 
 
-def shown(raises: object, *, quietly: bool, action: str = "") -> list[str]:
-    """The warnings that a call leaves for the reader, as Python starts. action: what Python is to do of warnings."""
+def list_shown_warnings(raises: object, *, quietly: bool, action: str = "") -> list[str]:
+    """Warnings that a call shows, with the filters of a new process. action: a filter for all warnings."""
     assert callable(raises)
     with warnings.catch_warnings(record=True) as caught:
         warnings.resetwarnings()
@@ -108,19 +108,19 @@ def shown(raises: object, *, quietly: bool, action: str = "") -> list[str]:
     return [str(one.message) for one in caught if issubclass(one.category, UserWarning)]
 
 
-@pytest.mark.parametrize("raises", [many_workers, odd_tiff])
-def test_what_means_nothing_is_not_shown_unless_python_is_told(raises: object) -> None:
-    assert shown(raises, quietly=False), "the library does not warn any more: its entry can go"
-    assert shown(raises, quietly=True) == []
-    assert shown(raises, quietly=True, action="always")
+@pytest.mark.parametrize("raises", [many_workers, tiff_with_custom_tag])
+def test_ignored_warnings_are_hidden_unless_python_is_set_to_show(raises: object) -> None:
+    assert list_shown_warnings(raises, quietly=False), "the library no longer warns: delete its entry"
+    assert list_shown_warnings(raises, quietly=True) == []
+    assert list_shown_warnings(raises, quietly=True, action="always")
 
 
-def test_other_warnings_and_other_modules_are_shown() -> None:
+def test_other_warnings_are_shown() -> None:
     def others() -> None:
         warnings.warn_explicit("This DataLoader will create 9 worker processes in total", UserWarning, "x.py", 1, "x")
         warnings.warn_explicit("This DataLoader is slow", UserWarning, "x.py", 2, "torch.utils.data.dataloader")
 
-    assert len(shown(others, quietly=True)) == 2
+    assert len(list_shown_warnings(others, quietly=True)) == 2
     assert all(message and module.endswith("$") for message, module in startup.IGNORED_WARNINGS)
 
 
@@ -130,16 +130,16 @@ def test_loggers_about_optional_kernels_report_errors_only() -> None:
         assert logging.getLogger(name).level == logging.ERROR
 
 
-def steps_at_once(folder: Path, environments: Sequence[dict[str, str]]) -> list[float]:
-    """Median seconds of a step of mini for each of some runs that train beside each other."""
+def time_parallel_runs(folder: Path, environments: Sequence[dict[str, str]]) -> list[float]:
+    """Median seconds of a step of mini, for each of several runs that train at the same time."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
     shapes = Path(startup.__file__).parent / "assets" / "data" / "shapes"
     command = [sys.executable, "-m", "mezzotint", "train", "mini", f"data.path={shapes}", "run.steps=50"]
     runs = []
-    for number, own in enumerate(environments):
+    for number, variables in enumerate(environments):
         where = folder / str(number)
         where.mkdir(parents=True)
-        runs.append((where, subprocess.Popen(command, cwd=where, env=clean | own, stdout=subprocess.DEVNULL)))
+        runs.append((where, subprocess.Popen(command, cwd=where, env=clean | variables, stdout=subprocess.DEVNULL)))
     seconds = []
     for where, process in runs:
         assert process.wait() == 0
@@ -151,8 +151,8 @@ def steps_at_once(folder: Path, environments: Sequence[dict[str, str]]) -> list[
 
 
 @pytest.mark.timing
-def test_a_step_beside_another_training_takes_at_most_three_times_a_quiet_one(tmp_path: Path) -> None:
-    quiet = [seconds for turn in range(3) for seconds in steps_at_once(tmp_path / f"quiet-{turn}", [{}])]
-    beside = steps_at_once(tmp_path / "beside", [{}, {}])
-    print(f"quiet {quiet}, beside another {beside}")
-    assert max(beside) <= 3 * statistics.median(quiet)
+def test_two_trainings_at_once_slow_a_step_at_most_threefold(tmp_path: Path) -> None:
+    quiet = [seconds for turn in range(3) for seconds in time_parallel_runs(tmp_path / f"quiet-{turn}", [{}])]
+    parallel = time_parallel_runs(tmp_path / "parallel", [{}, {}])
+    print(f"quiet {quiet}, parallel {parallel}")
+    assert max(parallel) <= 3 * statistics.median(quiet)

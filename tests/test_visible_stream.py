@@ -1,4 +1,4 @@
-"""Nothing that is printed steers the terminal, whoever prints it."""
+"""Control characters are escaped in all output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mezzotint.tasks import ls
 HOSTILE = "\x1b[31mred\x1b]0;title\x07 \x9b7m\x7f\r\u202eback"
 
 
-def test_nothing_that_a_command_prints_steers_the_terminal(
+def test_control_characters_in_output_are_escaped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(arguments: Sequence[str]) -> int:
@@ -46,13 +46,13 @@ def test_nothing_that_a_command_prints_steers_the_terminal(
     assert captured.err.count("\\x1b[31mred") == 4
 
 
-def test_json_means_the_same_after_it() -> None:
+def test_escaped_json_has_the_same_value() -> None:
     value = {"é\u200c\xa0": ["\x9b\x7f\x85\u2028\u202e", "\x1b\n", "\U000e0001"]}
     assert json.loads(escape_controls(json.dumps(value, ensure_ascii=False))) == value
 
 
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
-def test_help_keeps_the_colours_that_argparse_gives_it(
+def test_help_keeps_the_colours_of_argparse(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(argparse.ArgumentParser, "format_help", lambda parser: f"\x1b[1m{parser.prog}\x1b[0m\n")
@@ -60,7 +60,7 @@ def test_help_keeps_the_colours_that_argparse_gives_it(
     assert capsys.readouterr().out.startswith("\x1b[1mmezzotint")
 
 
-def test_it_is_a_stream_in_all_else() -> None:
+def test_other_stream_methods_are_forwarded() -> None:
     stream = io.StringIO()
     visible = VisibleStream(stream)
     assert visible.write("\x1b") == 1

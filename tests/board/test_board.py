@@ -1,4 +1,4 @@
-"""The verb `board`: what it says before it answers, and what it costs others."""
+"""The command `board`: its output, its errors and its imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mezzotint.cli import main
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would be served: (application, socket)."""
+    """Calls of `serve`: (application, address)."""
     calls: list[Any] = []
 
     def serve(app: Any, own: Any) -> None:
@@ -30,7 +30,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_the_address_with_its_token_is_printed(
+def test_address_with_its_token_is_printed(
     served: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["board", str(tmp_path)]) == 0
@@ -44,7 +44,7 @@ def test_the_address_with_its_token_is_printed(
     assert len(policy.token) >= 32
 
 
-def test_two_pages_have_two_tokens(served: list[Any], tmp_path: Path) -> None:
+def test_each_server_has_its_own_token(served: list[Any], tmp_path: Path) -> None:
     main(["board", str(tmp_path), "--read-only"])
     main(["board", str(tmp_path)])
     first, second = (app.policy for app, _ in served)
@@ -52,9 +52,7 @@ def test_two_pages_have_two_tokens(served: list[Any], tmp_path: Path) -> None:
     assert (first.read_only, second.read_only) == (True, False)
 
 
-def test_another_address_needs_a_password(
-    served: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_addresses_need_a_password(served: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["board", str(tmp_path), "--host=0.0.0.0"]) == 2
     assert "error[E1941]" in capsys.readouterr().err
     (tmp_path / "word").write_text("short\n")
@@ -74,7 +72,7 @@ def test_another_address_needs_a_password(
     assert "long enough" not in output.out + output.err
 
 
-def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_have_an_error_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["board", str(tmp_path / "none")]) == 2
     assert "error[E1943]" in capsys.readouterr().err
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -84,7 +82,7 @@ def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.Captur
     assert "error[E1944]: mezzotint board: cannot listen at 127.0.0.1:99999 (" in capsys.readouterr().err
 
 
-def test_a_missing_package_is_told_with_the_line_that_brings_it(
+def test_missing_package_is_reported_with_the_pip_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("starlette.applications", "mezzotint.board.app"):
@@ -93,14 +91,14 @@ def test_a_missing_package_is_told_with_the_line_that_brings_it(
     assert "pip install 'mezzotint[board]'" in capsys.readouterr().err
 
 
-def test_nothing_else_imports_the_page_or_its_packages() -> None:
+def test_only_the_board_imports_its_packages() -> None:
     package = Path(mezzotint.__file__).parent
     wanted = re.compile(r"^\s*(?:from|import) (?:starlette|uvicorn|mezzotint\.board)\b", re.MULTILINE)
     users = {path.relative_to(package).parts[0] for path in package.rglob("*.py") if wanted.search(path.read_text())}
     assert users == {"board"}
 
 
-def test_the_page_loads_no_torch_and_other_verbs_none_of_its_packages() -> None:
+def test_board_does_not_import_torch_nor_other_commands_the_board() -> None:
     code = (
         "import sys\nfrom mezzotint import cli\ncli.main(['explain', 'optim.lr'])\n"
         "assert not {'starlette', 'uvicorn', 'jinja2', 'mezzotint.board'} & set(sys.modules)\n"

@@ -1,4 +1,4 @@
-"""Fewer points, and the same look."""
+"""Thinning of curves keeps their shape."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_
 
 
 @given(values, st.integers(4, 60))
-def test_the_extremes_and_the_ends_stay(numbers: list[float], most: int) -> None:
+def test_thinning_keeps_extremes_and_ends(numbers: list[float], most: int) -> None:
     x, y = np.arange(len(numbers), dtype=np.float64), np.array(numbers)
     few_x, few_y = thin_points(x, y, most)
     assert len(few_x) <= max(4, most)
@@ -29,7 +29,7 @@ def test_the_extremes_and_the_ends_stay(numbers: list[float], most: int) -> None
         assert (kept.min(), kept.max()) == (finite.min(), finite.max())
 
 
-def test_curves_of_one_kind_stand_in_one_chart_under_short_names(tmp_path: Path) -> None:
+def test_curves_of_one_kind_share_a_chart_with_short_names(tmp_path: Path) -> None:
     tags = ["loss_at/125", "loss_shadow_at/125", "loss_at/quartile_0", "loss_shadow_at/quartile_3", "cats_at/875"]
     facts = {f"val/{tag}": 0.5 for tag in tags} | {"loss": 1.0, "loss/by_timestep/9": 1.0, "lr/denoiser": 1e-4}
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1} | facts) + "\n")
@@ -47,7 +47,7 @@ def test_curves_of_one_kind_stand_in_one_chart_under_short_names(tmp_path: Path)
     ]  # fmt: skip
 
 
-def test_one_spike_among_a_million_is_seen() -> None:
+def test_thinning_keeps_one_spike_among_a_million() -> None:
     y = np.zeros(1_000_000)
     y[123_456] = 9.0
     x = np.arange(1_000_000, dtype=np.float64)
@@ -55,7 +55,7 @@ def test_one_spike_among_a_million_is_seen() -> None:
     assert few_x[few_y.argmax()] == 123_456
 
 
-def test_a_stretch_reaches_to_its_neighbours() -> None:
+def test_selected_range_includes_the_points_next_to_it() -> None:
     x = np.arange(10, dtype=np.float64)
     few_x, _ = select_points(x, x, 100, begin=3.5, end=6.5)
     assert few_x.tolist() == [3, 4, 5, 6, 7]

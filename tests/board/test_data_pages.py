@@ -1,4 +1,4 @@
-"""The page Data: the samples of a run as its model will see them."""
+"""The page Data: samples of a run as its model sees them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from mezzotint.board import data_pages
 from mezzotint.board.reading import data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
+from mezzotint.data.loading.worker import BatchRequest, BatchWorker, Caches, HostBatch
+from mezzotint.settings.reading.read import located, read_text
 from support.board_runs import Board, opened, write_pictures, write_run
 from support.image_catalogues import many
 
 
 @pytest.fixture(autouse=True, scope="module")
 def lengths() -> Iterator[None]:
-    """What the process that counts tokens would say, without one."""
+    """Replaces the process that counts tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "of_run", lambda run: ([9, 9, 12, 77, 78, 90], 77))
         yield
@@ -65,7 +68,7 @@ def test_samples_are_shown_with_crop_caption_and_problems(board: Board) -> None:
     [("text=PICTURE+3", 1), ("text=nothing", 0), ("in=cats", 3), ("in=cats&text=picture+1", 1), ("problem=long", 1),
      ("problem=none", 0), ("bucket=56×40", None), ("bucket=9×9", 0), ("page=99", 6), ("page=-1&epoch=x&visit=3", 6)],
 )  # fmt: skip
-def test_filters_leave_what_they_name(board: Board, query: str, count: int | None) -> None:
+def test_filters_select_samples(board: Board, query: str, count: int | None) -> None:
     from urllib.parse import quote
 
     status, text, _ = board.ask(f"/data?run=0/runs/run&{quote(query, safe='=&+')}")
@@ -76,27 +79,43 @@ def test_filters_leave_what_they_name(board: Board, query: str, count: int | Non
         assert "No sample matches these filters" in text
 
 
-def test_what_is_shown_is_what_the_loader_will_draw(board: Board) -> None:
-    from mezzotint.data.loading.worker import BatchWorker, Caches
-    from mezzotint.data.schedule.plan import Visit
-
-    handler = next(iter(data_pages_of(board)._open.values()))
-    data = handler.data
-    assert data is not None
-    frames = set()
+def test_crops_and_captions_are_those_of_the_loader(tmp_path: Path) -> None:
+    gradient = np.repeat(np.arange(0, 192, 2, dtype=np.uint8)[None, :, None], 48, axis=0).repeat(3, axis=2)
+    Image.fromarray(gradient).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("one, two, three, four")
+    words = [
+        "resolution=48",
+        "buckets.step=16",
+        "buckets.shape=square",
+        "flip=0.5",
+        "crop=random",
+        "captions.shuffle_tags=true",
+    ]
+    words.append(f"cache.path={tmp_path}/cache")
+    recipe = located(read_text("schema: 1", overrides=[f"data.path={tmp_path}", *(f"data.{word}" for word in words)]))
+    data = data_sets.open_data(recipe, None)
+    loader = BatchWorker(data.catalogue, data.settings, seed=recipe.run.seed, caches=Caches())
+    seen = set()
     for number in range(6):
-        sample = data.sample(1, epoch=2, number=number)
-        loader = BatchWorker(data.catalogue, data.settings, seed=data.recipe.run.seed, caches=Caches())
-        visit = Visit(1, int(data.catalogue.key_hash[1]), data.recipe.run.seed, 2, number)
-        placed = loader._placement(visit, loader._table[int(data.bucket[1])], -1)
-        assert sample["flipped"] == placed.flipped
-        assert sample["frame"][0] == placed.crop_top_left[1] / placed.resized.width
-        assert data_sets.make_printable(loader._caption(visit)) == sample["caption"]
-        frames.add((sample["caption"], tuple(sample["frame"]), sample["flipped"]))
-    assert len(frames) > 1, "visits differ"
+        sample = data.sample(0, epoch=2, number=number)
+        batch = loader[visit_request(number, epoch=2)]
+        assert isinstance(batch, HostBatch)
+        assert batch.pixels is not None
+        left = round(96 * sample["frame"][0])
+        assert batch.captions == (sample["caption"],)
+        assert batch.pixels[0, 0, 0, 0] == 2 * (left + 47 if sample["flipped"] else left)
+        seen.add((sample["caption"], left, sample["flipped"]))
+    assert len({flipped for _, _, flipped in seen}) == 2
+    assert len(seen) > 2, "visits differ"
 
 
-def test_caption_lengths_are_tokens_of_the_runs_own_tokenizer_against_its_limit(board: Board) -> None:
+def visit_request(number: int, *, epoch: int) -> BatchRequest:
+    """A batch of one visit of row 0."""
+    row, visit = np.zeros(1, np.int32), np.array([number], np.int32)
+    return BatchRequest(0, epoch, 1, True, 0, row, visit, np.ones(1, np.float32), np.zeros(1, np.int64))
+
+
+def test_caption_lengths_are_counted_in_tokens_of_the_run(board: Board) -> None:
     until = time.monotonic() + 20
     while not json.loads(board.ask("/api/data?run=0/runs/run")[1])["counted"]:
         assert time.monotonic() < until
@@ -111,7 +130,7 @@ def test_caption_lengths_are_tokens_of_the_runs_own_tokenizer_against_its_limit(
         time.sleep(0.02)
 
 
-def test_tokens_are_counted_by_the_tokenizer_of_the_recipe(tmp_path: Path) -> None:
+def test_tokens_are_counted_with_the_tokenizer_of_the_recipe(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures", 4)
     (tmp_path / "pictures" / "cats" / "1.txt").write_text("a " * 90)
     recipe = {"schema": 1, "data": {"path": str(tmp_path / "pictures"), "max_skipped": 0.5,
@@ -138,9 +157,7 @@ def page_of_many(root: Path, count: int, patch: pytest.MonkeyPatch) -> Iterator[
         yield board
 
 
-def test_a_page_of_very_many_samples_touches_those_that_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_of_many_samples_reads_only_those_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[int] = []
     whole: list[str] = []
     decoded: list[int] = []
@@ -172,7 +189,7 @@ def test_a_page_of_very_many_samples_touches_those_that_it_shows(
         assert decoded == []
         for _ in range(2):
             assert board.ask("/thumb?run=0/run&row=19999")[0] == 200
-        assert decoded == [19_999], "made when it is asked for, and kept"
+        assert decoded == [19_999], "created on request and stored"
 
 
 @pytest.mark.slow
@@ -187,16 +204,10 @@ def test_a_million_samples_are_opened_paged_and_searched(tmp_path: Path, monkeyp
             took = time.perf_counter() - begun
             print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
             assert text.count('<figure class="sample">') == count, query
-            assert took < 15  # so long on a busy machine; on a quiet one less than a second each
+            assert took < 15  # for a busy machine; less than a second each on a quiet one
 
 
-def data_pages_of(board: Board) -> data_pages.DataPages:
-    import gc
-
-    return next(one for one in gc.get_objects() if isinstance(one, data_pages.DataPages) and one.pages is board.pages)
-
-
-def test_thumbnails_are_made_once_and_kept(board: Board) -> None:
+def test_thumbnails_are_created_once_and_stored(board: Board) -> None:
     status, _, headers = board.ask("/thumb?run=0/runs/run&row=1")
     assert (status, headers["content-type"]) == (200, "image/webp")
     (memo,) = (board.pages.places.folders[0] / "cache").rglob("memo.sqlite")
@@ -211,7 +222,7 @@ def test_thumbnails_are_made_once_and_kept(board: Board) -> None:
     assert board.ask("/thumb?run=0/runs/run&row=99")[0] == 404
 
 
-def test_a_sample_is_looked_at_large_and_a_clip_is_sent_as_it_is(tmp_path: Path, write_clip: Any) -> None:
+def test_sample_is_shown_large_and_a_clip_is_sent_unchanged(tmp_path: Path, write_clip: Any) -> None:
     write_pictures(tmp_path / "pictures")
     (tmp_path / "pictures" / "broken.png").unlink()
     write_clip(tmp_path / "clips" / "one.mp4", 8)
@@ -231,7 +242,7 @@ def test_a_sample_is_looked_at_large_and_a_clip_is_sent_as_it_is(tmp_path: Path,
             assert board.ask(f"/data?folder={folder}")[0] == 404, folder
 
 
-def test_data_that_lie_elsewhere_are_shown_when_asked_for_alone(tmp_path: Path) -> None:
+def test_data_outside_the_folders_need_any_folder(tmp_path: Path) -> None:
     write_pictures(tmp_path / "pictures")
     data = {"path": [str(tmp_path / "pictures")], "cache": {"path": str(tmp_path / "cache")}, "max_skipped": 0.5}
     write_run(tmp_path / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
@@ -244,7 +255,7 @@ def test_data_that_lie_elsewhere_are_shown_when_asked_for_alone(tmp_path: Path) 
         assert board.ask("/thumb?run=0/run&row=0")[0] == 200
 
 
-def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
+def test_data_that_cannot_be_opened_show_the_error(tmp_path: Path) -> None:
     write_run(tmp_path / "run", recipe={"data": {"path": []}, "run": {"name": "!"}})
     (tmp_path / "empty").mkdir()
     with opened(tmp_path) as board:
@@ -256,7 +267,7 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
         assert "No run lies" not in board.ask("/data")[1]
 
 
-def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
+def test_text_search_does_not_cross_borders_between_texts() -> None:
     builder = TextBuilder()
     for text in ("Ab", "cd ab", "", "bC", "ü.b"):
         builder.append(text)
@@ -266,7 +277,7 @@ def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
     assert texts.containing("ü.").tolist() == [4]
     assert texts.containing(".*").tolist() == []
     assert texts.containing("B").tolist() == [0, 1, 3, 4]
-    assert texts.containing("bcd").tolist() == [], "over a border"
+    assert texts.containing("bcd").tolist() == [], "across a border"
     assert texts.containing("").tolist() == [0, 1, 2, 3, 4]
     assert texts.containing("cd Ab").tolist() == [1]
     assert texts.beginning_with("b").tolist() == [3]
@@ -275,7 +286,7 @@ def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
     assert texts.beginning_with("").tolist() == [0, 1, 2, 3, 4]
 
 
-def test_short_and_long_parts_are_looked_for_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_and_long_search_terms_give_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     builder = TextBuilder()
     for number in range(300):
         builder.append(f"{number:x}Ab{number % 7}aB" if number % 5 else "")
@@ -288,11 +299,11 @@ def test_short_and_long_parts_are_looked_for_alike(monkeypatch: pytest.MonkeyPat
         assert at_once == [n for n, text in enumerate(texts) if part.lower() in text.lower()], part
 
 
-def test_a_million_captions_are_searched_at_once() -> None:
+def test_300_000_captions_are_searched_within_a_second() -> None:
     builder = TextBuilder()
-    for number in range(1_000_000):
+    for number in range(300_000):
         builder.append(f"a picture of thing {number}")
     texts = builder.texts()
     begun = time.perf_counter()
-    assert len(texts.containing("thing 99999")) == 11
-    assert time.perf_counter() - begun < 3
+    assert len(texts.containing("thing 29999")) == 11
+    assert time.perf_counter() - begun < 1

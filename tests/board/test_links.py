@@ -1,4 +1,4 @@
-"""Links in a run folder that lead out of it: the page and the report show nothing behind them, and write nothing."""
+"""Links that lead out of a run folder: the page and the report neither read nor write through them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILES = {
 
 
 def link_out(run: Path, outside: Path) -> None:
-    """Puts links to files and folders of somebody else into a run."""
+    """Replaces files and folders of a run by links to files outside."""
     outside.mkdir()
     for name, text in FILES.items():
         (outside / name).write_text(text + "\n")
@@ -53,7 +53,7 @@ PAGES = (
 )  # fmt: skip
 
 
-def test_neither_the_page_nor_the_report_shows_what_is_behind_links(tmp_path: Path) -> None:
+def test_pages_and_report_do_not_follow_links(tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "run")
     link_out(run, tmp_path / "outside")
     text, left_out = report.of_run(run)
@@ -66,10 +66,10 @@ def test_neither_the_page_nor_the_report_shows_what_is_behind_links(tmp_path: Pa
             assert status in (200, 404), page
             assert SECRET not in text, page
             assert "step-00000098" not in text, page
-        assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "whatever the linked lock says"
+        assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "the linked lock is not read"
 
 
-def test_the_output_of_a_start_is_not_read_through_a_link_and_none_is_written_there(
+def test_output_of_a_start_is_neither_read_nor_written_through_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "outside").mkdir()
@@ -88,7 +88,7 @@ def test_the_output_of_a_start_is_not_read_through_a_link_and_none_is_written_th
     assert (tmp_path / "outside" / "started.out").read_text() == f"$ mezzotint\n{SECRET}\n"
 
 
-def test_links_deeper_in_a_run_are_not_followed_and_those_within_it_are(tmp_path: Path) -> None:
+def test_only_links_that_stay_in_the_run_are_followed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (tmp_path / "outside").mkdir()
     write_picture(tmp_path / "outside" / "00-raw.png", SECRET)
@@ -108,9 +108,7 @@ def test_links_deeper_in_a_run_are_not_followed_and_those_within_it_are(tmp_path
 @pytest.mark.parametrize(
     ("folder", "name", "pid"), [("requests", "stop", "1"), ("requests", "draw", "-1"), ("logs", "go", "null")]
 )
-def test_a_button_writes_nothing_through_a_link_whatever_the_lock_says(
-    folder: str, name: str, pid: str, tmp_path: Path
-) -> None:
+def test_buttons_do_not_write_through_links(folder: str, name: str, pid: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "runs" / "run", ended=None)
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / name).write_text("mine")
@@ -124,7 +122,7 @@ def test_a_button_writes_nothing_through_a_link_whatever_the_lock_says(
     assert (tmp_path / "outside" / name).read_text() == "mine"
 
 
-def test_a_linked_recipe_is_gone_on_with_by_nobody(tmp_path: Path) -> None:
+def test_run_with_a_linked_recipe_cannot_be_resumed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", ended="stopped")
     assert [one.name for one in actions.list_actions(run)] == ["go"]
     (run / "recipe.yaml").rename(tmp_path / "recipe.yaml")

@@ -1,4 +1,4 @@
-"""The verb `report`: one file that needs nothing."""
+"""The command `report`: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.board import report
+from mezzotint.board.reading import pictures
 from mezzotint.cli import main
-from support.board_runs import SCRIPT, write_pictures, write_run
+from support.board_runs import SCRIPT, write_picture, write_pictures, write_run
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (root / "run.html").read_text("utf-8")
 
 
-def test_a_report_asks_nothing_of_anybody(written: str) -> None:
+def test_report_loads_nothing_from_elsewhere(written: str) -> None:
     without = re.sub(r"https?://(github\.com/leeoniya|www\.w3\.org)[^\s\"')]*", "", written)
     assert re.findall(r"(?:src|href)=\"(?!data:|#)[^\"]*\"", without) == []
     assert "@import" not in written
@@ -32,12 +33,12 @@ def test_a_report_asks_nothing_of_anybody(written: str) -> None:
     assert "default-src &#39;none&#39;" in written
 
 
-def test_what_a_run_says_is_text_there_too(written: str) -> None:
+def test_report_escapes_markup(written: str) -> None:
     assert SCRIPT not in written
     assert "<img src=x" not in written
 
 
-def test_a_report_that_lies_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_report_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "run")
     (tmp_path / "a.html").write_text("mine")
     assert main(["report", str(tmp_path / "run"), f"--out={tmp_path / 'a.html'}"]) == 2
@@ -47,7 +48,7 @@ def test_a_report_that_lies_there_stays(tmp_path: Path, capsys: pytest.CaptureFi
     assert (tmp_path / "a.html").read_text() == "mine"
 
 
-def test_what_does_not_fit_is_left_out_and_told(
+def test_report_names_what_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_run(tmp_path / "run", steps=9000)
@@ -61,12 +62,10 @@ def test_what_does_not_fit_is_left_out_and_told(
         assert words in output
         assert words in text
     assert 0 < text.count("data:image/webp") < 12
-    assert '"00000060/00-raw.png"' in text, "the last step stays"
+    assert '"00000060/00-raw.png"' in text, "the last step is kept"
 
 
-def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mezzotint.board.reading import pictures
-
+def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run")
     monkeypatch.setattr(pictures, "small", lambda file, side: bytes(3_000_000))
     text, left_out = report.of_run(folder)
@@ -74,8 +73,8 @@ def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, m
     assert any("images" in one for one in left_out)
 
 
-def test_a_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clips are shown as the strip of frames that lies beside each; the clip itself is not read."""
+def test_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clips are shown as their strips of frames; the clip itself is not read."""
     folder = write_run(tmp_path / "run")
     shots = folder / "samples" / "step-00000060"
     (shots / "00-raw.mp4").write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
@@ -94,15 +93,25 @@ def test_a_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monke
     assert "1 clip: shown as a strip of frames" in left_out
 
 
-def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:
-    assert report._spread_indices(9, 9) == [8, 0, 5, 3, 6, 2, 4, 1, 7]
-    assert report._spread_indices(9, 3) == [8, 0, 5]
-    assert report._spread_indices(1, 5) == [0]
-    assert report._spread_indices(0, 5) == []
-    assert sorted(report._spread_indices(100, 1000)) == list(range(100))
+@pytest.mark.parametrize("most", [1, 3, 6, 9])
+def test_steps_are_chosen_from_the_ends_to_the_middle(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "run", prompts=())
+    for step in range(9):
+        place = folder / "samples" / f"step-{step:08d}"
+        place.mkdir(exist_ok=True)
+        write_picture(place / "00-raw.png", "a fox")
+    for step in (30, 60):
+        (folder / "samples" / f"step-{step:08d}").rmdir()
+    monkeypatch.setattr(pictures, "small", lambda file, side: b"small")
+    monkeypatch.setattr(report, "_PICTURES", most * len("data:image/webp;base64,c21hbGw="))
+    text, _ = report.of_run(folder)
+    chosen = {int(step) for step in re.findall(r'"(\d{8})/00-raw\.png": ?"data:', text)}
+    assert chosen == set([8, 0, 5, 3, 6, 2, 4, 1, 7][:most])
 
 
-def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = write_pictures(tmp_path / "pictures", 40)
     Image.new("RGB", (64, 48)).save(folder / "mute.jpg")  # small, and without a caption
@@ -114,7 +123,7 @@ def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert SCRIPT not in text
 
 
-def test_the_home_folder_is_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folder_is_shown_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home" / "al"
     monkeypatch.setenv("HOME", str(home))
     data = {"path": [f"{home}/the boy's"], "cache": {"path": f"{home}/.cache"}}
@@ -138,7 +147,7 @@ def test_the_home_folder_is_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [("/root", "/root/x, /srv/root/x, /root2", "~/x, /srv/root/x, /root2"), ("/", "/a/b", "/a/b"), ("", "/a/b", "/a/b"),
      ("/h/a.b", "/h/a.b/c /h/axb \\n/h/a.b", "~/c /h/axb \\n~")],
 )  # fmt: skip
-def test_other_paths_stay_as_they_are(home: str, text: str, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_paths_are_unchanged(home: str, text: str, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", home)
     uri = "data:image/webp;base64,/root/h/a.b/"
     assert report.without_home({"a": [text, 3, uri], text: None}) == {"a": [left, 3, uri], left: None}

@@ -1,11 +1,11 @@
-"""Times as the page writes them: in UTC, for a script to write in the viewer's zone."""
+"""Times on the page: written in UTC, converted to local time by a script."""
 
 from __future__ import annotations
 
 from mezzotint.board.words import moment, with_moments
 
 
-def test_a_time_is_marked_and_named_in_utc() -> None:
+def test_time_is_marked_up_in_utc() -> None:
     assert moment("2026-03-01T10:00:07Z") == '<time datetime="2026-03-01T10:00:07Z">2026-03-01 10:00 UTC</time>'
     assert moment(1772359207.6) == moment("2026-03-01T10:00:07Z")
     assert ">2026-03-01 10:00:07 UTC<" in moment("2026-03-01T10:00:07Z", in_seconds=True)
@@ -13,7 +13,7 @@ def test_a_time_is_marked_and_named_in_utc() -> None:
     assert moment("<b>") == "&lt;b&gt;"
 
 
-def test_times_in_a_text_are_marked_and_the_rest_is_text() -> None:
+def test_times_in_a_text_are_marked_up_and_the_rest_is_escaped() -> None:
     one = '<time datetime="2026-03-01T10:00:07Z">2026-03-01T10:00:07Z</time>'
     assert with_moments("2026-03-01T10:00:07Z <b>\n2026-03-01T10:00:07Z") == f"{one} &lt;b&gt;\n{one}"
     assert with_moments("none & nothing") == "none &amp; nothing"

@@ -1,4 +1,4 @@
-"""A real browser for the pages: Debian's Chromium, headless, through Playwright."""
+"""A headless Chromium for the tests of the pages, through Playwright."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mezzotint.board import live
 from support import browsers
 from support.board_runs import Board, opened, write_run
 
@@ -19,8 +20,8 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    if not browsers.is_there():
-        pytest.skip(browsers.WITHOUT)
+    if not browsers.is_installed():
+        pytest.skip(browsers.MISSING)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -32,11 +33,19 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_updates() -> Iterator[None]:
+    """Pages receive updates after 50 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "LOOK_SECONDS", 0.05)
+        yield
+
+
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs that are finished, killed, stopped, diverged, and as good as training: this process holds its lock."""
+    """Runs that finished, stopped, diverged and were killed."""
     root = tmp_path_factory.mktemp("board") / "runs"
-    if os.environ.get("MEZZOTINT_SHOTS"):  # a path that a reader of the pages need not wonder about
+    if os.environ.get("MEZZOTINT_SHOTS"):  # a short path, shown in the screenshots
         root = Path("/tmp/photos/runs")
         shutil.rmtree(root.parent, ignore_errors=True)
     write_run(root / "finished", steps=400, recipe={"optim": {"lr": 2e-4}})
@@ -52,53 +61,64 @@ def board(folders: Path) -> Iterator[Board]:
         yield board
 
 
-class Looking:
-    """A page in the browser. trouble: what its console said, and requests off the machine."""
+class BrowserPage:
+    """A page in the browser. trouble: errors and warnings of its console, and requests to other machines."""
 
     def __init__(self, page: Any, board: Board) -> None:
         self.page, self.board = page, board
         self.trouble: list[str] = []
         page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
-        page.on("request", self._asked)
+        page.on("request", self._on_request)
 
-    def _asked(self, request: Any) -> None:
+    def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.board.address, "data:", "blob:")):
-            self.trouble.append(f"asked {request.url}")
+            self.trouble.append(f"requested {request.url}")
 
     def go(self, path: str) -> Any:
         self.page.goto(self.board.address + path)
         return self.page
 
 
-@pytest.fixture
-def looking(browser: Any, board: Board) -> Iterator[Callable[..., Looking]]:
-    """`looking(width=360)`: a page of its own, which must have said nothing bad at the end."""
-    contexts: list[Any] = []
-    pages: list[Looking] = []
+@pytest.fixture(scope="session")
+def context(browser: Any) -> Callable[..., Any]:
+    """`context(width=360)`: the browser context with these options, created once for all tests."""
 
-    def look(other: Board | None = None, **options: Any) -> Looking:
-        width = options.pop("width", 1280)
-        shown = other or board
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
-        contexts[-1].set_default_timeout(8000)
-        page = contexts[-1].new_page()
-        page.goto(f"{shown.address}/?token={shown.policy.token}")
-        pages.append(Looking(page, shown))
+    contexts: dict[str, Any] = {}
+
+    def create(width: int = 1280, **options: Any) -> Any:
+        key = repr((width, options))
+        if key not in contexts:
+            contexts[key] = browser.new_context(viewport={"width": width, "height": 900}, **options)
+            contexts[key].set_default_timeout(8000)
+        return contexts[key]
+
+    return create
+
+
+@pytest.fixture
+def open_page(context: Callable[..., Any], board: Board) -> Iterator[Callable[..., BrowserPage]]:
+    """`open_page(width=360)`: a new browser page. At the end its console must have no errors."""
+    pages: list[BrowserPage] = []
+
+    def open_in(other: Board | None = None, **options: Any) -> BrowserPage:
+        shown, within = other or board, context(**options)
+        within.add_cookies([{"name": shown.policy.name, "value": shown.policy.token, "url": shown.address}])
+        pages.append(BrowserPage(within.new_page(), shown))
         return pages[-1]
 
-    yield look
+    yield open_in
     trouble = [one for page in pages for one in page.trouble]
     hits = [page for page in pages if page.page.evaluate("window.hit")]
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.page.close()
     assert trouble == []
-    assert hits == [], "a text was taken for markup"
+    assert hits == [], "a text was interpreted as markup"
 
 
 @pytest.fixture
 def training(folders: Path) -> Iterator[Path]:
-    """A run that is held by this process; tests add its lines."""
+    """A running run, locked by this process; tests append its metrics."""
     from mezzotint.run_folder import RunFolder
 
     folder = folders / "training"
@@ -111,7 +131,7 @@ def training(folders: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shots() -> Callable[[Any, str], None]:
-    """`shots(page, "run")` renews a picture of docs/pictures/board/ where MEZZOTINT_SHOTS is set."""
+    """`shots(page, "run")` updates a screenshot in docs/pictures/board/ if MEZZOTINT_SHOTS is set."""
 
     def shoot(page: Any, name: str, **how: Any) -> None:
         if os.environ.get("MEZZOTINT_SHOTS"):
@@ -129,13 +149,13 @@ def shots() -> Callable[[Any, str], None]:
 
 @pytest.fixture(scope="session")
 def axe() -> Callable[[Any], list[str]]:
-    """`axe(page)`: its serious findings, each in a line."""
+    """`axe(page)`: its serious and critical accessibility findings, one line each."""
     spec = importlib.util.find_spec("axe_playwright_python")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("axe is not installed: pip install axe-playwright-python")
     script = (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
 
-    def look(page: Any) -> list[str]:
+    def find(page: Any) -> list[str]:
         page.evaluate(script)
         answer = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [
@@ -144,4 +164,4 @@ def axe() -> Callable[[Any], list[str]]:
             if one["impact"] in ("serious", "critical")
         ]
 
-    return look
+    return find

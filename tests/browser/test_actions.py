@@ -1,4 +1,4 @@
-"""Buttons that act on a run which really trains."""
+"""Buttons that act on a running training."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from support.board_runs import opened, wait
 
 
 @pytest.mark.slow
-def test_a_run_that_trains_draws_saves_and_stops_by_buttons(
-    world: Any, tmp_path: Path, looking: Callable[..., Any], shots: Any
+def test_buttons_sample_save_and_stop_a_running_training(
+    world: Any, tmp_path: Path, open_page: Callable[..., Any], shots: Any
 ) -> None:
     child = world.fork(
         "live", run__steps=5000, run__save__every=None, run__preview__every="4000 steps", sample__steps=1,
@@ -25,7 +25,7 @@ def test_a_run_that_trains_draws_saves_and_stops_by_buttons(
     ended = False
     try:
         with opened(tmp_path) as board:
-            page = looking(board).page
+            page = open_page(board).go("/")
             page.wait_for_selector("a:text-is('live')", timeout=30_000)
             page.click("a:text-is('live')")
             page.wait_for_selector("button[data-act=draw]", timeout=20_000)

@@ -1,4 +1,4 @@
-"""The page Recipe, in a browser."""
+"""The page Recipe in a browser."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COMMAND = "document.getElementById('command').textContent"
 
 
 @pytest.mark.slow
-def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Path, shots: Any, axe: Any) -> None:
+def test_form_is_filled_in_and_saved(open_page: Callable[..., Any], folders: Path, shots: Any, axe: Any) -> None:
     place = folders.parent / "recipes"
     place.mkdir()
     with opened(place) as board:
-        page = looking(board).go("/recipe?base=tiny_cpu")
+        page = open_page(board).go("/recipe?base=tiny_cpu")
         wait(page, f"{COMMAND} === 'mezzotint train tiny_cpu'")
         page.fill("[id='f-optim.lr']", "fast")
         page.wait_for_selector("[data-path='optim.lr'] .wrong:has-text('E1002')")
@@ -62,14 +62,14 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
 
 
 @pytest.mark.slow
-def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
-    looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_check_shows_its_verdict_first_and_keeps_its_columns(
+    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = {"where": "model.path", "what": "none is not there", "code": "E1401", "line": None}
     report = {"status": 2, "verdict": "This recipe cannot run.", "problems": [problem], "text": f"a{' ' * 200}b\nc"}
     monkeypatch.setattr(recipe_pages, "_run_check", lambda line, folder: report)
     with opened(tmp_path) as board:
-        page = looking(board).go("/recipe?base=tiny_cpu")
+        page = open_page(board).go("/recipe?base=tiny_cpu")
         wait(page, f"{COMMAND} === 'mezzotint train tiny_cpu'")
         page.click("#check")
         page.wait_for_selector("#verdict:has-text('This recipe cannot run.')")
@@ -79,13 +79,13 @@ def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
         assert output.evaluate("one => one.scrollWidth > one.clientWidth"), "a long line is not wrapped"
         page.fill("[id='f-data.path']", "nothing")
         page.wait_for_selector("[data-path='data.path'] .wrong:has-text('nothing does not exist')")
-        assert not page.is_visible("#verdict"), "it was about the form as it stood"
+        assert not page.is_visible("#verdict"), "the verdict was about the unchanged form"
         assert not page.is_visible("#checked")
 
 
 @pytest.mark.slow
-def test_a_run_that_is_started_leads_to_its_page(
-    looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_started_run_opens_its_page(
+    open_page: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
     begin = subprocess.Popen
@@ -95,7 +95,7 @@ def test_a_run_that_is_started_leads_to_its_page(
     )  # fmt: skip
     monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 0.0)
     with opened(tmp_path) as board:
-        page = looking(board).go("/recipe?base=tiny_cpu&set=run.name=mine")
+        page = open_page(board).go("/recipe?base=tiny_cpu&set=run.name=mine")
         wait(page, f"{COMMAND}.includes('run.name=mine')")
         page.click("#start")
         page.wait_for_url("**/run?run=0%2Fruns%2Fmine")

@@ -1,4 +1,4 @@
-"""A report, opened as a file."""
+"""A report opened as a file in a browser."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from support.board_runs import wait, write_run
 
 
 @pytest.mark.slow
-def test_a_report_shows_curves_and_pictures_from_the_file_alone(
-    browser: Any, tmp_path: Path, axe: Any, write_clip: Any
-) -> None:
+def test_report_shows_curves_and_images_offline(browser: Any, tmp_path: Path, axe: Any, write_clip: Any) -> None:
     write_run(tmp_path / "run", steps=400)
     write_clip(tmp_path / "run" / "samples" / "step-00000030" / "01-raw.mp4", 10)
     assert main(["report", str(tmp_path / "run"), f"--out={tmp_path / 'run.html'}"]) == 0

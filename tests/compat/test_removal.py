@@ -19,7 +19,7 @@ from support.forked import exit_status, import_all
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(init.parent.name for init in Path(compat.__file__).parent.glob("*/__init__.py"))
 REMOVABLE = [name for name in FOLDERS if name != "kit"]
-LINKS = "tests/test_documents.py::test_every_link_leads_to_a_file_and_a_heading"
+LINKS = "tests/test_documents.py::test_every_link_has_an_existing_target"
 COPIED = ("src", "tests", "recipes", "docs", "tools", "benchmarks", "pyproject.toml", "constraints.txt",
           "requirements.lock", "bill-of-materials.cdx.json", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md",
           "SECURITY.md", "LICENSE", "LICENSES", ".ci", ".pre-commit-config.yaml", ".gitignore")  # fmt: skip

@@ -29,7 +29,7 @@ from mezzotint.board.pages import Pages
 from mezzotint.board.reading.places import Places
 
 SCRIPT = "<script>window.hit=1</script><img src=x onerror=window.hit=1>"
-"""What would run if a page took a text for markup."""
+"""A script that runs if a page interprets text as markup."""
 
 
 def line(step: int, **more: Any) -> str:
@@ -44,8 +44,8 @@ def write_run(
     folder: Path, *, steps: int = 60, ended: str | None = "finished", prompts: Sequence[str] = ("a red circle", SCRIPT),
     of: int | None = None, recipe: Mapping[str, Any] | None = None,
 ) -> Path:  # fmt: skip
-    """A run folder with curves, pictures, a checkpoint, a history and a log. ended: its last event, None for a run that
-    was killed."""
+    """Writes a run folder with metrics, images, a checkpoint, a history and a log. ended: its last event, None for a
+    run that was killed."""
     folder.mkdir(parents=True)
     held_out = {n: json.dumps({"step": n, "val/loss": 0.5 + (n - 40) ** 2 / 4000}) + "\n" for n in range(10, steps, 10)}
     with open(folder / "metrics.jsonl", "w") as file:
@@ -76,12 +76,12 @@ def write_run(
 
 
 def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Path:
-    """A captioned data set, two of whose pictures look alike and one of which is none; beside it a run of it."""
+    """Writes a captioned data set with two nearly equal images and a broken one."""
     folder.mkdir(parents=True)
     for number in range(count):
         sub = folder / ("cats" if number % 2 else "dogs")
         sub.mkdir(exist_ok=True)
-        shade = 40 * min(number, count - 2)  # the last two are the same but for one corner
+        shade = 40 * min(number, count - 2)  # the last two differ in one corner
         image = Image.new("RGB", (64, 48) if number % 3 else (48, 64), (shade, 90, 255 - shade))
         image.putpixel((0, 0), (number, number, number))
         image.save(sub / f"{number}.png")
@@ -93,8 +93,8 @@ def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Pat
 
 @contextmanager
 def waiting(folder: Path) -> Iterator[Path]:
-    """A run whose process waits for a lock of this one, `index/lock` beside it: as one does whose data another run is
-    indexing."""
+    """A run whose process waits for the lock `index/lock`, held by this process, as if another run were indexing its
+    data."""
     write_run(folder, steps=3, ended=None)
     (folder / "metrics.jsonl").unlink()
     index = folder.parent / "index"
@@ -118,13 +118,13 @@ def waiting(folder: Path) -> Iterator[Path]:
 
 
 def add_lines(folder: Path, first: int, last: int) -> None:
-    """More steps of a run."""
+    """Appends steps to the metrics of a run."""
     with open(folder / "metrics.jsonl", "a") as file:
         file.writelines(line(step) for step in range(first, last + 1))
 
 
 def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
-    """Until JavaScript says so; asked from outside, since a page that takes no scripts from texts takes none of us."""
+    """Waits until a JavaScript expression is true, by polling: the content security policy forbids Playwright's own."""
     until = time.monotonic() + seconds
     while not page.evaluate(words):
         assert time.monotonic() < until, f"this did not come true: {words}"
@@ -132,7 +132,7 @@ def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
 
 
 def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
-    """A picture that says what it was drawn from."""
+    """Writes an image with the prompt in its metadata."""
     texts = PngInfo()
     texts.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
     grid = np.indices((48, 48)).sum(0) * 2
@@ -142,7 +142,7 @@ def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
 
 @dataclass
 class Board:
-    """A page that answers. pages: what it is made of."""
+    """A running server of the page."""
 
     pages: Pages
     policy: AccessPolicy
@@ -156,7 +156,7 @@ class Board:
         self, path: str, *, method: str = "GET", body: bytes | None = None, host: str | None = None,
         cookie: bool = True, **headers: str,
     ) -> tuple[int, str, dict[str, str]]:  # fmt: skip
-        """Status, text and headers of an answer."""
+        """Sends a request; returns status, text and headers of the response."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         sent = {"Host": host or f"127.0.0.1:{self.port}"}
         sent |= {"Cookie": f"{self.policy.name}={self.policy.token}"} if cookie else {}
@@ -171,7 +171,7 @@ class Board:
         return answer.status, text, {name.lower(): value for name, value in answer.getheaders()}
 
     def post(self, path: str, value: Any) -> tuple[int, Any]:
-        """Status and answer of what a page of its own sends."""
+        """Sends a JSON request with the origin of the page; returns status and response."""
         body = json.dumps(value).encode()
         status, text, _ = self.ask(path, method="POST", body=body, Origin=self.address, Content_Type="application/json")
         try:
@@ -182,7 +182,7 @@ class Board:
 
 @contextmanager
 def opened(*folders: Path, policy: AccessPolicy | None = None, any_folder: bool = False) -> Iterator[Board]:
-    """The page over folders, in a thread of this process."""
+    """Serves folders in a thread of this process."""
     own = server.open_listener("127.0.0.1", 0)
     port = own.getsockname()[1]
     policy = policy or AccessPolicy(name=f"mezzotint-{port}")

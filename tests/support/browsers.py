@@ -6,12 +6,12 @@ import importlib.util
 import shutil
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-WITHOUT = (
-    "the pages were not looked at in a browser: `apt-get install chromium` and `pip install playwright` bring what "
-    "these tests need"
+MISSING = (
+    "the browser tests were skipped: install a browser with `apt-get install chromium` and Playwright with "
+    "`pip install playwright`"
 )
 
 
-def is_there() -> bool:
-    """Whether there is a browser, and Playwright to steer it."""
+def is_installed() -> bool:
+    """Whether a browser and Playwright are installed."""
     return CHROMIUM is not None and importlib.util.find_spec("playwright") is not None

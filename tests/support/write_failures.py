@@ -42,9 +42,7 @@ def digest(root: Path) -> dict[str, str]:
 
 def swept(folder: Path) -> None:
     """As the next start does it, when the process of before is dead."""
-    run = RunFolder(folder)
-    run._folders = (folder,)
-    run.sweep()
+    RunFolder(folder).sweep()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The scripts of `tools/` are imported as they import each other: from that folder."""
+"""The scripts of `tools/` are imported from that folder, as they import each other."""
 
 from __future__ import annotations
 

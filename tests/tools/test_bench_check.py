@@ -1,22 +1,25 @@
-"""`make bench-check`: every module of tools/bench_checks is measured, and one table is printed of all."""
+"""`make bench-check`: every module of tools/bench_checks is measured, and all results are printed in one table."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import bench_check
+from support.forked import run_python
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Modules that measure nothing, in place of all; which of them were measured."""
+    """Replaces all modules by ones that measure nothing; returns the names of those measured."""
     measured: list[str] = []
     for name in bench_check.names():
         module = ModuleType(name)
@@ -42,7 +45,7 @@ def test_every_module_is_measured(stubs: list[str], capsys: pytest.CaptureFixtur
     assert len({len(line) for line in lines}) == 1, "columns are aligned"
 
 
-def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_selects_modules(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_check.main(["--only", "save"]) == 0
     assert stubs == ["save"]
     with pytest.raises(SystemExit):
@@ -51,7 +54,7 @@ def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -
 
 
 def test_each_module_has_rows() -> None:
-    """Read, not imported: some import what takes seconds."""
+    """The modules are read, not imported: some imports take seconds."""
     for name in bench_check.names():
         text = (bench_check.FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert "def rows(" in text, name
@@ -59,9 +62,13 @@ def test_each_module_has_rows() -> None:
 
 
 @pytest.mark.slow
-def test_a_first_step_is_measured_over_a_made_up_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_step_is_measured_over_a_synthetic_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = importlib.import_module("bench_checks.first_step").rows(200, 1)
+    first_step = importlib.import_module("bench_checks.first_step")
+    monkeypatch.setattr(first_step, "subprocess", SimpleNamespace(run=run_python, DEVNULL=subprocess.DEVNULL))
+    start_once = functools.cache(lambda folder, *words, start=first_step.start: start(folder, list(words)))
+    monkeypatch.setattr(first_step, "start", lambda folder, words: start_once(folder, *words))
+    rows = first_step.rows(200, 1)
     assert [mark for mark, _, _ in rows[::2]] == [
         "command to first step, 200 samples, cached, webdataset",
         "command to first step, 200 samples, cached, image-folder",

@@ -1,4 +1,4 @@
-"""The marks of the data path: what is measured is what their names say."""
+"""Benchmarks of the data path measure what their names describe."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench_checks import data
 from mezzotint.data.media import decoding
 
 
-def test_a_first_listing_reads_all_pictures_anew_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With use no picture is decoded, with start each; what an earlier round has indexed helps none."""
+def test_first_listing_reads_all_images_again_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images are decoded with `verify: on_start` only, and no round uses the index of an earlier one."""
     looked: list[str] = []
     for name in ("glance", "probe"):
         look = getattr(decoding, name)

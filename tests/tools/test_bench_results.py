@@ -1,4 +1,4 @@
-"""`make benchmarks`: each run is kept as it was measured, and one table tells all that lies there."""
+"""`make benchmarks`: each result is stored, and one table lists them all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import bench_results
 ROOT = Path(__file__).parents[2]
 
 
-def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_stored_by_device_and_listed_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[list[str]] = []
 
     def bench(words: list[str]) -> int:
@@ -37,29 +37,29 @@ def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkey
     assert "fast is 1.50 times as fast as stock (1.25 to 1.75, 4 rounds)" in page
 
 
-def test_how_a_result_was_made_is_read_off_it_where_it_says_so(tmp_path: Path) -> None:
+def test_table_shows_how_a_result_was_measured(tmp_path: Path) -> None:
     place = tmp_path / "card"
     place.mkdir()
     command = ["mezzotint", "bench", "tiny_cpu", "data.cache.path=…/cache", "--steps=7", "--out=…/result"]
-    said = {
+    result = {
         "command": command,
         "date": "2026-01-02T03:04:05Z",
         "environment": {"commit": "0123456789abcdef"},
         "rows": [],
     }
-    (place / "tiny_cpu.json").write_text(json.dumps(said | {"rows": []}))
-    (place / "own.json").write_text(json.dumps(said | {"rows": [], "environment": {"commit": None}}))
+    (place / "tiny_cpu.json").write_text(json.dumps(result | {"rows": []}))
+    (place / "release.json").write_text(json.dumps(result | {"rows": [], "environment": {"commit": None}}))
     (place / "older.json").write_text(json.dumps({"rows": []}))
-    hows = {line.split("|")[2].split("]")[0].strip(" ["): line.split("|")[4].strip()
+    methods = {line.split("|")[2].split("]")[0].strip(" ["): line.split("|")[4].strip()
             for line in bench_results.table(tmp_path).splitlines()[2:]}  # fmt: skip
-    assert hows == {
+    assert methods == {
         "older": "",
-        "own": "`mezzotint bench tiny_cpu --steps=7`, 2026-01-02, a release",
+        "release": "`mezzotint bench tiny_cpu --steps=7`, 2026-01-02, a release",
         "tiny_cpu": "`mezzotint bench tiny_cpu --steps=7`, 2026-01-02, 0123456789ab",
     }
 
 
-def test_the_table_that_lies_there_is_that_of_the_files() -> None:
+def test_table_of_results_is_current() -> None:
     assert bench_results.table(ROOT / "benchmarks") in (ROOT / "benchmarks/README.md").read_text("utf-8")
     quoted = (ROOT / "README.md").read_text("utf-8")
     [row] = [

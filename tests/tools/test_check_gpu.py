@@ -1,4 +1,4 @@
-"""A GPU is checked: at a sixteenth of the width, and without a GPU."""
+"""The check of a GPU, run without one and with a sixteenth of the width."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def parts_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_everything_is_checked_and_written_into_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("unmeasured")
+def test_dry_run_writes_all_checks_to_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}"]) == 0
     parts = parts_of(tmp_path / "out")
     assert parts.keys() == check_gpu.CHECKS.keys()
@@ -32,7 +33,7 @@ def test_everything_is_checked_and_written_into_one_file(tmp_path: Path, capsys:
         "losses agree with the CPU": True, "peak memory": None, "speed": None, "resuming is bit-exact": True,
     }  # fmt: skip
     losses = parts["losses agree with the CPU"]["losses"]
-    assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both are the CPU"
+    assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both run on the CPU"
     assert parts["peak memory"]["estimate"] > 10**7
     assert [row["name"] for row in parts["speed"]["rows"]] == ["as written", "fast"]
     assert all(row["images_per_second"]["processed"] > 0 for row in parts["speed"]["rows"])
@@ -42,7 +43,7 @@ def test_everything_is_checked_and_written_into_one_file(tmp_path: Path, capsys:
     assert "not measured without a GPU, estimate of check" in capsys.readouterr().out
 
 
-def test_a_check_that_fails_is_recorded_and_the_others_still_run(
+def test_failed_check_is_recorded_and_the_others_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(card: check_gpu.Card) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def card(tmp_path: Path) -> check_gpu.Card:
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "is_ok"), [(1.0005, 1.01, True), (1.002, 1.01, False), (1.0005, 1.03, False)])
-def test_losses_that_differ_from_the_cpus_fail(
+def test_losses_that_differ_from_the_cpu_fail(
     card: check_gpu.Card, monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, is_ok: bool
 ) -> None:
     def measure(recipe: Recipe, steps: int) -> Any:
@@ -75,41 +76,37 @@ def test_losses_that_differ_from_the_cpus_fail(
         return SimpleNamespace(steps=[SimpleNamespace(loss=loss)] * steps)
 
     monkeypatch.setattr(check_gpu, "_measure", measure)
-    result = check_gpu._check_losses(card)
+    result = check_gpu.CHECKS["losses agree with the CPU"](card)
     assert result["ok"] is is_ok
     assert result["losses"]["cpu"] == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(("share", "is_ok"), [(1.05, True), (0.8, False), (1.2, False)])
-def test_a_peak_far_from_the_estimate_fails(
+def test_peak_memory_far_from_the_estimate_fails(
     card: check_gpu.Card, monkeypatch: pytest.MonkeyPatch, share: float, is_ok: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(check_gpu, "MetaModel", lambda recipe, kind: None)
     monkeypatch.setattr(check_gpu, "memory_of", lambda outline, table: SimpleNamespace(peak=10**9))
     monkeypatch.setattr(check_gpu, "_measure", lambda recipe, steps: SimpleNamespace(memory=int(share * 10**9)))
-    result = check_gpu._check_memory(card)
+    result = check_gpu.CHECKS["peak memory"](card)
     assert result == {"ok": is_ok, "estimate": 10**9, "measured": int(share * 10**9)}
 
 
-def test_the_speed_is_that_of_the_recipe_as_written_and_of_the_fast_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Options] = []
+def test_speed_is_measured_as_written_and_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Options] = []
 
     def measured(reading: Any, of: Recipe, options: Options, *rest: Any) -> Any:
-        asked.append(options)
+        received.append(options)
         return {"rows": []}
 
     monkeypatch.setattr(check_gpu, "bench", measured)
-    monkeypatch.setattr(check_gpu, "CHECKS", {"speed": check_gpu._check_speed})
+    monkeypatch.setattr(check_gpu, "CHECKS", {"speed": check_gpu.CHECKS["speed"]})
     assert check_gpu.main(["--dry-run", f"--out={tmp_path / 'out'}"]) == 0
-    assert [(one.fast, one.against_stock, one.steps) for one in asked] == [(True, False, 8)]
+    assert [(one.fast, one.against_stock, one.steps) for one in received] == [(True, False, 8)]
 
 
-def test_a_machine_without_a_gpu_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machine_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit):
         check_gpu.main([])

@@ -1,4 +1,4 @@
-"""`tools/compare_with.py`: what it reads of what two trees have written, and what it makes of it."""
+"""`tools/compare_with.py`: reading and comparing the files that two versions of the source write."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mezzotint import registry
 from mezzotint.settings.families.base import specs
 
 
-def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:
-    """What a run, a check and a translation leave, in folders called after the tree."""
+def write_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:
+    """Writes the files of a run, a check and a translation to a folder named after the tree."""
     run = root / "j" / "run"
     (run / "checkpoints" / "step-00000002").mkdir(parents=True)
     tensors = {"weights/denoiser/a": torch.tensor([1.0, weight])}
@@ -51,8 +51,8 @@ def verdicts(old: compared_files.Side, new: compared_files.Side) -> dict[str, li
     return {line.kind: line.differences for line in lines}
 
 
-def test_what_is_the_same_in_other_places_and_at_other_times_is_the_same(tmp_path: Path) -> None:
-    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema"))
+def test_paths_and_times_are_no_difference(tmp_path: Path) -> None:
+    verdict = verdicts(write_tree(tmp_path / "old"), write_tree(tmp_path / "new", shadow="ema"))
     forms = verdict.pop(compared_files.FORMS)
     assert forms == ["run/history.jsonl: 0.event: 'begun old' is 'begun new'"]
     assert set(verdict) == {
@@ -62,14 +62,14 @@ def test_what_is_the_same_in_other_places_and_at_other_times_is_the_same(tmp_pat
     assert not any(verdict.values())
 
 
-def test_one_bit_of_a_tensor_is_seen(tmp_path: Path) -> None:
-    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", weight=1.0 + 2**-23))
+def test_one_bit_of_a_tensor_is_a_difference(tmp_path: Path) -> None:
+    verdict = verdicts(write_tree(tmp_path / "old"), write_tree(tmp_path / "new", weight=1.0 + 2**-23))
     (only,) = verdict["checkpoint tensors"]
     assert only == "run/checkpoints/step-00000002: weights/denoiser/a: F32 [2] from byte 4 of 8"
 
 
-def test_rows_of_a_cache_are_read_by_address(tmp_path: Path) -> None:
-    cache = a_tree(tmp_path / "old").read("j")["cache entries"]
+def test_cache_rows_are_compared_by_address(tmp_path: Path) -> None:
+    cache = write_tree(tmp_path / "old").read("j")["cache entries"]
     assert cache == {
         "cache/text/id/rows-4: " + "41" * 32: b"2222",
         "cache/text/id/rows-4: " + "42" * 32: b"1111",
@@ -86,13 +86,15 @@ def test_rows_of_a_cache_are_read_by_address(tmp_path: Path) -> None:
         ({"r: model.a": 3, "r: model.b.0": 2}, 0, ["r: model.a: '1' is '3'"]),
     ],
 )
-def test_a_setting_may_move_with_its_value(new: dict[str, int], moved: int, differences: list[str]) -> None:
+def test_moved_setting_with_the_same_value_is_no_difference(
+    new: dict[str, int], moved: int, differences: list[str]
+) -> None:
     line = compare_with.compare("j", "checked settings", {"r: model.a": 1, "r: model.b.0": 2}, new)
     assert (line.moved, line.differences) == (moved, differences)
     assert ("DIFFERENT" in line.verdict) == bool(differences)
 
 
-def test_the_last_step_and_its_losses_are_taken_of_runs() -> None:
+def test_last_checkpoint_and_last_losses_are_compared() -> None:
     items = {"run/checkpoints/step-01: a": 1, "run/checkpoints/step-02: a": 2}
     assert compare_with.last_checkpoint(items) == {"a": 2}
     rows = [{"step": 1, "loss": 5}, {"step": 2, "loss": 6}, {"step": 2, "loss": 7}]
@@ -100,7 +102,7 @@ def test_the_last_step_and_its_losses_are_taken_of_runs() -> None:
     assert compare_with.losses(written) == {"step 1 loss": 5, "step 2 loss": 7}
 
 
-def test_journeys_survive_being_written_down() -> None:
+def test_journeys_round_trip_through_their_file() -> None:
     planned = [*compared_journeys.journeys(["tiny_cpu", "sdxl"]), *compared_journeys.begun()]
     translated = [compared_journeys.translate(journey, Words()) for journey in planned]
     assert compared_journeys.read(compared_journeys.written(translated)) == translated
@@ -108,7 +110,7 @@ def test_journeys_survive_being_written_down() -> None:
 
 
 @pytest.mark.parametrize(("differs", "status"), [(False, 0), (True, 1)])
-def test_what_is_judged_decides_the_exit_status(
+def test_only_judged_differences_decide_the_exit_status(
     differs: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [
@@ -144,7 +146,7 @@ def test_clocks_and_logs_are_not_compared() -> None:
     ] * 3
 
 
-def test_a_journey_gets_the_words_of_a_tree_in_its_lines_and_recipes() -> None:
+def test_renamed_words_apply_to_commands_and_recipes_of_a_journey() -> None:
     words = Words(settings={"run.steps": "run.length"}, dialects={"x": "y"})
     journey = Journey(
         "j",
@@ -164,9 +166,9 @@ def test_a_journey_gets_the_words_of_a_tree_in_its_lines_and_recipes() -> None:
     }
 
 
-def test_renamed_settings_values_files_and_metrics_are_the_same(tmp_path: Path) -> None:
+def test_renamed_settings_values_files_and_metrics_are_equal(tmp_path: Path) -> None:
     words = Words(settings={"model.a": "model.b"}, values={"model.a=2": "two"}, names={"shadow": "ema", "run": "runs"})
-    old, new = a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema")
+    old, new = write_tree(tmp_path / "old"), write_tree(tmp_path / "new", shadow="ema")
     (tmp_path / "new" / "j" / "run").rename(tmp_path / "new" / "j" / "runs")
     (tmp_path / "new" / "j" / "00.out").write_text("schema: 1\nmodel: {b: two}\n")
     verdict = verdicts(*(compared_files.Side(side.work, side.masks, words) for side in (old, new)))
@@ -176,7 +178,7 @@ def test_renamed_settings_values_files_and_metrics_are_the_same(tmp_path: Path) 
     }
 
 
-def test_a_file_that_only_one_tree_writes_is_one_difference() -> None:
+def test_file_written_by_only_one_tree_is_one_difference() -> None:
     old = {"run/a.safetensors: x": 1, "run/a.safetensors: y": 1, "run/b.safetensors: x": 1}
     new = {"run/a.safetensors: x": 1, "run/c.safetensors: x": 1, "run/c.safetensors: y": 1, "d.ckpt": b""}
     line = compare_with.compare("j", "exported tensors", old, new)
@@ -195,14 +197,14 @@ def test_expected_differences_are_listed_and_not_judged() -> None:
         Expected("*", "exported tensors", r"^a: x", "rounded twice"),
         Expected("sdxl", "*", r".", "elsewhere"),
     ]
-    assert compare_with.set_aside([line], rows) == [rows[2]], "what matches nothing is reported"
+    assert compare_with.set_aside([line], rows) == [rows[2]], "rows without a match are reported"
     assert line.verdict == "DIFFERENT: 1, first b: y: '1' is '2'; 1 expected: one more file; 1 expected: rounded twice"
     assert compare_with.set_aside([line], [Expected("*", "*", "b: y", "known")]) == []
     assert line.verdict == "1 expected: one more file; 1 expected: rounded twice; 1 expected: known"
 
 
 @pytest.mark.parametrize(("reason", "status"), [("", 1), ("the seed is another", 0)])
-def test_an_expected_difference_decides_nothing(
+def test_expected_difference_does_not_change_the_exit_status(
     reason: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = (Expected("j", "*", "^a: ", reason), Expected("j", "*", "^z: ", "an old one")) if reason else ()
@@ -217,9 +219,7 @@ def test_an_expected_difference_decides_nothing(
     assert ("matches nothing, delete it: [[expected]] j, *, ^z: " in printed) == bool(reason)
 
 
-def test_what_crosses_versions_is_neither_run_nor_judged_when_it_is_switched_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cross_version_journeys_can_be_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("old", "new"):
         (tmp_path / name / "src" / "models" / "tiny-sd").mkdir(parents=True)
     monkeypatch.setattr(compare_with.compared_world, "make_world", lambda *_: None)
@@ -237,7 +237,7 @@ def test_what_crosses_versions_is_neither_run_nor_judged_when_it_is_switched_off
     assert (line.journey, line.verdict) == ("begun there, ended here", "1 expected: one index")
 
 
-def test_journeys_are_listed_and_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_journeys_are_listed_and_selected_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare_with.main(["--list"]) == 0
     names = capsys.readouterr().out.splitlines()
     assert {"sdxl", "adapters", "two processes", "mindone-sdxl", "diffusers-sd", "resume sd"} <= set(names)
@@ -267,7 +267,7 @@ def test_processes_of_one_command_find_each_other() -> None:
     assert len({one["MASTER_PORT"] for one in two}) == 1
 
 
-def test_times_of_day_in_names_of_folders_are_not_compared(tmp_path: Path) -> None:
+def test_times_in_folder_names_are_not_compared(tmp_path: Path) -> None:
     for name, date in (("old", "20260101-000000"), ("new", "20260102-111111")):
         path = tmp_path / name / "j" / f"myproj-{date}" / "metrics.jsonl"
         path.parent.mkdir(parents=True)
@@ -276,7 +276,7 @@ def test_times_of_day_in_names_of_folders_are_not_compared(tmp_path: Path) -> No
     assert not any(verdicts(*sides).values())
 
 
-def test_listed_names_are_compared_in_any_order_and_in_new_words(tmp_path: Path) -> None:
+def test_listed_names_are_compared_in_any_order_and_renamed(tmp_path: Path) -> None:
     words = Words(recipes={"zebra": "aardvark"})
     for name, listed in (
         ("old", "recipes\n  mini   a model\n  zebra  a test\n"),

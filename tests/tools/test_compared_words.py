@@ -61,12 +61,12 @@ WORDS = compared_words.parse_tables(TABLE).words
          ("train", "--as", "mindone", "--", "run.gone=1", "--weights=shadow")),
     ],
 )  # fmt: skip
-def test_a_line_gets_the_words_of_a_tree(old: tuple[str, ...], new: tuple[str, ...]) -> None:
+def test_renamed_words_apply_to_a_command_line(old: tuple[str, ...], new: tuple[str, ...]) -> None:
     assert WORDS.translate_line(old) == new
     assert Words().translate_line(old) == old
 
 
-def test_a_recipe_gets_them_too() -> None:
+def test_renamed_words_apply_to_a_recipe() -> None:
     recipe = {
         "schema": 1,
         "optim": {"ema": {"rule": "ramp"}},
@@ -91,7 +91,7 @@ def test_a_recipe_gets_them_too() -> None:
         ("optim.lr.base", 1, [("optim.lr.base", 1)]),
     ],
 )
-def test_a_compared_setting_is_renamed_once(path: str, value: object, pairs: list[tuple[str, object]]) -> None:
+def test_compared_setting_is_renamed_once(path: str, value: object, pairs: list[tuple[str, object]]) -> None:
     assert list(WORDS.translate_setting(path, value)) == pairs
 
 
@@ -103,13 +103,13 @@ def test_names_are_renamed_as_whole_words(old: str, new: str) -> None:
     assert WORDS.translate_name(old) == new
 
 
-def test_a_longer_new_name_is_not_renamed_again() -> None:
+def test_longer_new_name_is_not_renamed_again() -> None:
     words = Words(names={"loss": "loss/total"})
     assert words.translate_name(words.translate_name("train/loss")) == "train/loss/total"
     assert words.restore_name("train/loss/total") == "train/loss"
 
 
-def test_an_expected_difference_has_its_place_and_its_words() -> None:
+def test_expected_difference_has_journey_kind_and_pattern() -> None:
     row = Expected("diffusers-*", "exported tensors", r"comfy\.safetensors", "new")
     assert row.matches("diffusers-sd", "exported tensors", "run/comfy.safetensors: only this tree writes it")
     assert not row.matches("sdxl", "exported tensors", "run/comfy.safetensors: only this tree writes it")
@@ -117,18 +117,18 @@ def test_an_expected_difference_has_its_place_and_its_words() -> None:
     assert not row.matches("diffusers-sd", "exported tensors", "run/a.safetensors: only this tree writes it")
 
 
-def test_a_tree_without_the_table_has_no_renamed_words(tmp_path: Path) -> None:
+def test_tree_without_the_table_has_no_renamed_words(tmp_path: Path) -> None:
     assert compared_words.read_tables(tmp_path) == compared_words.Tables(Words())
 
 
-def test_the_table_of_this_tree_is_read() -> None:
+def test_table_of_this_tree_is_valid() -> None:
     words = compared_words.read_tables(Path(__file__).parents[2]).words
     assert words.options["--weights=shadow"] == "--weights=ema"
     with pytest.raises(TypeError):
         compared_words.parse_tables('[renamed.verbs]\na = "b"\n')
 
 
-def test_what_crosses_versions_is_switched_off_with_a_reason() -> None:
+def test_cross_version_journeys_are_switched_off_with_a_reason() -> None:
     off = "[across_versions]\njudged = false\n"
     with pytest.raises(ValueError, match=r"write across_versions\.reason"):
         compared_words.parse_tables(off)

@@ -1,4 +1,4 @@
-"""The demonstration on many seeds and processors: it goes on where it stopped, and the pages tell what was stored."""
+"""The demonstration on many seeds and processors: it continues after a stop, and pages show the stored runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def row(seed: int, processor: str = "AVX2", threads: int = 1, shape: float = 1.0
     return {"processor": processor, "capability": "AVX2", "threads": threads, "seed": seed, **same}
 
 
-def test_stored_runs_are_told_apart() -> None:
+def test_stored_runs_are_distinct() -> None:
     rows = everywhere.stored()
     assert len({(row["processor"], row["threads"], row["seed"]) for row in rows}) == len(rows) > 0
 
@@ -33,21 +33,21 @@ def test_all_runs_are_stored() -> None:
     assert everywhere.missing(everywhere.stored()) == []
 
 
-def test_stored_runs_keep_what_the_demonstration_is_to_reach() -> None:
+def test_stored_runs_reach_the_goals_of_the_demonstration() -> None:
     rows = everywhere.stored()
     for name in everywhere.COLUMNS:
         assert everywhere.worst(rows, "new", name) >= 0.90
         assert everywhere.worst(rows, "old", name) >= 0.97
 
 
-def test_the_pages_tell_the_stored_runs() -> None:
+def test_pages_show_the_stored_runs() -> None:
     for page in (everywhere.README, everywhere.PAGE):
         text = page.read_text("utf-8")
         assert everywhere.laid_in(text, everywhere.stored()) == text, "run: python tools/demo_everywhere.py pages"
         assert everywhere.laid_in(text, [row(0, shape=0.5)]) != text
 
 
-def test_the_worst_and_the_usual_are_told() -> None:
+def test_table_has_the_worst_and_the_median_run() -> None:
     rows = [row(seed, shape=shape) for seed, shape in enumerate((0.96, 0.91, 0.98))]
     table = everywhere.table(rows)
     assert "| AVX2 | 1 | 1 | 91% | 100% | 100% | 91% | 100% | 90 | 88 |" in table
@@ -59,13 +59,11 @@ def test_the_worst_and_the_usual_are_told() -> None:
     assert everywhere.said([]) == ""
 
 
-def test_each_run_is_a_process_with_its_setting_and_what_is_done_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_missing_run_is_a_process_with_its_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
     def start(words: Sequence[str], *, env: dict[str, str], check: bool) -> None:
-        assert check, "what fails ends all"
+        assert check, "a failure must end the run"
         started.append((words[-3:], env.get("ONEDNN_MAX_CPU_ISA"), env["OMP_NUM_THREADS"]))
 
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
@@ -85,7 +83,7 @@ def test_each_run_is_a_process_with_its_setting_and_what_is_done_is_not_started(
     assert len(started) == 2 * 6 - 3
 
 
-def test_a_run_is_stored_when_it_ended_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_successful_run_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = [4, 0, 0]
 
     def train(words: Sequence[str]) -> int:
@@ -104,17 +102,17 @@ def test_a_run_is_stored_when_it_ended_well(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(everywhere, "HERE", tmp_path / "runs")
     assert everywhere.run_one("AVX2", 1, 1) == 4
     assert everywhere.stored() == []
-    assert (tmp_path / "runs" / "AVX2-1-1").is_dir(), "it goes on from there"
+    assert (tmp_path / "runs" / "AVX2-1-1").is_dir(), "the run can be resumed"
     assert everywhere.run_one("AVX2", 1, 1) == everywhere.run_one("AVX2", 1, 0) == 0
     stored = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert [row["seed"] for row in stored] == [0, 1]
-    assert not list((tmp_path / "runs").iterdir()), "what is told is not kept"
+    assert not list((tmp_path / "runs").iterdir()), "folders of stored runs are deleted"
 
 
-def test_the_demonstration_and_its_repetitions_ask_the_same_of_the_recipe(tmp_path: Path) -> None:
+def test_demonstration_and_its_repetitions_use_the_same_recipe(tmp_path: Path) -> None:
     folders = (tmp_path / "wugs", tmp_path / "world")
     assert demo.words(folders, tmp_path / "a", tmp_path / "b")[:2] == [
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
     ]
-    assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of what is seen is wugs"
+    assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of the samples are wugs"

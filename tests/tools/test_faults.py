@@ -1,4 +1,4 @@
-"""`make faults`: what is run, and the table that is made of pytest's report."""
+"""`make faults`: selection of tests, and the table made from the report of pytest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cases(tmp_path: Path) -> list[Case]:
     return faults.read_cases(tmp_path / "report.xml")
 
 
-def test_a_report_becomes_a_table_by_fault(cases: list[Case]) -> None:
+def test_report_becomes_a_table_by_fault(cases: list[Case]) -> None:
     lines = faults.page(ROWS, cases, machine="a machine").splitlines()
     assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
     assert "| A2 | cut \\| power | X | no test yet |  |" in lines
@@ -39,12 +39,12 @@ def test_a_report_becomes_a_table_by_fault(cases: list[Case]) -> None:
     assert "3 faults: 1 without a test yet, 1 unlike what is expected. Run on a machine." in lines
 
 
-def test_a_row_whose_test_is_not_in_the_report_says_so(cases: list[Case]) -> None:
+def test_row_without_a_test_in_the_report_is_not_run(cases: list[Case]) -> None:
     assert "| A1 | kill | X | not run |  |" in faults.page(ROWS, cases[2:], machine="")
     assert faults.seen(cases[1:2]) == "left out: no namespace"
 
 
-def test_what_is_not_run_again_stays_on_the_page(cases: list[Case]) -> None:
+def test_results_not_run_again_stay_on_the_page(cases: list[Case]) -> None:
     before = faults.page(ROWS, cases, machine="")
     lines = faults.page(ROWS, [Case(ROWS[2].test, "test_pictures[x]", 2.0)], machine="", before=before).splitlines()
     assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
@@ -53,7 +53,7 @@ def test_what_is_not_run_again_stays_on_the_page(cases: list[Case]) -> None:
     assert faults.page(ROWS, [], machine="", before=before) == before
 
 
-def test_what_is_marked_runs_first_and_then_what_only_rows_name(
+def test_marked_tests_run_before_those_named_only_in_rows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cases: list[Case]
 ) -> None:
     calls = []
@@ -70,7 +70,7 @@ def test_what_is_marked_runs_first_and_then_what_only_rows_name(
     assert faults.main([]) == 1, "nothing was run"
 
 
-def test_the_page_has_the_rows_of_the_table() -> None:
+def test_page_has_the_rows_of_the_table() -> None:
     rows = faults.read_faults()
     assert rows
     text = faults.PAGE.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What adapters learn of a word: the page tells the stored figures."""
+"""The page about adapters that learn a word shows the stored figures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mini import adapters
 def test_every_row_is_stored() -> None:
     figures = json.loads(adapters.FIGURES.read_text("utf-8"))
     assert figures.keys() == adapters.KINDS.keys()
-    assert figures["rank-32"]["new"]["all"] >= 0.9, "the recipe that ships teaches its word"
+    assert figures["rank-32"]["new"]["all"] >= 0.9, "the shipped recipe learns its word"
     kept = [row["old"]["all"] for name, row in figures.items() if name != "faster"]
-    assert min(kept) >= 0.9, "and the old world is kept, but by a rate that breaks the model"
+    assert min(kept) >= 0.9, "other objects are kept, except with a learning rate that breaks the model"
 
 
-def test_the_page_tells_the_stored_figures() -> None:
+def test_page_shows_the_stored_figures() -> None:
     page = adapters.PAGE.read_text("utf-8")
     between = page.split(adapters.BEGIN)[1].split(adapters.END)[0]
     assert between == adapters.table(), "run: python tools/mini/adapters.py --page"

@@ -1,4 +1,4 @@
-"""The lesson of the demonstration, the pictures of night and glare, and the page of knobs."""
+"""The training set of the demonstration, images of night and glare, and the page about settings."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mezzotint.settings.reading.read import read
 from mini import knobs, lesson, night, recognise, world
 
 
-def pictures_of(folder: Path) -> dict[str, np.ndarray]:
-    pictures = {}
+def read_images(folder: Path) -> dict[str, np.ndarray]:
+    images = {}
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as image:
-            pictures[path.name] = np.asarray(image)
-    return pictures
+            images[path.name] = np.asarray(image)
+    return images
 
 
-def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> None:
+def test_training_set_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> None:
     wugs, others = lesson.write(tmp_path, kept=20)
-    shown, old = pictures_of(wugs), pictures_of(others)
+    shown, old = read_images(wugs), read_images(others)
     assert (len(shown), len(old)) == (12, 20)
     assert {recognise.look(pixels)[0].shape for pixels in shown.values()} == {"wug"}
     assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
@@ -38,7 +38,7 @@ def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> N
         assert all(scene.things[0].colour in line and place in line for line in text.splitlines())
 
 
-def test_the_knobs_lesson_says_what_it_said(tmp_path: Path) -> None:
+def test_training_set_of_the_knobs_page_is_unchanged(tmp_path: Path) -> None:
     wugs, _ = lesson.write(tmp_path, kept=1, full=False, spread=knobs.SPREAD)
     captions = [path.read_text().splitlines() for path in sorted(wugs.glob("*.txt"))]
     assert captions == [list(world.captions(scene)) for scene in world.wug_scenes(knobs.SPREAD)]
@@ -48,20 +48,20 @@ def test_the_knobs_lesson_says_what_it_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spread", get_args(world.WugSpread))
-def test_nothing_that_is_asked_was_shown(spread: world.WugSpread) -> None:
+def test_prompts_were_not_in_the_training_set(spread: world.WugSpread) -> None:
     shown = {(s.things[0].colour, s.things[0].position) for s in world.wug_scenes(spread)}
-    asked_new, asked_old = lesson.questions(50, 40, spread)
+    new_prompts, old_prompts = lesson.questions(50, 40, spread)
     colours, places = {c for c, _ in shown}, {p for _, p in shown}
-    for text, scene in asked_new:
+    for text, scene in new_prompts:
         assert "wug" in text
         assert scene.things[0].colour not in colours
         assert scene.things[0].position not in places
-    assert all("wug" not in text for text, _ in asked_old)
+    assert all("wug" not in text for text, _ in old_prompts)
     trained = {world.scene(index, lesson.KEPT_SEED).address for index in range(lesson.KEPT)}
-    assert not trained & {scene.address for _, scene in (*asked_new, *asked_old)}
+    assert not trained & {scene.address for _, scene in (*new_prompts, *old_prompts)}
 
 
-def test_the_sheet_shows_every_pair_beside_each_other() -> None:
+def test_sheet_shows_every_pair_side_by_side() -> None:
     black, white = np.zeros((64, 64, 3), np.uint8), np.full((64, 64, 3), 255, np.uint8)
     red = np.zeros((64, 64, 3), np.uint8)
     red[..., 0] = 255
@@ -76,7 +76,7 @@ def test_the_sheet_shows_every_pair_beside_each_other() -> None:
 
 
 @pytest.mark.parametrize("light", night.LIGHTS)
-def test_night_and_glare_keep_the_thing_and_take_the_light(light: night.Light) -> None:
+def test_night_and_glare_keep_the_object_and_change_the_light(light: night.Light) -> None:
     for scene in night.scenes(20, 5):
         plain = np.asarray(world.draw(scene)).astype(int)
         lit = np.asarray(night.draw(scene, light)).astype(int)
@@ -89,7 +89,7 @@ def test_night_and_glare_keep_the_thing_and_take_the_light(light: night.Light) -
         assert lit.mean() < 15 or lit.mean() > 225
 
 
-def test_night_is_written_and_asked_for_from_two_worlds(tmp_path: Path) -> None:
+def test_night_training_set_and_prompts_differ(tmp_path: Path) -> None:
     folder = night.write(tmp_path)
     captions = [path.read_text().strip() for path in sorted(folder.glob("*.txt"))]
     assert len(captions) == len(list(folder.glob("*.png"))) == night.PICTURES
@@ -100,7 +100,7 @@ def test_night_is_written_and_asked_for_from_two_worlds(tmp_path: Path) -> None:
     assert all(text.endswith(night.WORDS[light]) for text, _, light in prompts)
 
 
-# --- the page of knobs ------------------------------------------------------------------------------------------------
+# --- the page about settings ------------------------------------------------------------------------------------------
 
 
 def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
@@ -111,7 +111,7 @@ def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
     assert {knobs.subject_of(knob) for knob in knobs.KNOBS.values()} == {"wug", "night"}
 
 
-def test_the_page_tells_the_stored_figures() -> None:
+def test_page_shows_the_stored_figures() -> None:
     text = knobs.PAGE.read_text("utf-8")
     assert knobs.laid_in(text) == text, "run: python tools/mini/knobs.py page"
     names = set(re.findall(r"pictures/knobs/([a-z-]+)\.png", text))
@@ -121,10 +121,10 @@ def test_the_page_tells_the_stored_figures() -> None:
         assert [row["what"] for row in stored["rows"]] == [row.what for row in knob.rows]
         assert (knobs.PICTURES / f"{name}.png").stat().st_size < 300_000
         assert f"python tools/mini/knobs.py {name}" in text
-    assert "SEEN-" not in text, "what was seen is said below each table"
+    assert "SEEN-" not in text, "observations are below each table"
 
 
-def test_a_figure_that_was_changed_by_hand_would_be_found() -> None:
+def test_check_of_the_page_detects_an_edited_figure() -> None:
     text = knobs.PAGE.read_text("utf-8")
     cell = re.search(r"\| (\d+) % \|", text)
     assert cell
@@ -132,7 +132,7 @@ def test_a_figure_that_was_changed_by_hand_would_be_found() -> None:
     assert knobs.laid_in(changed) == text
 
 
-def test_tables_tell_shares_in_percent_and_levels_as_they_are() -> None:
+def test_tables_show_shares_in_percent_and_levels_unchanged() -> None:
     rows = [
         {"what": "off", "figures": {"new word: shape": 0.805, "dark: level": 12.34}},
         {"what": "on", "figures": {"new word: shape": 1.0, "dark: level": 3.0}},

@@ -1,4 +1,4 @@
-"""mezzotint-mini: its tokenizer, the folder its training begins with, the folder that ships, its figures."""
+"""mezzotint-mini: its tokenizer, the start of its training, the shipped folder, and its figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_word_of_the_world_is_one_token(tokenizer: CLIPTokenizer) -> None:
     assert {word: len(tokenizer(word).input_ids) for word in words} == dict.fromkeys(words, 3)
 
 
-def test_every_caption_fits_and_comes_back(tokenizer: CLIPTokenizer) -> None:
+def test_every_caption_fits_and_round_trips(tokenizer: CLIPTokenizer) -> None:
     assert tokenizer.model_max_length == make_tokenizer.LENGTH
     for text in TEXTS:
         ids = tokenizer(text).input_ids
@@ -55,19 +55,19 @@ def test_every_caption_fits_and_comes_back(tokenizer: CLIPTokenizer) -> None:
         assert tokenizer.decode(ids, skip_special_tokens=True).replace(" ,", ",") == text
 
 
-def test_any_other_text_falls_into_pieces_and_comes_back(tokenizer: CLIPTokenizer) -> None:
+def test_other_text_is_split_and_round_trips(tokenizer: CLIPTokenizer) -> None:
     for text in ("blick", "xylophone", "münchen 7", "猫"):
         pieces = tokenizer(text).input_ids
         assert len(pieces) > 3
         assert tokenizer.decode(pieces, skip_special_tokens=True) == text
 
 
-def test_the_word_of_the_lesson_is_one_token_that_no_caption_of_the_world_uses(tokenizer: CLIPTokenizer) -> None:
+def test_trained_word_is_one_token_unused_by_other_captions(tokenizer: CLIPTokenizer) -> None:
     (number,) = tokenizer("wug").input_ids[1:-1]
     assert not any(number in tokenizer(text).input_ids for text in TEXTS if world.WUG not in text)
 
 
-def test_the_tokenizer_is_written_twice_alike(tmp_path: Path) -> None:
+def test_tokenizer_is_written_deterministically(tmp_path: Path) -> None:
     for name in ("one", "two"):
         make_tokenizer.write_tokenizer(tmp_path / name)
     files = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -76,7 +76,7 @@ def test_the_tokenizer_is_written_twice_alike(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_start_is_the_same_for_a_seed_and_keeps_the_vae(start: Path, tmp_path: Path) -> None:
+def test_start_model_depends_on_the_seed_and_keeps_the_vae(start: Path, tmp_path: Path) -> None:
     make_model.start(start / "vae", tmp_path / "again")
     make_model.start(start / "vae", tmp_path / "other", seed=2)
     weights = {"unet": "diffusion_pytorch_model", "text_encoder": "model", "vae": "diffusion_pytorch_model"}
@@ -86,7 +86,7 @@ def test_the_start_is_the_same_for_a_seed_and_keeps_the_vae(start: Path, tmp_pat
         assert ((tmp_path / "other" / name).read_bytes() == (start / name).read_bytes()) == (component == "vae")
 
 
-def test_the_start_trains_what_may_ship(start: Path) -> None:
+def test_start_model_fits_the_size_limit(start: Path) -> None:
     family = Family.of(ModelSettings(path=start))
     assert family.prediction == "v"
     assert family.encode_text(["a red circle"]).states.shape == (1, make_tokenizer.LENGTH, make_model.WIDTH)
@@ -95,7 +95,7 @@ def test_the_start_trains_what_may_ship(start: Path) -> None:
     assert 2 * (counts["denoiser"] + counts["text_encoder"] + vae) + headers <= make_model.LARGEST
 
 
-def test_what_ships_is_halved_and_opens_elsewhere(start: Path, tmp_path: Path) -> None:
+def test_shipped_model_is_fp16_and_opens_in_diffusers(start: Path, tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     figures.write_text(json.dumps(_figures()))
     size = make_model.ship(start, figures, tmp_path / "model")
@@ -112,7 +112,7 @@ def test_what_ships_is_halved_and_opens_elsewhere(start: Path, tmp_path: Path) -
     assert "| 500 seen | average | 96.0 % | 91.0 % |" in text
 
 
-def test_true_pictures_are_judged_right_and_others_wrong() -> None:
+def test_true_images_are_judged_right_and_others_wrong() -> None:
     for kind in ("seen", "held_out", "relations", "counts"):
         prompts = world.prompts(kind, 24, 3)  # type: ignore[arg-type]
         true = [np.asarray(world.draw(scene)) for _, scene in prompts]
@@ -121,7 +121,7 @@ def test_true_pictures_are_judged_right_and_others_wrong() -> None:
         assert measure.judged(turned, prompts, kind)["all"] < 0.2  # type: ignore[arg-type]
 
 
-def test_an_untrained_model_keeps_the_vae_alone(start: Path, tmp_path: Path) -> None:
+def test_untrained_model_keeps_only_the_vae(start: Path, tmp_path: Path) -> None:
     trained = measure.load(start)
     untrained = measure.load(start, untrained=True)
     for part in ("denoiser", "text_encoder", "vae"):
@@ -129,17 +129,17 @@ def test_an_untrained_model_keeps_the_vae_alone(start: Path, tmp_path: Path) -> 
         assert torch.equal(one, two) == (part == "vae")
 
 
-def test_measuring_twice_draws_the_same(start: Path) -> None:
+def test_measuring_twice_generates_the_same_images(start: Path) -> None:
     settings = argparse.Namespace(seed=1, steps=2, guidance=2.0, solver="ddim", batch=3)
     family, prompts = measure.load(start), world.prompts("seen", 4, 1)
     one, two = (list(measure.pictures(family, prompts, settings)) for _ in range(2))
     assert [picture.shape for picture in one] == 4 * [(64, 64, 3)]
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    alone = next(iter(measure.pictures(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
-    assert np.abs(alone.astype(int) - one[0]).max() <= 1
+    single = next(iter(measure.pictures(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
+    assert np.abs(single.astype(int) - one[0]).max() <= 1
 
 
-def test_the_card_tells_every_kind_and_model() -> None:
+def test_card_shows_every_kind_and_model() -> None:
     text = card(_figures(), {"unet": 2_540_324, "text_encoder": 416_000, "vae": 1_000_000})
     assert "UNet 2.54 M, text encoder 0.42 M, VAE 1.00 M; in half precision 7.9 MB" in text
     assert "ddim, 20 steps, guidance 3, seed 7" in text
@@ -147,7 +147,7 @@ def test_the_card_tells_every_kind_and_model() -> None:
         assert words in text
 
 
-def test_a_record_keeps_the_curve_and_tells_no_paths(tmp_path: Path) -> None:
+def test_record_keeps_the_curve_and_no_paths(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     recipe = {

@@ -1,4 +1,4 @@
-"""The world of mezzotint-mini, what reads it back, and the course of its VAE."""
+"""The world of mezzotint-mini, its recognisers, and the training of its VAE."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ def scenes() -> list[Scene]:
     return [world.scene(index, 7) for index in range(3000)]
 
 
-def picture(scene: Scene) -> np.ndarray:
+def draw_pixels(scene: Scene) -> np.ndarray:
     return np.asarray(world.draw(scene))
 
 
 def shares(scenes: list[Scene], change: Callable[[np.ndarray], np.ndarray] = np.asarray) -> dict[str, float]:
-    verdicts = [recognise.judge(change(picture(scene)), scene) for scene in scenes]
+    verdicts = [recognise.judge(change(draw_pixels(scene)), scene) for scene in scenes]
     names = ("colour", "shape", "position", "count", "relation")
     return {name: float(np.mean([getattr(verdict, name) for verdict in verdicts])) for name in names}
 
 
-def test_a_scene_depends_on_its_index_and_seed_alone(scenes: list[Scene]) -> None:
+def test_scene_depends_only_on_its_index_and_seed(scenes: list[Scene]) -> None:
     assert world.scene(1234, 7) == scenes[1234]
     assert world.scene(1234, 8) != scenes[1234]
-    assert np.array_equal(picture(scenes[5]), picture(world.scene(5, 7)))
+    assert np.array_equal(draw_pixels(scenes[5]), draw_pixels(world.scene(5, 7)))
     assert len({scene.address for scene in scenes}) == len(scenes)
 
 
-def test_held_out_pairs_and_wugs_are_never_shown_but_their_shapes_and_colours_are(scenes: list[Scene]) -> None:
+def test_held_out_pairs_and_wugs_are_not_in_the_world(scenes: list[Scene]) -> None:
     shown = {(thing.shape, thing.colour) for scene in scenes for thing in scene.things}
     assert shown == set(product(world.SHAPES, world.COLOURS)) - set(world.HELD_OUT)
     assert {shape for shape, _ in shown} == set(world.SHAPES)
     assert {colour for _, colour in shown} == set(world.COLOURS)
 
 
-def test_every_position_background_relation_and_number_is_shown_in_its_share(scenes: list[Scene]) -> None:
+def test_positions_backgrounds_relations_and_counts_have_their_shares(scenes: list[Scene]) -> None:
     single = [scene.things[0] for scene in scenes if scene.kind == "single"]
     assert {thing.position for thing in single} == set(world.CENTRES)
     assert {scene.background for scene in scenes} == set(world.BACKGROUNDS)
@@ -55,16 +55,16 @@ def test_every_position_background_relation_and_number_is_shown_in_its_share(sce
         assert sum(scene.kind == kind for scene in scenes) / len(scenes) == pytest.approx(share, abs=0.03)
 
 
-def test_things_stand_out_and_stand_apart(scenes: list[Scene]) -> None:
+def test_objects_contrast_with_the_background_and_do_not_touch(scenes: list[Scene]) -> None:
     for scene in scenes[:600]:
         assert all(scene.background in world.backgrounds((thing.colour,)) for thing in scene.things)
-        apart = np.abs(picture(scene).astype(int) - world.BACKGROUNDS[scene.background]).max(axis=2) > 8
+        apart = np.abs(draw_pixels(scene).astype(int) - world.BACKGROUNDS[scene.background]).max(axis=2) > 8
         _, count = ndimage.label(apart, structure=np.ones((3, 3)))
         assert count == len(scene.things)
 
 
 @pytest.mark.parametrize("shape", [*world.SHAPES, world.WUG])
-def test_the_largest_thing_in_the_outermost_place_loses_at_most_a_thirtieth(shape: str) -> None:
+def test_at_most_a_thirtieth_of_an_object_is_cut_off(shape: str) -> None:
     diameter = world.DIAMETERS["big"] * (1 + world.SIZE_JITTER)
     whole = np.asarray(world.silhouette(shape, (32, 32), diameter), dtype=float).sum()
     for x, y in world.CENTRES.values():
@@ -106,14 +106,14 @@ def test_prompts_name_what_they_are_judged_by() -> None:
     assert {text for text, _ in world.prompts("seen", 50, 3)} != {text for text, _ in world.prompts("seen", 50, 4)}
 
 
-def test_a_relation_may_be_said_from_either_thing() -> None:
+def test_relation_is_described_from_either_object() -> None:
     scene = next(scene for scene in (world.scene(n, 1) for n in range(999)) if scene.relation == "left of")
     first, second = (f"{thing.colour} {thing.shape}" for thing in scene.things)
     assert f"{first} left of" in world.caption(scene, 0)
     assert f"{second} right of" in world.caption(scene, 1)
 
 
-def test_wug_prompts_ask_for_colours_and_places_that_were_not_shown() -> None:
+def test_wug_prompts_use_untrained_colours_and_positions() -> None:
     trained = [scene.things[0] for scene in world.wug_scenes()]
     assert len(trained) == len({(thing.colour, thing.position) for thing in trained}) == 12
     prompted = [scene.things[0] for _, scene in world.wug_prompts(100)]
@@ -125,27 +125,27 @@ def test_wug_prompts_ask_for_colours_and_places_that_were_not_shown() -> None:
 
 
 @pytest.mark.slow
-def test_the_recognisers_read_the_world_and_wugs(scenes: list[Scene]) -> None:
+def test_recognisers_read_the_world_and_wugs(scenes: list[Scene]) -> None:
     wugs = world.wug_scenes() + [scene for _, scene in world.wug_prompts(50)]
     for read in (shares(scenes[:700]), shares(wugs), shares([scene for _, scene in world.prompts("held_out", 99, 1)])):
         assert min(read.values()) >= 0.99, read
-    grounds = [recognise.background(picture(scene)) == scene.background for scene in scenes[:300]]
+    grounds = [recognise.background(draw_pixels(scene)) == scene.background for scene in scenes[:300]]
     assert all(grounds)
 
 
-def test_the_recognisers_bear_blur_and_grain(scenes: list[Scene]) -> None:
-    def worn(pixels: np.ndarray) -> np.ndarray:
+def test_recognisers_tolerate_blur_and_noise(scenes: list[Scene]) -> None:
+    def add_blur_and_noise(pixels: np.ndarray) -> np.ndarray:
         rng = np.random.Generator(np.random.Philox(key=int(pixels.sum())))
         soft = ndimage.gaussian_filter(pixels.astype(float), (0.8, 0.8, 0))
         return np.clip(soft + rng.normal(0, 8, soft.shape), 0, 255).astype(np.uint8)
 
-    read = shares(scenes[:300], worn)
+    read = shares(scenes[:300], add_blur_and_noise)
     assert min(read.values()) >= 0.98, read
 
 
-def test_the_recognisers_refuse_what_was_not_asked_for(scenes: list[Scene]) -> None:
+def test_recognisers_reject_what_was_not_prompted(scenes: list[Scene]) -> None:
     for scene in [scene for scene in scenes if scene.kind == "single"][:60]:
-        thing, shown = scene.things[0], picture(scene)
+        thing, shown = scene.things[0], draw_pixels(scene)
 
         def scene_with(scene: Scene = scene, **changed: str) -> Scene:
             return replace(scene, things=(replace(scene.things[0], **changed),))
@@ -162,10 +162,10 @@ def test_the_recognisers_refuse_what_was_not_asked_for(scenes: list[Scene]) -> N
         assert not recognise.judge(shown, replace(scene, kind="count", things=scene.things * 2)).count
     for scene in [scene for scene in scenes if scene.relation is not None][:60]:
         turned = world.RELATIONS[scene.relation][2]
-        assert not recognise.judge(picture(scene), replace(scene, relation=turned)).relation
+        assert not recognise.judge(draw_pixels(scene), replace(scene, relation=turned)).relation
 
 
-def test_an_empty_picture_shows_nothing_and_noise_no_known_shape() -> None:
+def test_empty_image_and_noise_have_no_known_shape() -> None:
     scene = world.scene(0, 1)
     assert recognise.look(np.full((64, 64, 3), 128, np.uint8)) == []
     verdict = recognise.judge(np.full((64, 64, 3), 128, np.uint8), scene)
@@ -175,7 +175,7 @@ def test_an_empty_picture_shows_nothing_and_noise_no_known_shape() -> None:
     assert [seen.shape for seen in recognise.look(noise)][:1] == [recognise.UNKNOWN]
 
 
-def test_the_data_set_is_the_same_byte_for_byte(tmp_path: Path) -> None:
+def test_data_set_is_written_deterministically(tmp_path: Path) -> None:
     make_world.main([str(tmp_path / "one"), "--count", "50", "--seed", "1"])
     make_world.main([str(tmp_path / "two"), "--count", "50", "--seed", "1"])
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
@@ -186,13 +186,13 @@ def test_the_data_set_is_the_same_byte_for_byte(tmp_path: Path) -> None:
     assert tuple(captions) == world.captions(world.scene(7, 1))
 
 
-def test_wild_pictures_are_a_function_of_their_number() -> None:
+def test_wild_images_depend_only_on_their_number() -> None:
     assert np.array_equal(np.asarray(wild.wild(3, 1)), np.asarray(wild.wild(3, 1)))
     assert not np.array_equal(np.asarray(wild.wild(3, 1)), np.asarray(wild.wild(4, 1)))
 
 
-def test_a_course_of_the_vae_that_was_killed_ends_like_one_that_was_not(tmp_path: Path) -> None:
-    pixels = train_vae.to_pixels(np.stack([picture(world.scene(index, 1))[24:40, 24:40] for index in range(2)]))
+def test_resumed_vae_training_equals_an_uninterrupted_one(tmp_path: Path) -> None:
+    pixels = train_vae.to_pixels(np.stack([draw_pixels(world.scene(index, 1))[24:40, 24:40] for index in range(2)]))
     whole, first, rest = (train_vae.Course(steps=3) for _ in range(3))
     losses = [whole.step(pixels)["l1"] for _ in range(3)]
     first.step(pixels)
@@ -203,11 +203,11 @@ def test_a_course_of_the_vae_that_was_killed_ends_like_one_that_was_not(tmp_path
     assert not torch.equal(whole.average[0], whole.weights[0])
 
 
-def test_standardised_latents_have_mean_0_and_deviation_1_and_decode_as_before() -> None:
+def test_standardised_latents_decode_as_before() -> None:
     vae = train_vae.build().eval()
     with torch.no_grad():
         vae.quant_conv.bias += torch.tensor([3.0, -2, 1, 0, -1, -2, -3, -4])
-    pixels = train_vae.to_pixels(np.stack([picture(world.scene(index, 1)) for index in range(8)]))
+    pixels = train_vae.to_pixels(np.stack([draw_pixels(world.scene(index, 1)) for index in range(8)]))
     with torch.no_grad():
         before = vae.decode(vae.encode(pixels).latent_dist.mean).sample
         train_vae.standardise(vae, pixels)

@@ -1,4 +1,4 @@
-"""`make portable`, `make oldest`, `make newest`: which settings and versions they try, and what they make of pytest."""
+"""`make portable`, `make oldest`, `make newest`: settings and versions, and the summary of pytest results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 def test_flags_are_those_of_the_first_processor() -> None:
-    there = portable.flags("processor\t: 0\nflags\t\t: fpu sse4_2 avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
-    assert there == {"fpu", "sse4_2", "avx2"}
-    left_out = [s.name for s in portable.SETTINGS if not portable.possible(s, there)]
+    flags = portable.flags("processor\t: 0\nflags\t\t: fpu sse4_2 avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert flags == {"fpu", "sse4_2", "avx2"}
+    left_out = [s.name for s in portable.SETTINGS if not portable.possible(s, flags)]
     assert left_out == ["avx512"]
     assert [s.name for s in portable.SETTINGS if portable.possible(s, portable.flags(""))] == [
         "own", "own-two-threads", "aten-default",
@@ -39,7 +39,7 @@ def test_the_last_line_of_pytest_is_counted(output: str, expected: tuple[int, in
     assert (outcome.passed, outcome.failed) == expected
 
 
-def test_a_setting_brings_its_own_switches_alone() -> None:
+def test_setting_sets_only_its_own_variables() -> None:
     own, two = portable.SETTINGS[0], portable.SETTINGS[1]
     shell = {"PATH": "/bin", "ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "8"}
     environment = portable.environment(own, shell)
@@ -53,7 +53,7 @@ def test_a_setting_brings_its_own_switches_alone() -> None:
 
 
 @pytest.mark.parametrize(("failing", "status"), [("", 0), ("avx2", 1)])
-def test_the_table_has_every_setting_and_a_failure_ends_with_one(
+def test_table_has_every_setting_and_a_failure_exits_with_one(
     failing: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(setting: portable.Setting, paths: Sequence[str], *, workers: int) -> portable.Outcome:
@@ -70,7 +70,7 @@ def test_the_table_has_every_setting_and_a_failure_ends_with_one(
     assert portable.main(["--quick", "--only", "avx512"]) == 1, "nothing was run"
 
 
-def test_floors_are_those_of_the_project_and_of_all_that_dev_needs() -> None:
+def test_lowest_versions_are_those_of_the_project_and_its_extras() -> None:
     floors = versions.floors(PROJECT)
     assert floors["torch"] == "2.10"
     assert {"av", "datasets", "scikit-image", "pytorch-optimizer", "pytest"} <= floors.keys()
@@ -80,7 +80,7 @@ def test_floors_are_those_of_the_project_and_of_all_that_dev_needs() -> None:
         versions.floors(strange)
 
 
-def test_floors_are_installed_exactly_and_the_newest_without_constraints(
+def test_lowest_versions_are_pinned_and_newest_unconstrained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[list[str]] = []
@@ -104,7 +104,7 @@ def test_floors_are_installed_exactly_and_the_newest_without_constraints(
     assert ran[0][3:] == ["install", "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[dev]"]
 
 
-def test_what_pip_cannot_find_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(words: Sequence[str], **_: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(words, 1)
 

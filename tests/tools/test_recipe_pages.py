@@ -13,7 +13,7 @@ from mezzotint.settings.reading.paths import settings
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_reference_page_is_current() -> None:
+def test_reference_pages_have_every_setting() -> None:
     folder = DOCS / "reference" / "recipe"
     pages = recipe_pages.pages()
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == pages, "run: make docs"
@@ -21,7 +21,7 @@ def test_the_reference_page_is_current() -> None:
         assert [f"| `{row.path}` |" in page for page in pages.values()].count(True) == 1, row.path
 
 
-def test_a_large_section_inside_another_has_a_page_and_every_page_is_in_the_index(
+def test_large_subsection_has_its_own_page_in_the_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pages = recipe_pages.pages()

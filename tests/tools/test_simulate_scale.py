@@ -1,4 +1,4 @@
-"""The simulation of a thousand processes, over few samples: its parts are those of a start, and it counts right."""
+"""The simulation of a start with a thousand processes, over few samples."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from mezzotint.data.schedule import plan as timeline
 from mezzotint.tasks.cache import inventory
 
 
-def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_of_a_thousand_ranks_runs_the_real_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate_scale, "agreeing", lambda world: 1e-6 * world)
     monkeypatch.setattr(simulate_scale, "SHORT", 0.0)
-    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # of all that the other tests have left
-    looked, share = [], inventory.share
+    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # would also collect garbage of other tests
+    counted, share = [], inventory.share
 
     def watched(digests: Any, rank: int, world_size: int) -> Any:
         mine = share(digests, rank, world_size)
-        looked.append(int(mine.sum()))
+        counted.append(int(mine.sum()))
         return mine
 
     monkeypatch.setattr(inventory, "share", watched)
@@ -38,19 +36,19 @@ def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
         "open the index, every byte checked", "choose rows, their buckets, the run's length", "plan an epoch",
         "its part of all steps, cut", "open the cache's shards", "look up its part of the cache",
     ]  # fmt: skip
-    assert len(looked) == 2 * simulate_scale.RANKS_TIMED, "of the ranks that are timed"
+    assert len(counted) == 2 * simulate_scale.RANKS_TIMED, "the timed ranks of two sizes"
     assert lines[-3].startswith("one process for all, list: ")
 
 
-@pytest.mark.parametrize(("seconds", "times", "told"), [((0.3, 0.1), 1, 0.3), ((0.04, 0.02, 0.03), 4, 0.005)])
-def test_no_garbage_is_collected_in_a_part_and_of_a_short_one_the_least_counts(
-    seconds: tuple[float, ...], times: int, told: float, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "times", "expected"), [((0.3, 0.1), 1, 0.3), ((0.04, 0.02, 0.03), 4, 0.005)])
+def test_part_is_timed_without_garbage_collection_by_its_minimum(
+    seconds: tuple[float, ...], times: int, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, given, collected = [7.0], list[str](), list[str]()
 
     def work(what: str) -> str:
         assert not gc.isenabled()
-        assert len(collected) == len(given) + 1, "before each"
+        assert len(collected) == len(given) + 1, "garbage is collected before each"
         now[0] += seconds[len(given)]
         given.append(what)
         return what
@@ -58,14 +56,14 @@ def test_no_garbage_is_collected_in_a_part_and_of_a_short_one_the_least_counts(
     monkeypatch.setattr(simulate_scale.time, "thread_time", lambda: now[0])
     monkeypatch.setattr(simulate_scale.gc, "collect", lambda: collected.append("all"))
     measured = simulate_scale._Measured()
-    assert measured.part("a part", work, "at hand", lambda: "made anew", times=times) == "at hand"
-    assert measured.seconds == {"a part": pytest.approx(told)}
-    assert given == ["at hand", "made anew", "made anew"][: 1 if seconds[0] > 0.05 else 3]
+    assert measured.part("a part", work, "given", lambda: "created", times=times) == "given"
+    assert measured.seconds == {"a part": pytest.approx(expected)}
+    assert given == ["given", "created", "created"][: 1 if seconds[0] > 0.05 else 3]
     assert gc.isenabled()
 
 
-def test_a_part_that_is_done_again_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what is kept from the first time would be measured."""
+def test_repeated_part_uses_no_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise cached results of the first time would be measured."""
     monkeypatch.setattr(simulate_scale, "SHORT", 1e9)
     monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)
     monkeypatch.setattr(simulate_scale, "RANKS_TIMED", 2)
@@ -76,7 +74,7 @@ def test_a_part_that_is_done_again_begins_anew(tmp_path: Path, monkeypatch: pyte
     assert len(planned) == 3
 
 
-def test_widened_rows_are_samples_of_their_own(tmp_path: Path) -> None:
+def test_widened_rows_are_distinct_samples(tmp_path: Path) -> None:
     simulate_scale.write_pictures(tmp_path / "pictures", 5)
     settings = simulate_scale.settings_of(tmp_path)
     catalogue = simulate_scale.widened(tmp_path, settings, 23)
@@ -86,14 +84,14 @@ def test_widened_rows_are_samples_of_their_own(tmp_path: Path) -> None:
     assert catalogues.at_address(catalogues.to_address(catalogue)) is not None
 
 
-def test_growth_is_told_from_two_sizes() -> None:
+def test_growth_exponent_is_computed_from_two_sizes() -> None:
     assert simulate_scale.exponent([10, 1000], [1.0, 100.0]) == pytest.approx(1.0)
     assert simulate_scale.exponent([10, 1000], [1.0, 10000.0]) == pytest.approx(2.0)
     assert simulate_scale.extrapolated(10_000_000, 1.0) == pytest.approx(10 * 8 / 7)
 
 
 @pytest.mark.slow
-def test_what_one_process_asks_a_hundred_hear() -> None:
+def test_hundred_processes_agree() -> None:
     before = threading.active_count()
     assert simulate_scale.agreeing(100) > 0
     assert threading.active_count() == before

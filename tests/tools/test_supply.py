@@ -1,4 +1,4 @@
-"""The lock and the bill of materials: of the pins, with hashes and licences, as pip's report says."""
+"""The lock file and the bill of materials: pins with hashes and licences from the report of pip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.assets import ASSETS
 ROOT = Path(__file__).parents[2]
 
 
-def one(name: str, version: str, **about: object) -> dict[str, object]:
+def package(name: str, version: str, **about: object) -> dict[str, object]:
     archive = {"archive_info": {"hashes": {"sha256": "ab" * 32}}, "url": "https://files/x.whl"}
     return {"metadata": {"name": name, "version": version, **about}, "download_info": archive}
 
@@ -21,16 +21,16 @@ def one(name: str, version: str, **about: object) -> dict[str, object]:
 REPORT = {
     "install": [
         {"metadata": {"name": "mezzotint", "version": "0"}, "download_info": {"url": "file:///x"}},
-        one("Zoo_Keeper", "2.0+cpu", license_expression="MIT"),
-        one(
+        package("Zoo_Keeper", "2.0+cpu", license_expression="MIT"),
+        package(
             "apple", "1.0", license="A licence\n\nof many lines", classifier=["License :: OSI Approved :: BSD License"]
         ),
-        one("bare", "3"),
+        package("bare", "3"),
     ]
 }
 
 
-def test_pins_have_hashes_and_packages_their_licences() -> None:
+def test_lock_has_hashes_and_the_bill_licences() -> None:
     packages = supply.of_report(REPORT)
     assert [(each["name"], each["licence"]) for each in packages] == [
         ("apple", "BSD License"), ("bare", "see the package"), ("Zoo_Keeper", "MIT"),
@@ -46,7 +46,7 @@ def test_pins_have_hashes_and_packages_their_licences() -> None:
     assert supply.bill(packages) == supply.bill(packages[::-1])
 
 
-def test_the_lock_and_the_bill_are_of_the_pins() -> None:
+def test_lock_and_bill_match_the_pins() -> None:
     pin = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
     entry = re.compile(r"(\S+)==(\S+) \\\n +--hash=sha256:([0-9a-f]{64})")
     pinned = pin.findall((ROOT / "constraints.txt").read_text("utf-8"))
@@ -55,11 +55,11 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
     locked = entry.findall(text)
     assert len(locked) == text.count("==") > 100
     others = [name for name, version, _ in locked if pins.get(supply.canonical(name)) != version.partition("+")[0]]
-    assert others == ["setuptools"], "which torch asks for, and no pin names"
+    assert others == ["setuptools"], "a dependency of torch without a pin"
     names = {supply.canonical(name) for name, _, _ in locked}
     built_with = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
     assert {re.match(r"[\w.-]+", one)[0] for one in built_with} <= names, (
-        "else the second line fetches what has no hash"
+        "otherwise the second line downloads packages without a hash"
     )
     assert "--no-build-isolation ." in text
     components = json.loads(supply.BILL.read_text("utf-8"))["components"]
@@ -68,10 +68,10 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
     assert all(next(iter(c["licenses"][0]["license"].values())) for c in components)
 
 
-def test_everything_that_ships_has_its_licence_told() -> None:
+def test_everything_shipped_has_a_licence() -> None:
     page = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
     kinds = ("models", "data", "tokenizers")
     places = [ASSETS, *(ASSETS / kind for kind in kinds)]
     names = {path.name for place in places for path in place.iterdir() if path.is_dir()}
-    silent = {name for name in names if not re.search(rf"\b{re.escape(name)}`", page)}
-    assert silent <= {*kinds, "recipes", "__pycache__"}
+    missing = {name for name in names if not re.search(rf"\b{re.escape(name)}`", page)}
+    assert missing <= {*kinds, "recipes", "__pycache__"}

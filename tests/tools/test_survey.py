@@ -1,4 +1,4 @@
-"""`make survey`: what it counts in a small tree made up for it."""
+"""`make survey`: figures of a small synthetic source tree."""
 
 from __future__ import annotations
 
@@ -71,20 +71,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
                              "KB in docs, without decisions": 20}),
     ],
 )  # fmt: skip
-def test_a_small_tree_is_counted(root: Path, section: str, expected: dict[str, float | str]) -> None:
+def test_small_tree_is_counted(root: Path, section: str, expected: dict[str, float | str]) -> None:
     figures = survey.figures_of(root, None)
     assert {name: figures[section][name] for name in expected} == expected
     assert "files of the last features" not in figures
 
 
-def test_every_source_file_belongs_to_a_story_and_the_longest_prefix_decides() -> None:
+def test_story_of_a_source_file_is_the_longest_prefix() -> None:
     assert survey.story_of(PurePosixPath("data/cache/store.py")) == "cache"
     assert survey.story_of(PurePosixPath("data/formats/mindone_cache.py")) == "other trainers"
     assert survey.story_of(PurePosixPath("data/formats/kohya.py")) == "data"
     assert survey.story_of(PurePosixPath("draws.py")) == "ground"
 
 
-def test_bodies_that_stand_twice_are_counted(tmp_path: Path) -> None:
+def test_duplicate_function_bodies_are_counted(tmp_path: Path) -> None:
     body = "    a = 1\n    b = 2\n    c = 3\n    return a + b + c\n"
     write(tmp_path, {
         "src/mezzotint/one.py": f'def one():\n    """Adds."""\n{body}\ndef other():\n{body}',
@@ -95,9 +95,7 @@ def test_bodies_that_stand_twice_are_counted(tmp_path: Path) -> None:
     assert survey.bodies_twice(modules, least=5) == []
 
 
-def test_features_are_commits_that_add_a_choice_or_more_settings_than_they_remove(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_are_commits_that_add_choices_or_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "ROOT", tmp_path)
     package, section = "src/mezzotint", "src/mezzotint/settings/sections/run.py"
     commits: list[tuple[str, dict[str, str]]] = [
@@ -122,7 +120,7 @@ def test_features_are_commits_that_add_a_choice_or_more_settings_than_they_remov
     assert [name.partition(" ")[2] for name in survey.feature_figures("HEAD~2")] == ["two settings"]
 
 
-def test_two_trees_stand_side_by_side(
+def test_two_trees_are_shown_side_by_side(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(survey, "extract", lambda commit, folder: root)
@@ -136,7 +134,7 @@ def test_two_trees_stand_side_by_side(
     assert json.loads(capsys.readouterr().out)["folder data"]["files"] == 3
 
 
-def test_a_folder_that_only_one_tree_has_leaves_a_gap() -> None:
+def test_folder_of_only_one_tree_leaves_a_gap() -> None:
     before: survey.Figures = {"folder all": {"files": 2}, "folder gone": {"files": 1}}
     now: survey.Figures = {"folder new": {"files": 3}, "folder all": {"files": 4}}
     table = survey.markdown({"v0": before, "now": now})

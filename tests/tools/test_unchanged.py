@@ -1,9 +1,9 @@
-"""Digests of what no processor changes: addresses of caches, schedules, names of tensors, settings that lines of other
-trainers amount to. A digest that differs means that users' caches are worked out anew, that a run goes on with other
-batches, or that a checkpoint cannot be read; `tools/compare_with.py COMMIT` shows where.
+"""Digests of results that are equal on all processors: addresses of caches, schedules, names of tensors, settings
+translated from command lines of other trainers. A changed digest means that caches of users are filled again, that a
+resumed run has other batches, or that a checkpoint cannot be read; `tools/compare_with.py COMMIT` shows where.
 
-What is digested is what commands leave on disk, so nothing here has to know where the code lies. After a change that is
-meant, `python tests/tools/test_unchanged.py` writes the record anew.
+The digests are of files that commands write, so they do not depend on the structure of the source. After an intended
+change, `python tests/tools/test_unchanged.py` writes the record again.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ RUNS = {
 }  # fmt: skip
 
 
-def is_there(name: str) -> bool:
-    """Whether a digest is of something that is here: folders of `compat` bring dialects and families."""
+def exists(name: str) -> bool:
+    """Whether the dialect or family of a digest exists: folders of `compat` add some."""
     what, _, choice = name.partition(": ")
     kinds = {"translated": "dialects", "tensors of a checkpoint": "families", "tensors of exports": "families"}
     return what not in kinds or choice in registry.names(kinds[what])
 
 
 def digest(lines: Iterable[str]) -> str:
-    """Of lines in any order, with how many they are: to the eye, none is a digest of nothing."""
+    """Number and digest of lines in any order."""
     ordered = sorted(lines)
     return f"{len(ordered)} {hashlib.sha256(chr(10).join(ordered).encode()).hexdigest()[:16]}"
 
 
 def tensor_names(folder: Path) -> str:
-    """Of every safetensors file below a folder, whatever it is called: names, types and shapes."""
+    """Digest of the names, types and shapes in all safetensors files below a folder."""
     paths = (path for path in folder.rglob("*.safetensors"))
     return digest(f"{name} {kind} {shape}" for path in paths for name, (kind, shape, _) in compared_files.tensors(path))
 
 
-def of_runs(folder: Path) -> dict[str, str]:
-    """Small runs in a folder. Of the cached one the weights are files that ship, so that addresses are everybody's."""
+def digest_runs(folder: Path) -> dict[str, str]:
+    """Digests of small runs. The run with a cache uses shipped weights, so its addresses are the same everywhere."""
     from mezzotint.cli import main
 
     digests = {}
@@ -90,8 +90,8 @@ def of_runs(folder: Path) -> dict[str, str]:
     return digests
 
 
-def of_lines() -> dict[str, str]:
-    """Settings by the last key of their path: a section may move, what is asked for may not."""
+def digest_lines() -> dict[str, str]:
+    """Digests of translated settings, by the last key of their path: a section may move, a value may not change."""
     from mezzotint.cli import main
 
     settings: dict[str, list[str]] = {}
@@ -110,13 +110,13 @@ def of_lines() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_what_no_processor_changes_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digests_of_exact_results_are_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    recorded = {name: value for name, value in json.loads(RECORD.read_text()).items() if is_there(name)}
-    assert of_lines() | of_runs(tmp_path) == recorded
+    recorded = {name: value for name, value in json.loads(RECORD.read_text()).items() if exists(name)}
+    assert digest_lines() | digest_runs(tmp_path) == recorded
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         os.chdir(name)
-        RECORD.write_text(json.dumps(of_lines() | of_runs(Path(name)), indent=1) + "\n")
+        RECORD.write_text(json.dumps(digest_lines() | digest_runs(Path(name)), indent=1) + "\n")

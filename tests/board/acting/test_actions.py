@@ -1,4 +1,4 @@
-"""Actions from the page: each writes the file or starts the line that it shows."""
+"""Actions of the page: each writes the request file or starts the command that it shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.run_folder import RunFolder
 from support.board_runs import opened, write_run
 
 
-def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Path) -> None:
+def test_buttons_create_the_same_request_files_as_the_commands(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "runs" / "a run", ended=None)
     with opened(tmp_path / "runs") as board, RunFolder(folder).lock():
         assert [one.name for one in actions.list_actions(folder)] == ["draw", "save", "stop"]
@@ -32,16 +32,16 @@ def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Pat
         assert board.post("/api/act", {"run": "0/a run", "name": "go"})[1]["code"] == "E1946"
 
 
-@pytest.mark.parametrize("name", ["", "../draw", "go", "rm", None, ["draw"]])
-def test_what_a_run_is_not_offered_is_refused(name: object, tmp_path: Path) -> None:
+def test_unavailable_action_is_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "first")
     with opened(tmp_path) as board:
-        assert board.post("/api/act", {"run": "0/first", "name": name})[0] == 409
+        for name in ("", "../draw", "go", "rm", None, ["draw"]):
+            assert board.post("/api/act", {"run": "0/first", "name": name})[0] == 409, name
         assert board.post("/api/act", ["x"])[0] == 404
     assert not (folder / "requests").exists()
 
 
-def test_a_page_that_is_read_only_offers_nothing(tmp_path: Path) -> None:
+def test_read_only_page_has_no_actions(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "first", ended=None)
     with opened(tmp_path, policy=AccessPolicy(read_only=True)) as board, RunFolder(folder).lock():
         assert "data-act" not in board.ask("/run?run=0/first")[1]
@@ -49,7 +49,7 @@ def test_a_page_that_is_read_only_offers_nothing(tmp_path: Path) -> None:
     assert not (folder / "requests").exists()
 
 
-def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_button_starts_the_command_in_its_own_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "first", ended="stopped")
     code = "import os, sys, pathlib; pathlib.Path(sys.argv[1], 'session').write_text(f'{os.getsid(0)} {os.getpid()}')"
     words: list[list[str]] = []
@@ -70,7 +70,7 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
     assert f"mezzotint train {folder}/recipe.yaml" in answer["message"]
 
 
-def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_command_shows_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "_EARLY_EXIT_SECONDS", 30.0)
     folder = write_run(tmp_path / "first", ended="killed")
     (folder / "recipe.yaml").write_text("schema: 1\noptim: {lrr: 3}\n")
@@ -82,14 +82,12 @@ def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (folder / "logs").exists()
 
 
-def test_a_start_that_fails_later_shows_its_output_on_the_page_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_of_a_failed_start_is_on_the_run_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "first", ended="stopped")
     (folder / "logs").mkdir()
     (folder / "logs" / "started.out").write_text("$ mezzotint train x\nan earlier start\n")
     begin = subprocess.Popen
-    code = "import time; time.sleep(2); print('the data has changed'); raise SystemExit(2)"
+    code = "import time; time.sleep(0.3); print('the data has changed'); raise SystemExit(2)"
     monkeypatch.setattr(
         actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
     )

@@ -1,4 +1,4 @@
-"""The page Draw: lines of `sample`, drawn by one process."""
+"""The page Generate: `sample` commands, run by one process."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from support.board_runs import Board, opened, write_run
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Lines that would be drawn."""
+    """Commands that would be run."""
     lines: list[list[str]] = []
     monkeypatch.setattr(DrawPages, "_submit", lambda self, words: lines.append(words) or len(lines))
     monkeypatch.setattr(DrawPages, "_start_process", lambda self: None)
     return lines
 
 
-@pytest.fixture
-def board(tmp_path: Path) -> Iterator[Board]:
-    write_run(tmp_path / "here" / "run")
-    (tmp_path / "outside").mkdir()
-    with opened(tmp_path / "here") as board:
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    root = tmp_path_factory.mktemp("generate")
+    write_run(root / "here" / "run")
+    (root / "outside").mkdir()
+    with opened(root / "here") as board:
         yield board
 
 
-def test_a_form_is_a_line_for_each_model_with_the_same_seeds(board: Board, lines: list[list[str]]) -> None:
+def test_form_gives_one_command_per_model_with_the_same_seeds(board: Board, lines: list[list[str]]) -> None:
     form = {
         "a": "mezzotint-mini", "b": "run", "prompt": "a fox; $(rm)", "negative": "", "seed": "1-3", "size": "64x48",
         "steps": "8", "guidance": "7,5", "solver": "euler", "adapter": "",
@@ -50,14 +51,14 @@ def test_a_form_is_a_line_for_each_model_with_the_same_seeds(board: Board, lines
 
 
 @pytest.mark.parametrize("model", ["../outside", "/etc", "none", "a/../../outside", "-x", "mezzotint-mini/../sd1"])
-def test_only_what_ships_and_what_lies_here_is_drawn_from(model: str, board: Board, lines: list[list[str]]) -> None:
+def test_models_outside_the_folders_are_refused(model: str, board: Board, lines: list[list[str]]) -> None:
     assert board.post("/api/draw", {"a": model, "prompt": "x"})[0] == 404
     assert board.post("/api/draw", {"a": "mezzotint-mini", "adapter": f"{model}:1", "prompt": "x"})[0] == 404
     assert board.post("/api/draw", {"prompt": "x"})[0] == 409
     assert lines == []
 
 
-def test_choices_are_runs_checkpoints_exports_and_what_ships(board: Board, lines: list[list[str]]) -> None:
+def test_choices_are_runs_checkpoints_exports_and_shipped_models(board: Board, lines: list[list[str]]) -> None:
     status, text, _ = board.ask("/draw?a=run&prompt=%3Cscript%3E")
     assert status == 200
     assert "mezzotint-mini" in text
@@ -67,7 +68,7 @@ def test_choices_are_runs_checkpoints_exports_and_what_ships(board: Board, lines
     assert board.ask("/picture?file=0/../outside")[0] == 404
 
 
-def test_lines_are_drawn_as_the_verb_draws_them_and_tell_their_steps(
+def test_images_equal_those_of_the_command_and_progress_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -92,7 +93,7 @@ def test_lines_are_drawn_as_the_verb_draws_them_and_tell_their_steps(
     assert (drawn[0] == drawn[2]).all()
 
 
-def test_the_first_picture_waits_for_its_steps_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_and_modules_are_loaded_before_the_first_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     events: list[str] = []
     opening, predict = again.open_model, Family.predict
@@ -107,17 +108,17 @@ def test_the_first_picture_waits_for_its_steps_alone(tmp_path: Path, monkeypatch
 
     drawer.main(cast(Any, lines()), io.StringIO())
     assert events == ["open", "step", "asked", *["step"] * 4]
-    assert [path.name for path in tmp_path.iterdir()] == ["samples"], "what warms is kept nowhere"
+    assert [path.name for path in tmp_path.iterdir()] == ["samples"], "the warm-up image is not stored"
     assert len(list((tmp_path / "samples").iterdir())) == 1
 
 
 @pytest.mark.timing
-def test_a_picture_of_the_small_model_stands_within_five_seconds(tmp_path: Path) -> None:
+def test_image_of_the_small_model_takes_at_most_five_seconds(tmp_path: Path) -> None:
     with opened(tmp_path) as board:
         begun = time.perf_counter()
         board.ask("/draw")
         number = board.post("/api/draw", {"a": "mezzotint-mini", "prompt": "a small red star"})[1]["jobs"][0]
-        for limit in (10.0, 5.0):  # with the process that draws being begun; with it there
+        for limit in (10.0, 5.0):  # first with the start of the process, then without
             job: dict[str, Any] = {"done": False}
             while not job["done"]:
                 job = json.loads(board.ask(f"/api/drawn?job={number}")[1])["jobs"][str(number)]
@@ -130,7 +131,7 @@ def test_a_picture_of_the_small_model_stands_within_five_seconds(tmp_path: Path)
             number = board.post("/api/draw", {"a": "mezzotint-mini", "prompt": "a large blue circle"})[1]["jobs"][0]
 
 
-def test_a_process_that_ends_is_told_of_and_another_is_begun(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ended_process_is_reported_and_replaced(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw_pages.sys, "executable", "/bin/false")
     for number in (1, 2):
         assert board.post("/api/draw", {"a": "mezzotint-mini", "prompt": "x"}) == (200, {"jobs": [number]})

@@ -1,4 +1,4 @@
-"""The fields of the form: what is shown in them reads back as the same value."""
+"""Fields of the form: their texts parse back to the same values."""
 
 from __future__ import annotations
 
@@ -9,32 +9,21 @@ import pytest
 
 from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.reading import values
-from mezzotint.settings.reading._overrides import apply
 from mezzotint.settings.reading.paths import by_path, settings
-from mezzotint.settings.reading.read import read, shipped_recipes
-
-
-def value_of(path: str, text: str) -> Any:
-    """The value that a text in a field amounts to, as JSON."""
-    applied = apply({}, [word_of(by_path()[path], text)])
-    assert applied.problems == ()
-    value: Any = applied.tree
-    for word in path.split("."):
-        value = value[word]
-    return [value] if by_path()[path].shape.one_for_many and not isinstance(value, list) else value
+from mezzotint.settings.reading.read import read, read_text, shipped_recipes
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_what_a_field_shows_reads_back_as_the_value_of_the_recipe(name: str) -> None:
+def test_field_texts_parse_back_to_the_recipe(name: str) -> None:
     dumped = dict(values.flatten(read(name).recipe.model_dump(mode="json", by_alias=True)))
-    for setting in settings():
-        field = field_of(setting, dumped)
-        assert field["value"] not in ("[]", "{}", "null"), setting.path
-        if setting.path in dumped:
-            assert value_of(setting.path, field["value"]) == dumped[setting.path], setting.path
+    fields = {setting.path: field_of(setting, dumped)["value"] for setting in settings()}
+    assert not {"[]", "{}", "null"} & set(fields.values())
+    words = [word_of(by_path()[path], text) for path, text in fields.items() if path in dumped]
+    parsed = read_text("schema: 1", overrides=words).recipe
+    assert dict(values.flatten(parsed.model_dump(mode="json", by_alias=True))) == dumped
 
 
-def test_every_closed_choice_is_a_list_of_choices() -> None:
+def test_every_closed_choice_lists_its_choices() -> None:
     defaults = {setting.path: setting.default for setting in settings()}
     for setting in settings():
         field = field_of(setting, defaults)
@@ -70,10 +59,20 @@ def test_every_closed_choice_is_a_list_of_choices() -> None:
         ("model.tokens.words", "<wug>: a: b", {"<wug>": "a: b"}),
         ("model.tokens.words", "", {}),
         ("model.vae", "", None),
-        ("run.name", "", ""),
+        ("sample.negative_prompt", "", ""),
         ("run.save.every", "500 steps\n1 epochs", ["500 steps", "1 epochs"]),
         ("data.clips.buckets", "[[17, 256, 256]]", [[17, 256, 256]]),
     ],
 )
-def test_what_is_typed_becomes_a_value(path: str, text: str, value: Any) -> None:
-    assert json.dumps(value_of(path, text)) == json.dumps(value)
+def test_typed_text_becomes_a_value(path: str, text: str, value: Any) -> None:
+    others = REQUIRED.get(path, []) if value else []
+    typed = read_text("schema: 1", overrides=[*others, word_of(by_path()[path], text)]).recipe
+    assert typed == read_text("schema: 1", overrides=[*others, f"{path}={json.dumps(value)}"]).recipe
+
+
+REQUIRED = {
+    "optim.part_lr": ["model.train=[denoiser, text_encoder]"],
+    "model.tokens.words": ["model.train=[tokens]"],
+    "data.clips.buckets": ["data.format=videofolder"],
+}
+"""Settings without which a value is refused."""

@@ -1,8 +1,10 @@
-"""The page Recipe: what the form says, the line and the file say as well."""
+"""The page Recipe: the form, the command and the file are the same recipe."""
 
 from __future__ import annotations
 
+import contextlib
 import html
+import io
 import re
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from mezzotint.board.acting import actions, recipe_pages
+from mezzotint.cli import main
 from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import digest_of, read, read_text, shipped_recipes
 from support.board_runs import SCRIPT, Board, opened, write_run
@@ -35,6 +38,12 @@ def live(board: Board, base: str = "tiny_cpu", **changes: Any) -> dict[str, Any]
     return answer
 
 
+def check(board: Board) -> dict[str, Any]:
+    status, answer = board.post("/api/check", {"base": "tiny_cpu", "changes": {}})
+    assert status == 200
+    return dict(answer)
+
+
 def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
     status, text, _ = board.ask("/recipe?base=tiny_cpu")
     assert status == 200
@@ -45,7 +54,7 @@ def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
-def test_a_form_that_nobody_changed_says_the_recipe(board: Board, name: str) -> None:
+def test_unchanged_form_gives_the_recipe(board: Board, name: str) -> None:
     answer = live(board, name)
     assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], "its data may be missing here"
     assert answer["command"] == f"mezzotint train {name}"
@@ -54,7 +63,7 @@ def test_a_form_that_nobody_changed_says_the_recipe(board: Board, name: str) -> 
     assert board.ask(f"/recipe?base={name}")[0] == 200
 
 
-def test_changes_are_in_the_line_and_in_the_file(board: Board) -> None:
+def test_changes_are_in_the_command_and_in_the_file(board: Board) -> None:
     answer = live(board, optim__lr="2e-4", sample__prompts='["a fox", "two"]', run__name="a b")
     assert (
         answer["command"]
@@ -67,7 +76,7 @@ def test_changes_are_in_the_line_and_in_the_file(board: Board) -> None:
 
 
 @pytest.mark.parametrize(("text", "line"), [("1,5", "1.5"), (" 1,5 ", "1.5"), ("1.5", "1.5"), ("1,500,000", None)])
-def test_a_comma_is_a_point_where_a_number_stands(board: Board, text: str, line: str | None) -> None:
+def test_decimal_comma_is_accepted_in_numbers(board: Board, text: str, line: str | None) -> None:
     answer = live(board, optim__lr=text)
     assert bool(answer["problems"]) == (line is None)
     assert line is None or f"optim.lr={line}" in answer["command"]
@@ -75,26 +84,26 @@ def test_a_comma_is_a_point_where_a_number_stands(board: Board, text: str, line:
     assert "a,b" in live(board, sample__negative_prompt="a,b")["command"]
 
 
-def test_problems_are_told_where_they_are_with_their_codes(board: Board) -> None:
+def test_problems_have_their_setting_and_code(board: Board) -> None:
     problems = live(board, optim__lr="fast", data__batch_size="0", run__nonsense=SCRIPT)["problems"]
-    told = {one["where"]: one["code"] for one in problems}
-    assert told["optim.lr"] == "E1002"
-    assert told["data.batch_size"] == "E1007"
-    assert "run.nonsense" in told
+    codes = {one["where"]: one["code"] for one in problems}
+    assert codes["optim.lr"] == "E1002"
+    assert codes["data.batch_size"] == "E1007"
+    assert "run.nonsense" in codes
 
 
-def test_a_data_path_that_is_not_there_is_a_problem_of_its_field(board: Board, tmp_path: Path) -> None:
+def test_missing_data_path_is_a_problem_of_its_field(board: Board, tmp_path: Path) -> None:
     (problem,) = live(board, data__path="nothing")["problems"]
     assert (problem["where"], problem["code"]) == ("data.path", "E1201")
     assert "nothing does not exist" in problem["what"]
-    assert live(board, data__path="run")["problems"] == [], "a folder below the page's"
-    assert live(board, data__path="shapes")["problems"] == [], "a data set that ships"
+    assert live(board, data__path="run")["problems"] == [], "a folder below the folder of the page"
+    assert live(board, data__path="shapes")["problems"] == [], "a shipped data set"
     assert live(board, data__path=f"s3://photos/x\n{tmp_path}")["problems"] == []
-    assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "of the hub"
+    assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "a data set on the Hub"
 
 
-def test_a_check_begins_with_its_verdict_and_names_the_settings_of_its_problems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_check_result_has_a_verdict_and_the_settings_with_problems(
+    board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = "mezzotint check x\nmemory  a  1 MB\n{}: a step's peak is 109 MB of the 13.1 GB\n  that are free\n"
     several = (
@@ -109,7 +118,7 @@ def test_a_check_begins_with_its_verdict_and_names_the_settings_of_its_problems(
         recipe_pages.subprocess, "run",
         lambda line, **how: subprocess.CompletedProcess(line, (one := results.pop(0))[0], *one[1:]),
     )  # fmt: skip
-    fits, small, plain, missing, two = (recipe_pages._run_check(["check"], tmp_path) for _ in answers)
+    fits, small, plain, missing, two = (check(board) for _ in answers)
     assert fits["verdict"] == "This recipe fits: a step's peak is 109 MB of the 13.1 GB that are free."
     assert small["verdict"].startswith("This recipe does not fit: a step's peak")
     assert (plain["verdict"], plain["problems"]) == ("This recipe can run.", [])
@@ -139,7 +148,7 @@ def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str
     assert board.ask(f"/recipe?base={base}")[0] == 404
 
 
-def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
+def test_invalid_recipe_shows_its_error(board: Board) -> None:
     (board.pages.places.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
     status, text, _ = board.ask("/recipe?base=file:0/broken.yaml")
     assert (status, "This did not work" in text, "<b>" in text) == (409, True, False)
@@ -149,7 +158,7 @@ def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
 @pytest.mark.parametrize(
     "name", ["run.folder", "run.export.folder", "run.export.single_file_folder", "run.profile.folder"]
 )
-def test_a_run_that_would_write_elsewhere_is_not_started(
+def test_run_that_writes_outside_the_folders_is_not_started(
     name: str, board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lines: list[list[str]] = []
@@ -171,7 +180,7 @@ def test_a_run_that_would_write_elsewhere_is_not_started(
     assert len(lines) == 2
 
 
-def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
+def test_recipe_is_saved_below_the_folder_and_never_overwritten(board: Board) -> None:
     root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"optim.lr": "3e-4"}, "file": "mine.yaml"}
     status, answer = board.post("/api/save", value)
@@ -191,9 +200,7 @@ def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     assert not (root / "bad.yaml").exists()
 
 
-def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
-    board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recipe_is_started_and_checked_with_the_command_shown(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[tuple[list[str], Path | None]] = []
 
     def start(self: object, line: list[str], run: Path, folder: Path | None = None) -> str:
@@ -214,14 +221,12 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
     with monkeypatch.context() as context:
         context.setattr(board.pages, "rows", list)
         assert board.post("/api/start", value)[1]["run"] == "0/runs/mine"
-    assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "no run lies in that folder itself"
+    assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "the folder itself has no run"
     assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
     assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
 
 
-def test_a_started_run_has_its_page_before_it_has_written_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_started_run_has_a_page_before_it_writes_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
     begin = subprocess.Popen
     children: list[subprocess.Popen[bytes]] = []
@@ -239,7 +244,7 @@ def test_a_started_run_has_its_page_before_it_has_written_anything(
         assert 'class="state starting"' in page
         (tmp_path / "go").touch()
         until = time.monotonic() + 20
-        while Path(f"/proc/{children[0].pid}").exists():  # nobody asks for it: it is reaped all the same
+        while Path(f"/proc/{children[0].pid}").exists():  # the process is reaped without a request
             assert time.monotonic() < until
             time.sleep(0.02)
         page = board.ask("/run?run=0/runs/mine")[1]
@@ -250,17 +255,25 @@ def test_a_started_run_has_its_page_before_it_has_written_anything(
 
 
 @pytest.mark.parametrize("folder", ["/tmp/elsewhere", "../elsewhere", "runs/../../x"])
-def test_a_run_is_not_started_outside_of_the_folders_of_the_page(
-    folder: str, board: Board, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(actions.StartedProcesses, "start", lambda *words: pytest.fail("it was started"))
+def test_run_folder_outside_the_folders_is_refused(folder: str, board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions.StartedProcesses, "start", lambda *words: pytest.fail("the run was started"))
     status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": folder}})
     assert (status, answer["code"]) == (409, "E1949")
 
 
+def run_command(line: list[str], *, cwd: Path, **_: Any) -> subprocess.CompletedProcess[bytes]:
+    """Replaces `subprocess.run` for `python -P -m mezzotint …`: runs the command in this process."""
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), contextlib.chdir(cwd):
+        status = main(line[4:])
+    return subprocess.CompletedProcess(line, status, out.getvalue().encode(), errors.getvalue().encode())
+
+
 @pytest.mark.slow
-def test_what_check_says_comes_from_the_verb(tmp_path: Path) -> None:
-    output = recipe_pages._run_check(["check", "tiny_cpu", "run.name=x"], tmp_path)
+def test_check_output_is_that_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe_pages.subprocess, "run", run_command)
+    with opened(tmp_path) as board:
+        output = check(board)
     assert output["status"] == 0, output
     assert "memory" in output["text"]
     assert output["verdict"].startswith("This recipe fits")

@@ -1,4 +1,4 @@
-"""Runs with far more curves, checkpoints and previews than a run leaves: the page shows a bounded part of them."""
+"""Runs with very many curves, checkpoints and previews: the page shows a limited number of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from mezzotint.board.reading import metrics, pictures, runs
 from support.board_runs import opened, write_picture, write_run
 
 
-def test_a_metrics_file_adds_no_more_curves_than_a_run_can_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_number_of_curves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_MOST_TAGS", 3)
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps({"step": step, "loss": 1, f"tag-{step}": 2}) + "\n" for step in range(1, 9)))
@@ -23,7 +21,7 @@ def test_a_metrics_file_adds_no_more_curves_than_a_run_can_have(
     assert len(read.table.curve("loss", "step")[0]) == 8
 
 
-def test_of_many_checkpoints_the_newest_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_of_many_checkpoints_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "runs" / "one")
     for kind, name in (("checkpoints", "step-{:08d}"), ("exports", "step-{:08d}")):
         for step in range(1, 8):
@@ -39,7 +37,7 @@ def test_of_many_checkpoints_the_newest_are_listed(tmp_path: Path, monkeypatch: 
     assert page.count("The newest 3 are listed.") == 2
 
 
-def test_of_many_previews_evenly_spaced_steps_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_previews_are_shown_at_evenly_spaced_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "_MOST_STEPS", 3)
     monkeypatch.setattr(pictures, "_MOST_PROMPTS", 2)
     for step in range(0, 90, 10):

@@ -1,4 +1,4 @@
-"""The numbers of a run, read as they come."""
+"""Metrics of a run, read while it trains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mezzotint.board.reading.metrics import RunMetrics
 from support.board_runs import line
 
 
-def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
+def test_lines_are_read_once_and_a_torn_line_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     reader = RunMetrics(path)
     assert not reader.follow()
@@ -32,7 +32,7 @@ def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) ->
     assert reader.table.curve("loss", "time")[0].tolist() == pytest.approx([0.2, 0.4, 0.6])
 
 
-def test_a_log_that_a_resume_cut_back_is_read_anew(tmp_path: Path) -> None:
+def test_metrics_truncated_by_a_resume_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(line(step) for step in range(1, 30)))
     reader = RunMetrics(path)
@@ -44,7 +44,7 @@ def test_a_log_that_a_resume_cut_back_is_read_anew(tmp_path: Path) -> None:
     assert set(y.tolist()) == {7.0}
 
 
-def test_a_file_that_goes_leaves_what_was_read(tmp_path: Path) -> None:
+def test_deleted_file_keeps_the_values_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(line(1))
     reader = RunMetrics(path)
@@ -55,7 +55,7 @@ def test_a_file_that_goes_leaves_what_was_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]\n", '{"step": "x", "loss": 1}\n', '{"step": true}\n', "{" * 5000 + "\n", "\0\n"])
-def test_lines_of_strangers_are_nobodys(text: str, tmp_path: Path) -> None:
+def test_invalid_lines_are_ignored(text: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(text + line(5))
     reader = RunMetrics(path)
@@ -63,14 +63,14 @@ def test_lines_of_strangers_are_nobodys(text: str, tmp_path: Path) -> None:
     assert reader.table.curve("loss", "step")[0].tolist() == [5]
 
 
-def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+def test_reading_does_not_block_on_a_pipe(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "metrics.jsonl")
     assert not RunMetrics(tmp_path / "metrics.jsonl").follow()
 
 
-def test_a_long_file_is_sketched_first_and_then_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_file_is_sampled_first_and_then_read_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "_LONG", 100_000)
     monkeypatch.setattr(metrics, "BLOCK", 50_000)
     monkeypatch.setattr(metrics, "_SKETCHED", 40)
@@ -92,7 +92,7 @@ def test_a_long_file_is_sketched_first_and_then_read_whole(tmp_path: Path, monke
 
 
 @pytest.mark.timing
-def test_a_run_of_a_million_steps_opens_within_a_second(tmp_path: Path) -> None:
+def test_run_of_a_million_steps_opens_within_a_second(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with open(path, "w") as file:
         file.writelines(line(step) for step in range(1, 1_000_001))

@@ -1,4 +1,4 @@
-"""What is named leads below the folders of the page, or nowhere."""
+"""Names of runs and files lead only below the folders of the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from support.board_runs import opened, write_run
 
 
-def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_runs_are_found_below_the_folders_without_following_links(tmp_path: Path) -> None:
     write_run(tmp_path / "a" / "deep" / "first", steps=2)
     write_run(tmp_path / "elsewhere" / "other", steps=2)
     (tmp_path / "a" / "link").symlink_to(tmp_path / "elsewhere")
@@ -25,8 +25,8 @@ def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: 
         places.run("0/link/other")
 
 
-def test_the_first_folder_is_the_one_that_was_named_first(tmp_path: Path) -> None:
-    """What is drawn, saved and started lies there, whatever the others are called."""
+def test_folders_keep_the_order_in_which_they_were_given(tmp_path: Path) -> None:
+    """Images, recipes and runs are written to the first folder."""
     for name in ("z", "a", "m/deep"):
         (tmp_path / name).mkdir(parents=True)
     named = [tmp_path / "m" / "deep", tmp_path / "z", tmp_path / "a", tmp_path / "z", tmp_path / "m"]
@@ -38,7 +38,7 @@ def test_the_first_folder_is_the_one_that_was_named_first(tmp_path: Path) -> Non
     ["", "1", "x", "-1", "0/..", "0/../elsewhere", "0/first/../../secret.txt", "0//etc/passwd", "0/a\0b", "0/nothing",
      "²", "0/first/out"],
 )  # fmt: skip
-def test_names_that_lead_out_lead_nowhere(name: str, tmp_path: Path) -> None:
+def test_names_that_leave_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     write_run(tmp_path / "runs" / "first", steps=2)
     (tmp_path / "secret.txt").write_text("a secret")
     (tmp_path / "runs" / "first" / "out").symlink_to(tmp_path)
@@ -46,14 +46,14 @@ def test_names_that_lead_out_lead_nowhere(name: str, tmp_path: Path) -> None:
         Places.of([tmp_path / "runs"]).path(name)
 
 
-def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
+def test_link_inside_the_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").write_text("x")
     (tmp_path / "here" / "link").symlink_to("file")
     assert inside(tmp_path / "here", "link") == tmp_path / "here" / "file"
 
 
-def test_too_many_folders_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.board.reading.places._MOST_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
@@ -62,7 +62,7 @@ def test_too_many_folders_are_told_of(tmp_path: Path, monkeypatch: pytest.Monkey
     assert places.is_cut
 
 
-def test_a_name_that_is_no_utf_8_leads_to_its_run(tmp_path: Path) -> None:
+def test_run_with_a_name_that_is_not_utf_8_has_a_page(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"caf\xe9 run")
     write_run(odd, steps=2)
     write_run(tmp_path / ("n" * 254), steps=2)
@@ -78,7 +78,7 @@ def test_a_name_that_is_no_utf_8_leads_to_its_run(tmp_path: Path) -> None:
         assert board.pages.places.run("0/caf\\udce9 run") == odd
 
 
-def test_a_label_is_the_path_below_the_folder_or_all_of_it_where_there_are_several(tmp_path: Path) -> None:
+def test_label_is_relative_unless_there_are_several_folders(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     one, two = Places.of([first]), Places.of([first, second])
     assert (one.label("0/runs/x"), one.label("0")) == ("runs/x", "a")

@@ -1,4 +1,4 @@
-"""How a run stands, by its folder alone."""
+"""State of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def lock(folder: Path, **who: object) -> None:
     ("ended", "state"),
     [("finished", "finished"), ("stopped", "stopped"), ("diverged", "diverged"), (None, "killed")],
 )
-def test_a_run_that_nobody_holds_has_its_last_words(ended: str | None, state: str, tmp_path: Path) -> None:
+def test_state_of_an_unlocked_run_is_its_last_event(ended: str | None, state: str, tmp_path: Path) -> None:
     assert runs.read_status(write_run(tmp_path / "run", ended=ended)).state == state
 
 
-def test_a_run_that_is_held_trains_and_its_lock_is_not_touched(tmp_path: Path) -> None:
+def test_locked_run_is_running_and_its_lock_is_not_touched(tmp_path: Path) -> None:
     folder = RunFolder(write_run(tmp_path / "run", ended=None, of=100))
     with folder.lock():
         before = (folder.path / "lock").stat()
@@ -45,10 +45,10 @@ def test_a_run_that_is_held_trains_and_its_lock_is_not_touched(tmp_path: Path) -
     assert runs.read_status(folder.path).state == "killed"
     folder.record("finished", step=60)
     with folder.lock():
-        assert runs.read_status(folder.path).state == "finished", "its process is about to end"
+        assert runs.read_status(folder.path).state == "finished", "its process is ending"
 
 
-def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> None:
+def test_lock_with_a_reused_pid_is_stale(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", ended=None)
     lock(folder, since="2001-01-01T00:00:00Z")
     assert runs.read_status(folder).state == "killed"
@@ -61,7 +61,7 @@ def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> 
     assert runs.read_status(folder).state == "starting"
 
 
-def test_a_run_that_waits_for_the_lock_of_another_says_whose(tmp_path: Path) -> None:
+def test_waiting_run_names_the_process_that_holds_the_lock(tmp_path: Path) -> None:
     with waiting(tmp_path / "run") as folder:
         status = runs.read_status(folder)
         assert status.state == "waiting"
@@ -74,7 +74,7 @@ def test_a_run_that_waits_for_the_lock_of_another_says_whose(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_run_whose_data_another_one_is_indexing_is_seen_to_wait_and_then_to_train(world: Any) -> None:
+def test_run_waits_for_another_to_index_its_data_and_then_trains(world: Any) -> None:
     assert world.train("first", run__steps=1) == 0
     shutil.copyfile(world.pictures / "00.png", world.pictures / "more.png")
     (world.pictures / "more.txt").write_text("one more")
@@ -87,12 +87,12 @@ def test_a_run_whose_data_another_one_is_indexing_is_seen_to_wait_and_then_to_tr
             assert time.monotonic() < until
             time.sleep(0.02)
         assert str(place) in runs.read_status(world.root / "second").waits_for
-        fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has this file open as well
+        fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has inherited this file
     assert world.wait(child) == 0, world.out("second")
     assert runs.read_status(world.root / "second").state == "finished"
 
 
-def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) -> None:
+def test_damaged_or_missing_files_do_not_stop_the_rest(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     for name in ("history.jsonl", "environment.json", "recipe.yaml", "metrics.jsonl", "lock", "bad_steps.jsonl"):
         (folder / name).write_bytes(b"\xff{[\n" * 9)
@@ -106,7 +106,7 @@ def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) 
     assert tails.tail(folder / "run.log") == ""
 
 
-def test_the_card_has_versions_commit_and_hashes(tmp_path: Path) -> None:
+def test_card_has_commit_recipe_data_and_weights(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
     manifest = {"data": {"fingerprint": "f1", "samples": 12, "shards": {"000": "x"}}, "weights": {"denoiser": "d1"}}
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -119,7 +119,7 @@ def test_the_card_has_versions_commit_and_hashes(tmp_path: Path) -> None:
         assert not [name for name in runs.card(folder, []) if name.startswith(("data", "weights"))]
 
 
-def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
+def test_checkpoint_has_the_command_that_resumes_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a run")
     (one,) = runs.checkpoints(folder)
     assert (one.step, one.size, one.is_whole) == (60, 3002, True)
@@ -128,7 +128,7 @@ def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_an_exported_adapter_is_drawn_with_over_its_model(tmp_path: Path) -> None:
+def test_exported_adapter_is_sampled_with_its_base_model(tmp_path: Path) -> None:
     model = {
         "path": str(MODELS / "mezzotint-mini"), "adapter": {"kind": "lora"}, "tokens": {"words": {"<wug>": "wug"}},
     }  # fmt: skip
@@ -153,10 +153,10 @@ def test_an_exported_adapter_is_drawn_with_over_its_model(tmp_path: Path) -> Non
         file.touch()
         (one,) = runs.exports(lora)
         assert one.command.endswith(f" '--embedding=<wug>={file}' '--prompt=…'")
-        assert "/draw?a=mezzotint-mini" not in board.ask("/run?run=0/lora")[1], "the page has no place for words"
+        assert "/draw?a=mezzotint-mini" not in board.ask("/run?run=0/lora")[1], "the page has no field for embeddings"
 
 
-def test_pictures_say_their_prompts_and_have_small_copies(tmp_path: Path) -> None:
+def test_previews_have_prompts_and_thumbnails(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", prompts=("a cat", "ein Hündchen \u202e"))
     drawn = pictures.previews(folder)
     assert drawn.steps == [0, 30, 60]
@@ -169,7 +169,7 @@ def test_pictures_say_their_prompts_and_have_small_copies(tmp_path: Path) -> Non
     assert pictures.small(folder / "x.png", 16) is None
 
 
-def test_a_setting_is_told_with_its_origin_and_its_meaning(tmp_path: Path) -> None:
+def test_setting_has_its_origin_and_help(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", recipe={"optim": {"lr": 1e-4, "accumulation": 1}})
     (folder / "origin.json").write_text(json.dumps({"optim.lr": "command line"}))
     rows = {value.path: value for value in values.read_effective(folder)}
@@ -183,10 +183,10 @@ def test_differences_are_those_of_values(tmp_path: Path) -> None:
     assert rows == [("x.z", ["2", "3"]), ("w", [None, "true"])]
 
 
-def test_the_end_of_a_log_of_five_gigabytes_is_shown_at_once(tmp_path: Path) -> None:
+def test_end_of_a_log_of_five_gigabytes_is_read(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     with open(path, "wb") as file:
-        file.truncate(5_000_000_000)  # a hole takes no room
+        file.truncate(5_000_000_000)  # a sparse file
         file.seek(0, os.SEEK_END)
         file.write(b"\nthe last line \x1b[2J\n")
     assert tails.tail(path, limit=4000).endswith("the last line \\x1b[2J\n")
