@@ -107,12 +107,12 @@ def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
     monkeypatch.setattr(patience, "_GRACE", 0.05)
 
     def slowly(frame: Any) -> int:
-        asleep.wait(0.1)
+        asleep.wait(0.05)
         return convert(frame)
 
     monkeypatch.setattr(_clips, "_tick", slowly)
-    patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=1.0)
-    assert len(patient.catalogue) == 2, "12 frames take 1.2 s"
+    patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.5)
+    assert len(patient.catalogue) == 2, "12 frames take 0.6 s"
 
     def hanging(frame: Any) -> int:
         asleep.wait(20)

@@ -125,6 +125,7 @@ def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, mo
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_inductor_compiles_a_graph_a_bucket_and_none_later(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_blocks = base.compile_blocks  # of one block: all of them take minutes without a GPU

@@ -6,6 +6,7 @@ Every row goes through the recipe, so that it shows the whole way of a setting: 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -56,6 +57,14 @@ def _process_as_it_was() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_fsync() -> Iterator[None]:
+    """Half of the time of a short run is waiting for the disk; that files are synced is tested where they are written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @dataclass
