@@ -58,14 +58,14 @@ def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy:
 def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a cat, kept,one,  two, three")
-    tags = [caption.split(", ") for caption in captions_of(feed(folder, steps=400, captions__tag_dropout=0.3))]
+    tags = [caption.split(", ") for caption in captions_of(feed(folder, steps=200, captions__tag_dropout=0.3))]
     assert {parts[0] for parts in tags} == {"a cat"}
     for tag in ("kept", "one", "two", "three"):
-        assert abs(sum(tag in parts for parts in tags) / 400 - 0.7) < 0.09  # four standard deviations
+        assert abs(sum(tag in parts for parts in tags) / 200 - 0.7) < 0.13  # four standard deviations
     assert all(parts == sorted(parts, key=["a cat", "kept", "one", "two", "three"].index) for parts in tags)
     kept = captions_of(feed(folder, steps=40, captions__tag_dropout=1, captions__keep_tags=1))
     assert set(kept) == {"a cat, kept"}
-    both = captions_of(feed(folder, steps=200, captions__tag_dropout=0.3, captions__shuffle_tags=True))
+    both = captions_of(feed(folder, steps=100, captions__tag_dropout=0.3, captions__shuffle_tags=True))
     assert {"a cat, three, one", "a cat, two, kept"} <= {", ".join(c.split(", ")[:3]) for c in both}
 
 
@@ -75,10 +75,10 @@ def test_captions_wildcards_say_one_of_several(feed: Make, noisy: Make, tmp_path
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a {red|blue|green} {car|bike}, {{x}} {}")
     assert captions_of(feed(folder)) == ["a {red|blue|green} {car|bike}, {{x}} {}"]
-    counts = Counter(captions_of(feed(folder, steps=600, captions__wildcards=True)))
+    counts = Counter(captions_of(feed(folder, steps=240, captions__wildcards=True)))
     every = {f"a {colour} {thing}, {{x}} {{}}" for colour in ("red", "blue", "green") for thing in ("car", "bike")}
     assert counts.keys() == every
-    assert all(abs(count - 100) < 40 for count in counts.values())  # four standard deviations
+    assert all(abs(count - 40) < 24 for count in counts.values())  # four standard deviations
 
 
 # breaks if a cached run drew a caption that the cache does not keep, or one caption only

@@ -22,7 +22,7 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 # breaks if no link were made, or if it led elsewhere
 @pytest.mark.effect("run.export.link")
-def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
+def test_export_link_points_to_exports(world: Any, prepare: Any) -> None:
     assert (
         world.train("linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON) == 0
     )
@@ -30,12 +30,11 @@ def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
     assert (run / "ckpts").readlink() == Path("exports")
     [model] = (run / "ckpts").iterdir()
     assert model.name == "last-run-2"
-    assert world.train("plain", **COMMON) == 0
-    assert not (world.root / "plain" / "ckpts").exists()
+    assert not (prepare(**COMMON).folder.path / "ckpts").exists()
     (world.root / "kept" / "ckpts").mkdir(parents=True)
-    assert world.train("kept", run__export__link="ckpts", **COMMON) == 0
+    prepare(run__folder=world.root / "kept", run__export__link="ckpts", **COMMON)
     assert (world.root / "kept" / "ckpts").is_dir()
-    assert not (world.root / "kept" / "ckpts").is_symlink(), "what lies there stays"
+    assert not (world.root / "kept" / "ckpts").is_symlink(), "an existing folder stays"
 
 
 # breaks if a signal always left a model, or never, or it were called like any other
@@ -54,12 +53,12 @@ def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: A
         assert ("the model at this step: " in capsys.readouterr().out) is asks
 
 
-def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_links_gives_a_warning(prepare: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, target: Any, target_is_directory: bool = False) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
-    assert world.train("run", run__export__link="ckpts", **COMMON) == 0
+    prepare(run__export__link="ckpts", **COMMON)
     assert "could not be linked to exports/" in capsys.readouterr().out
 
 
@@ -84,7 +83,7 @@ def test_a_name_of_unknown_fields_says_which_there_are() -> None:
         read_text("schema: 1", overrides=["run.export.link='../x'"])
 
 
-def test_samples_take_the_seed_of_the_run(world: Any) -> None:
-    assert world.train("run", run__seed=-1, sample__seed=-1, **COMMON) == 0
-    recipe = yaml.safe_load((world.root / "run" / "recipe.yaml").read_text())
+def test_sample_seed_minus_one_is_the_seed_of_the_run(prepare: Any) -> None:
+    ready = prepare(run__seed=-1, sample__seed=-1, **COMMON)
+    recipe = yaml.safe_load((ready.folder.path / "recipe.yaml").read_text())
     assert recipe["sample"]["seed"] == recipe["run"]["seed"] >= 0

@@ -14,6 +14,7 @@ from PIL import Image
 
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
+from mezzotint.training.callbacks.validation import Validation
 from support.arrow_tables import PICTURE, pictures, png, write
 from support.contradictions import contradiction
 from support.mask_cases import red, red_of, require_clip_masks, require_masks
@@ -95,21 +96,21 @@ def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, nois
 # breaks if the number did not reach the loss of training or of held-out pictures
 @pytest.mark.effect("data.mask.background")
 @pytest.mark.effect("data.mask.mean")
-def test_mask_background_and_mean_weigh_the_loss(shared_world: Any, prepare: Make) -> None:
+def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Make) -> None:
     """Under masks that are black everywhere the background alone counts: a quarter of the loss, or, over the sum of
     weights, the whole."""
     world = shared_world
     black = masks_of(world.pictures, world.root / "black", 0)
-    cached = {"run__steps": 1, "data__cache__latents": True, "data__cache__text": True, "data__holdout__fraction": 0.2,
-              "run__validation__every": "1 epochs"}  # fmt: skip
+    cached = {"data__holdout__fraction": 0.2, "run__validation__every": "1 epochs"}
     masked = cached | {"data__mask__source": "files", "data__mask__path": black}
 
-    def losses(name: str, **settings: Any) -> list[float]:
-        assert world.train(name, **settings) == 0
-        return [logged(world.root / name, tag)[0] for tag in ("loss", "val/loss")]
+    def losses(**settings: Any) -> list[float]:
+        ready = prepare(**settings)
+        [validation] = [callback for callback in ready.trainer.callbacks if isinstance(callback, Validation)]
+        return [ready.step().report.loss, validation.measure()["val/loss"]]
 
-    plain = losses("plain", **cached)
-    quarter = losses("quarter", **masked, data__mask__background=0.25, data__mask__mean="picture")
+    plain = losses(**cached)
+    quarter = losses(**masked, data__mask__background=0.25, data__mask__mean="picture")
     assert quarter == pytest.approx([number / 4 for number in plain], rel=1e-5)
     even = prepare(**masked, data__mask__background=0.25).step().report.loss
     assert even == pytest.approx(plain[0], rel=1e-5)

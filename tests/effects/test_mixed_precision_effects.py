@@ -107,11 +107,11 @@ def test_vae_dtype_is_of_the_vae_alone(prepare: Prepare) -> None:
 def test_a_static_scale_stays(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 1024, "run__scaler__growth_interval": 1}
     ready = prepare(run__scaler__kind="static", **settings)
-    assert [ready.step().report.loss_scale for _ in range(3)] == [1024] * 3
+    assert [ready.step().report.loss_scale for _ in range(2)] == [1024] * 2
     ready.trainer.model.scale.update(torch.ones(()), 3)
     assert float(ready.trainer.model.scale.scale) == 1024
     dynamic = prepare(run__scaler__kind="dynamic", **settings)
-    assert [dynamic.step().report.loss_scale for _ in range(3)] == [1024, 2048, 4096]
+    assert [dynamic.step().report.loss_scale for _ in range(2)] == [1024, 2048]
 
 
 # breaks if the number were read in another unit, did not reach the allocator, or nothing were said on the CPU
@@ -152,22 +152,10 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     assert torch.equal(result, exact.to(B16))
 
 
-OTHERS = ("adafactor", *names_of_trainers("settings/optimizers"))
-
-
 # breaks if masters were kept all the same, moments were float32, or the average took the smaller type
 @pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "adamw",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("adafactor", *names_of_trainers("settings/optimizers"))
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", ["adamw", "adafactor", *names_of_trainers("settings/optimizers")])
 def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
     settings = {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__optimizer__kind": kind}
     ready = prepare(optim__lr=1e-2, **settings)
@@ -186,8 +174,8 @@ def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> Non
     again = prepare(optim__lr=1e-2, **settings)
     again.trainer.model.update.load(trainer.model.update.tensors())
     assert torch.equal(again.family.parts()["denoiser"].conv_in.weight, weight)
-    lost = prepare(optim__lr=1e-6, **settings).step()
     if kind == "adamw":
+        lost = prepare(optim__lr=1e-6, **settings).step()
         large = lost.before["denoiser/conv_in.weight"].abs() > 0.01
         assert not lost.moved("denoiser/conv_in.weight")[large].any(), "less than a last bit"
     assert "no masters" in (ready.folder.path / "run.log").read_text()

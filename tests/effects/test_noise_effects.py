@@ -30,12 +30,13 @@ def draws_of(count: int) -> StepDraws:
 def test_loss_goes_from_huber_to_mse_with_the_timestep(prepare: Prepare, delta: float) -> None:
     places = torch.tensor([0, 250, 500, 999])
     late = places / 1000
-    for error in (0.3, 3.0):
-        huber = torch.tensor(0.5 * error**2 if error <= delta else delta * (error - 0.5 * delta))
-        mse = torch.tensor(error**2)
-        expected = {"mse-huber": late * mse + (1 - late) * huber, "huber-mse": late * huber + (1 - late) * mse}
-        for kind, formula in expected.items():
-            objective = prepare(objective__loss=kind, objective__huber_delta=delta).objective
+    for kind in ("mse-huber", "huber-mse"):
+        objective = prepare(objective__loss=kind, objective__huber_delta=delta).objective
+        for error in (0.3, 3.0):
+            huber = torch.tensor(0.5 * error**2 if error <= delta else delta * (error - 0.5 * delta))
+            mse = torch.tensor(error**2)
+            last, first = (huber, mse) if kind == "huber-mse" else (mse, huber)
+            formula = late * last + (1 - late) * first
             noised = objective.noise_at(torch.zeros(4, 4, 2, 2), draws_of(4), places)
             result = objective.loss(objective.target(noised) + error, noised, torch.ones(4)).per_sample
             torch.testing.assert_close(result, formula.expand(4), rtol=1e-4, atol=1e-6)
@@ -68,7 +69,7 @@ def test_pyramid_discount_gives_noise_large_shapes(prepare: Prepare) -> None:
 # breaks if the held-out loss were measured on plain noise, or drew other noise at each look
 @pytest.mark.effect("objective.pyramid_discount")
 def test_pyramid_noise_counts_for_the_held_out_loss(prepare: Prepare) -> None:
-    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1}
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
     results = []
     for discount in (0.0, 0.6):
         ready = prepare(objective__pyramid_discount=discount, **settings)
@@ -94,7 +95,8 @@ class States:
 # breaks if nothing were added, if its deviation were not g/√D, or if validation were perturbed too
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
-    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
+    settings |= {"data__captions__dropout": 0}
     seen, losses = {}, {}
     for strength in (0.0, 0.5, 1.0):
         ready = prepare(objective__embedding_perturbation=strength, **settings)

@@ -71,12 +71,12 @@ def test_prompts_are_what_is_drawn(draw: Callable[..., Drawn]) -> None:
 # breaks if guidance moved away from something else, or the text did not count
 @pytest.mark.effect("sample.negative_prompt")
 def test_negative_prompt_is_what_guidance_moves_away_from(draw: Callable[..., Drawn]) -> None:
-    empty, ugly = draw(guidance=7), draw(guidance=7, negative_prompt="ugly")
+    empty, ugly, plain = draw(guidance=7), draw(guidance=7, negative_prompt="ugly"), draw()
     assert ugly.facts()["negative_prompt"] == "ugly"
     assert not np.array_equal(empty.pixels(), ugly.pixels())
-    assert np.array_equal(draw(negative_prompt="ugly").pixels(), draw().pixels()), "without guidance it is not seen"
+    assert np.array_equal(draw(negative_prompt="ugly").pixels(), plain.pixels()), "without guidance it is not used"
     same = draw(guidance=7, negative_prompt="a red circle")
-    difference = np.abs(same.pixels().astype(int) - draw(guidance=1).pixels().astype(int))
+    difference = np.abs(same.pixels().astype(int) - plain.pixels().astype(int))
     assert difference.max() <= 1, "away from itself is nowhere: n + s · (p − n) = p"
 
 
@@ -136,15 +136,15 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
 @pytest.mark.effect("sample.solver")
 def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
     names: tuple[str, ...] = get_args(SolverName)
-    results = {name: draw(solver=name, steps=5) for name in names}
+    results = {name: draw(solver=name, steps=4) for name in names}
     calls = {name: len(drawn.seen) for name, drawn in results.items()}
-    assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6, "dpm++-2s-a": 9}
+    assert calls == dict.fromkeys(names, 4) | {"heun": 7, "dpm2": 7, "dpm2-a": 7, "pndm": 5, "dpm++-2s-a": 7}
     assert all(drawn.facts()["solver"] == name for name, drawn in results.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in results.items()}
     same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
     # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
     assert same <= {("ddpm", "euler-a")}
-    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=5)
+    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=4)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
 

@@ -78,7 +78,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
         assert float(logarithm.mean()) == pytest.approx(mean, abs=4 * std / 20_000**0.5)
         assert float(logarithm.std()) == pytest.approx(std, rel=0.03)
         torch.testing.assert_close(noised.model_t, 0.25 * logarithm)
-        assert ready.step().report.timesteps != ready.step().report.timesteps
+    assert ready.step().report.timesteps != ready.step().report.timesteps
     table = prepare(objective__noise_levels="log-normal").objective
     drawn = table.noise(torch.zeros(500, 4, 1, 1), draws_of(500))
     assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
@@ -119,21 +119,21 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
 # breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
 @pytest.mark.effect("objective.weighting")
 def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
-    for place in (100, 700):
-        sigma = float(prepare().objective.schedule.sigma[place])
-        expected = {
-            "prediction": sigma**-2,
-            "unit": 1.0,
-            "epsilon": sigma**-2,
-            "v": sigma**-2 + 1,
-            "edm": sigma**-2 + 4,
-        }
-        for kind, weight in expected.items():
-            objective = prepare(objective__weighting=kind).objective
-            assert x_0_weight(objective, place) == pytest.approx(weight, rel=1e-4)
-            assert x_0_weight(objective, place, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
-        clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0", "objective__weighting": "v"}
-        assert x_0_weight(prepare(**clamped).objective, place) == pytest.approx(min(sigma**-2 + 1, 3), rel=1e-4)
+    formulas: dict[str, Callable[[float], float]] = {
+        "prediction": lambda snr: snr,
+        "unit": lambda snr: 1.0,
+        "epsilon": lambda snr: snr,
+        "v": lambda snr: snr + 1,
+        "edm": lambda snr: snr + 4,
+    }
+    clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0"}
+    cases = [(prepare(objective__weighting=kind).objective, formula) for kind, formula in formulas.items()]
+    cases.append((prepare(objective__weighting="v", **clamped).objective, lambda snr: min(snr + 1, 3)))
+    for objective, formula in cases:
+        for timestep in (100, 700):
+            weight = formula(float(objective.schedule.sigma[timestep]) ** -2)
+            assert x_0_weight(objective, timestep) == pytest.approx(weight, rel=1e-4)
+            assert x_0_weight(objective, timestep, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
     assert "needs objective.loss mse or l1" in refusal("objective.weighting=v", "objective.loss=huber")
     assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
 

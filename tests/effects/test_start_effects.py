@@ -145,14 +145,12 @@ def whole_settings(path: Path) -> ModelSettings:
 def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
     settings = {"data__cache__latents": False, "data__cache__text": False, "run__micro_batch": 2}
     plain = prepare(**settings).step().after
-    for ahead in (1, 3):
-        ready = prepare(run__device_prefetch=ahead, **settings)
-        assert isinstance(ready.trainer.batches, Prefetched)
-        iterator = iter(ready.trainer.batches)
-        ready.trainer.train_step(next(iterator))
-        masters = ready.trainer.model.update.masters
-        assert all(torch.equal(masters[name], plain[name]) for name in plain)
-        ready.job.close()
+    ready = prepare(run__device_prefetch=2, **settings)
+    assert isinstance(ready.trainer.batches, Prefetched)
+    ready.trainer.train_step(next(iter(ready.trainer.batches)))
+    masters = ready.trainer.model.update.masters
+    assert all(torch.equal(masters[name], plain[name]) for name in plain)
+    ready.job.close()
     cached = prepare(data__cache__latents=True)
     assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are read ahead, too"
     cached.job.close()

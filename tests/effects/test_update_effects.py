@@ -210,10 +210,10 @@ def test_last_layers_are_all_that_moves_of_the_text_encoder(prepare: Prepare) ->
 def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
     ready = prepare(run__scaler__growth=1.5, **settings)
-    assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 768, 768, 1152]
+    assert [ready.step().report.loss_scale for _ in range(3)] == [512, 512, 768]
     scale = ready.trainer.model.scale
-    scale.update(torch.ones(()), 5)
-    assert float(scale.scale) == 768
+    scale.update(torch.ones(()), 3)
+    assert float(scale.scale) == 512
 
 
 # breaks if stages were left out, began a step too early, or changed the factor without the interval
@@ -230,7 +230,7 @@ def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
 def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepare) -> None:
     def after(**settings: Any) -> dict[str, Tensor]:
         ready = prepare(optim__lr=1e-2, **settings)
-        return [ready.step() for _ in range(4)][-1].after
+        return [ready.step() for _ in range(2)][-1].after
 
     alone = after(optim__ema__rule="none")
     for averaged in (

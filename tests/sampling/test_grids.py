@@ -62,7 +62,7 @@ def test_letters_beyond_ascii_are_written_and_not_shown_as_boxes() -> None:
     assert len({drawn(letter) for letter in "ÜäжΩ\ue123"}) == 5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.text(max_size=200), st.integers(20, 300), st.integers(1, 6))
 def test_wrapped_lines_fit_and_lose_nothing_unmarked(text: str, width: int, limit: int) -> None:
     font = ImageFont.load_default(size=14)

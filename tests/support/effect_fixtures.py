@@ -6,6 +6,8 @@ Every row goes through the recipe, so that it shows the whole way of a setting: 
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import Tensor
 
@@ -60,10 +63,13 @@ def _process_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def without_fsync() -> Iterator[None]:
-    """Half of the time of a short run is waiting for the disk; that files are synced is tested where they are written."""
+def fast_start() -> Iterator[None]:
+    """A start that does not wait for the disk, writes YAML with libyaml and looks up package versions once; these take
+    half of its time otherwise, and are tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(yaml, "SafeDumper", getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+        patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
         yield
 
 

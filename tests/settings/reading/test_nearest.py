@@ -33,7 +33,7 @@ def test_nonsense_is_not_given_a_meaning(word: str) -> None:
     assert "mezzotint explain" in advice(word)
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
 def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: int) -> None:
     named = [s for s in settings() if len(s.name) > 4]
     missed = {s.path for s in named[::every] if nearest(s.path[:-1]) != s.path}
