@@ -46,7 +46,7 @@ def module(ready: Any, name: str = QUERY) -> Any:
         ("lokr", {"lokr_w1", "lokr_w2_a", "lokr_w2_b"}),
     ],
 )
-def test_kind_is_what_is_trained(prepare: Prepare, kind: str, leaves: set[str]) -> None:
+def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, leaves: set[str]) -> None:
     ready = prepare(**LORA | {"model__adapter__kind": kind, "model__adapter__rank": 2, "model__adapter__alpha": 4})
     assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == leaves
     assert module(ready).scale == pytest.approx(4 / 2**0.5 if kind == "rslora" else 2)
@@ -58,7 +58,7 @@ def test_kind_is_what_is_trained(prepare: Prepare, kind: str, leaves: set[str]) 
     assert {p.grad is None for p in after.values()} == {True}
 
 
-def test_none_trains_the_models_own_weights(prepare: Prepare) -> None:
+def test_without_adapter_kind_there_is_no_adapter(prepare: Prepare) -> None:
     assert prepare().trainer.model.adapter is None
 
 
@@ -70,14 +70,14 @@ def test_rank_is_the_inner_dimension(prepare: Prepare) -> None:
 
 # breaks if alpha did not scale what is added, or stood for 1 where it is left out
 @pytest.mark.effect("model.adapter.alpha")
-def test_alpha_is_the_strength_in_multiples_of_the_rank(prepare: Prepare) -> None:
+def test_alpha_over_rank_is_the_scale(prepare: Prepare) -> None:
     assert module(prepare(**LORA)).scale == 1
     assert module(prepare(**LORA, model__adapter__alpha=1)).scale == 0.25
 
 
 # breaks if other layers got an adapter, or a part's own word held for all
 @pytest.mark.effect("model.adapter.targets")
-def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
+def test_targets_accept_presets_and_patterns(prepare: Prepare) -> None:
     def layers(targets: str, **settings: Any) -> set[str]:
         ready = prepare(**LORA | {"model__adapter__targets": targets} | settings)
         return {f"{part}/{path}" for part, s in ready.trainer.model.adapter.shapes.items() for path in s.layers}
@@ -97,7 +97,7 @@ def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
     ("targets", "sentence"),
     [("['*attn9*']", "no layer of unet matches"), ("['denoiser/attention']", "matches no layer of text_encoder")],
 )
-def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
+def test_targets_without_a_match_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
     both = {"model__train": "[denoiser, text_encoder]", "data__cache__text": False}
     with pytest.raises(WeightsError, match=sentence) as caught:
         prepare(**LORA | {"model__adapter__targets": targets} | (both if "denoiser/" in targets else {}))
@@ -106,7 +106,7 @@ def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, se
 
 # breaks if a pattern's rank were not its layers', or the first that fits held
 @pytest.mark.effect("model.adapter.rank_pattern", "model.adapter.alpha_pattern")
-def test_ranks_and_alphas_are_those_of_the_last_pattern_that_fits(prepare: Prepare) -> None:
+def test_last_matching_pattern_sets_rank_and_alpha(prepare: Prepare) -> None:
     ready = prepare(
         **LORA,
         model__adapter__rank_pattern={"*attn1*": 8, "denoiser/*attn1.to_q": 2},
@@ -119,7 +119,7 @@ def test_ranks_and_alphas_are_those_of_the_last_pattern_that_fits(prepare: Prepa
 
 # breaks if the two factors were always as even as can be
 @pytest.mark.effect("model.adapter.factor")
-def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
+def test_factor_is_the_size_of_the_smaller_lokr_matrix(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 2}
     assert module(prepare(**lokr)).tensors["lokr_w1"].shape == (4, 4)
     assert module(prepare(**lokr, model__adapter__factor=2)).tensors["lokr_w1"].shape == (2, 2)
@@ -127,7 +127,7 @@ def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
 
 # breaks if the first matrix stayed whole, or what is written were not what was trained
 @pytest.mark.effect("model.adapter.decompose_both")
-def test_decompose_both_makes_products_of_both_matrices_of_a_lokr(prepare: Prepare) -> None:
+def test_decompose_both_factorizes_both_lokr_matrices(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 1, "model__adapter__alpha": 3}
     ready = prepare(**lokr, model__adapter__decompose_both=True, optim__lr=0.1, optim__ema__rule="none", run__name="a")
     factors = {"lokr_w1_a", "lokr_w1_b", "lokr_w2_a", "lokr_w2_b"}
@@ -151,7 +151,7 @@ def test_decompose_both_makes_products_of_both_matrices_of_a_lokr(prepare: Prepa
 # breaks if nothing were dropped, or by draws that come one after the other
 @pytest.mark.effect("model.adapter.dropout")
 @pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
+def test_adapter_dropout_is_independent_of_batch_splits(prepare: Prepare, kind: str) -> None:
     def gradients(**settings: Any) -> dict[str, Tensor]:
         adapter = {"model__adapter__kind": kind, "model__adapter__init": "gaussian"}
         return dict(prepare(**LORA | adapter | settings).step().grads)
@@ -166,7 +166,7 @@ def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
 
 # breaks if every kind of beginning were the same, or pissa changed what the model computes
 @pytest.mark.effect("model.adapter.init")
-def test_init_says_how_the_first_factor_begins(prepare: Prepare) -> None:
+def test_adapter_init_sets_the_first_factor(prepare: Prepare) -> None:
     wide = LORA | {"model__adapter__rank": 8}
     ready = {init: prepare(**wide, model__adapter__init=init) for init in ("kaiming", "gaussian", "pissa")}
     down = {init: begun(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
@@ -184,7 +184,7 @@ def test_init_says_how_the_first_factor_begins(prepare: Prepare) -> None:
 # breaks if changes could grow beyond it, or short ones were stretched
 @pytest.mark.effect("model.adapter.max_norm")
 @pytest.mark.parametrize("kind", ["lora", "loha", "lokr"])
-def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) -> None:
+def test_max_norm_bounds_the_change_of_a_layer(prepare: Prepare, kind: str) -> None:
     settings = LORA | {"model__adapter__kind": kind, "optim__lr": 0.1}
     free, held = prepare(**settings), prepare(**settings, model__adapter__max_norm=0.05)
     lengths = []
@@ -240,7 +240,7 @@ def test_adapter_trains_under_other_settings(
 # breaks if the file were not read, or took other ranks and alphas than its own
 @pytest.mark.effect("model.adapter.path")
 @pytest.mark.parametrize("layout", ["diffusers", "kohya"])
-def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
+def test_adapter_path_resumes_from_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
     first = prepare(**LORA, model__adapter__rank_pattern={"*attn1*": 2}, model__adapter__alpha_pattern={"*to_k": 3})
     first.step()
     adapter = first.trainer.model.adapter
@@ -261,7 +261,7 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
 
 # breaks if the word did not travel with the file, or only one layout were ever written
 @pytest.mark.effect("model.adapter.trigger", "run.export.adapter")
-def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
+def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
     ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")
     host, trainer = ready.job.host, ready.trainer
     (folder, _) = host.write_exports(trainer)
@@ -303,7 +303,7 @@ def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
         ("{kind: lora, rank: 0}", "greater than 0"),
     ],
 )
-def test_what_does_not_go_together_is_a_sentence(text: str, sentence: str) -> None:
+def test_conflicting_adapter_settings_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         read_text(f"model: {{adapter: {text}}}")
 
@@ -317,6 +317,6 @@ def test_what_does_not_go_together_is_a_sentence(text: str, sentence: str) -> No
         "{model: {adapter: {kind: lora, max_norm: 1}}, run: {runtime: fsdp}}",
     ],
 )
-def test_what_is_about_whole_models_is_refused(other: str) -> None:
+def test_whole_model_settings_are_refused_with_an_adapter(other: str) -> None:
     with pytest.raises(RecipeError, match="adapter"):
         read_text(other)

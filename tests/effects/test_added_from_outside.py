@@ -25,7 +25,7 @@ def shown(words: str) -> str:
     return re.split(rf"```(?:python run|py) {words}\n", page)[1].partition("```")[0]
 
 
-def test_the_row_of_the_page_shows_its_setting() -> None:
+def test_documented_row_shows_its_setting() -> None:
     names: dict[str, Any] = {}
     exec(f"{shown('optimizer-step')}\n{shown('optimizer-effect')}", names)
     names["test_momentum_decides_how_long_a_gradient_counts"]()
@@ -57,7 +57,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside
         sys.modules.pop(name, None)
 
 
-def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_world: Any) -> None:
+def test_external_optimizer_trains_and_resumes(outside: Outside, shared_world: Any) -> None:
     with pytest.raises(ValueError, match="signum"):
         OptimSettings(optimizer={"kind": "signum"})
     outside.add("settings/optimizers", "signum", shown("optimizer"))
@@ -82,7 +82,7 @@ def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_w
 
 # breaks if callbacks were listed somewhere, or did not get their settings
 @pytest.mark.effect("run.callbacks")
-def test_a_callback_of_one_file_is_found_and_told_its_settings(outside: Outside, shared_world: Any) -> None:
+def test_external_callback_receives_its_settings(outside: Outside, shared_world: Any) -> None:
     outside.add("training/callbacks", "spikes", shown("callback"))
     for name, settings, steps in (("with-spikes", {"spikes": {"factor": 0.01}}, 4), ("without", {}, 2)):
         assert shared_world.train(name, run__steps=steps, run__callbacks=settings) == 0
@@ -93,6 +93,6 @@ def test_a_callback_of_one_file_is_found_and_told_its_settings(outside: Outside,
     assert state.read(newest).values["callbacks"]["Spikes"]["count"] == 4
 
 
-def test_a_callback_that_nobody_has_is_named(shared_world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_callback_is_named(shared_world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert shared_world.train("unknown", run__callbacks={"spike": {}}) == 2
     assert "there is no 'spike' among callbacks" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def are_channels_last(module: torch.nn.Module) -> set[bool]:
 
 # breaks if weights stayed as they lie, or a run that is gone on with had other bits than one that went on
 @pytest.mark.effect("run.kernels.channels_last")
-def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> None:
+def test_channels_last_sets_memory_format_of_convolutions(prepare: Prepare) -> None:
     plain = prepare(**HALF, optim__ema__rule="ramp")
     ready = prepare(**HALF, run__kernels__channels_last=True, optim__ema__rule="ramp")
     parts = [{part: are_channels_last(m) for part, m in one.family.parts().items()} for one in (plain, ready)]
@@ -49,7 +49,7 @@ def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> N
     assert again.step().report.loss == ready.step().report.loss
 
 
-def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_channels_last_is_the_default_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     def lies(device: str, **settings: Any) -> bool:
         network = torch.nn.Conv2d(4, 8, 3)
         base.set_memory_format([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
@@ -65,7 +65,7 @@ def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.Monkey
 
 # breaks if kernels were chosen by their time where a run is to repeat itself
 @pytest.mark.effect("run.kernels.cudnn_benchmark", "run.tf32")
-def test_measured_kernels_and_tf32_follow_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudnn_benchmark_and_tf32_follow_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(**settings: Any) -> tuple[bool, str]:
         base.open_runtime(settings_of(device="cpu", **settings), Launch())
         return torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.fp32_precision
@@ -77,7 +77,7 @@ def test_measured_kernels_and_tf32_follow_the_precision(monkeypatch: pytest.Monk
     assert opened(precision="bf16", deterministic=True) == (False, "tf32")
 
 
-def test_nothing_is_chosen_by_its_time_in_a_deterministic_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_run_does_not_benchmark_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import config
 
     monkeypatch.setattr(config, "deterministic", False)
@@ -89,7 +89,7 @@ def test_nothing_is_chosen_by_its_time_in_a_deterministic_run(monkeypatch: pytes
 
 # breaks if a filler counted in the loss, the report or the gradients, or short batches kept their shape
 @pytest.mark.effect("run.kernels.pad_batches")
-def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare) -> None:
+def test_padded_batches_have_one_shape_and_equal_results(prepare: Prepare) -> None:
     """Six pictures in batches of four: the second is short."""
     settings = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
     sizes: dict[bool, list[int]] = {True: [], False: []}
@@ -113,7 +113,7 @@ def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare
 # breaks if short batches were compiled anew once every bucket has been met
 @pytest.mark.slow
 @pytest.mark.effect("run.kernels.pad_batches")
-def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_bucket_is_compiled_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block, traced and guarded as ever, but run without a C++ compiler, of three buckets with four, three and three
     pictures."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
@@ -127,7 +127,7 @@ def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, mo
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
-def test_inductor_compiles_a_graph_a_bucket_and_none_later(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_compiles_each_bucket_once(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_blocks = base.compile_blocks  # of one block: all of them take minutes without a GPU
     monkeypatch.setattr("mezzotint.tasks.assemble.compile_blocks", lambda b, s: compile_blocks(b[1:2], s))
     compiled = graphs_of_two_epochs(prepare, run__precision="bf16")
@@ -160,7 +160,7 @@ def graphs_of_two_epochs(prepare: Prepare, **settings: Any) -> list[int]:
 
 # breaks if compiled blocks were no graphs, or a step began without saying so
 @pytest.mark.effect("run.kernels.cuda_graphs")
-def test_graphs_are_recorded_of_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_graphs_record_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda call, mode=None, **options: modes.append(mode) or call)
     ready = prepare(run__compile=True, run__kernels__cuda_graphs=True)
@@ -181,7 +181,7 @@ def test_graphs_are_recorded_of_compiled_blocks(prepare: Prepare, monkeypatch: p
 
 # breaks if a GPU's memory were dealt out otherwise than asked for, or against the environment
 @pytest.mark.effect("run.kernels.allocator")
-def test_the_allocator_is_told_unless_the_environment_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_is_set_unless_the_environment_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
 
@@ -203,7 +203,7 @@ def test_the_allocator_is_told_unless_the_environment_says_something(monkeypatch
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_gradients_of_the_defaults_are_those_of_float32_within_a_hundredth(prepare: Prepare, precision: str) -> None:
+def test_half_precision_gradients_are_within_one_percent(prepare: Prepare, precision: str) -> None:
     """Frozen encoders in the smaller type too, from pixels on. In length and direction; in fp16, whose three more bits
     allow it, number by number as well."""
     uncached = {"data__cache__latents": False, "data__cache__text": False}

@@ -95,7 +95,7 @@ def _nearest(sigma: float) -> int:
 
 # breaks if the levels of a descent were the schedule's whatever is asked, or the PNG did not say which they were
 @pytest.mark.effect("sample.sigmas")
-def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> None:
+def test_sigmas_are_the_visited_noise_levels(draw: Callable[..., Drawn]) -> None:
     usual, karras, edm = draw(), draw("sample.sigmas=karras"), draw("sample.sigmas=edm")
     assert usual.timesteps == [751, 501, 251, 1]
     low, high = float(TABLE.sigma[0]), float(TABLE.sigma[-1])
@@ -111,7 +111,7 @@ def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> N
 
 # breaks if Stability's timesteps began below the last one, or went to the first
 @pytest.mark.effect("sample.timestep_spacing")
-def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., Drawn]) -> None:
+def test_stability_spacing_is_even_from_the_last_timestep(draw: Callable[..., Drawn]) -> None:
     assert draw("--spacing=stability").timesteps == [999, 749, 499, 249]
 
 
@@ -119,7 +119,7 @@ def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., D
 @pytest.mark.effect("sample.sigma_min")
 @pytest.mark.effect("sample.sigma_max")
 @pytest.mark.effect("sample.rho")
-def test_bounds_and_density_of_levels() -> None:
+def test_sigma_bounds_and_rho_shape_the_levels() -> None:
     def drawn_levels(**options: Any) -> list[float]:
         words = [f"sample.{name}={value}" for name, value in options.items()]
         settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
@@ -140,7 +140,7 @@ def test_bounds_and_density_of_levels() -> None:
 
 # breaks if the base model were led away from an encoded empty caption, or a negative prompt were thrown away unasked
 @pytest.mark.effect("sample.unconditional")
-def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
+def test_unconditional_selects_zeros_or_empty_caption(draw: Callable[..., Drawn]) -> None:
     def away(*words: str) -> tuple[bool, str | None]:
         drawn = draw("--guidance=3", "--steps=1", *words)
         text = drawn.texts[0]
@@ -159,7 +159,7 @@ def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
 # breaks if nothing were bounded, or by another quantile
 @pytest.mark.effect("sample.thresholding.ratio")
 @pytest.mark.effect("sample.thresholding.max")
-def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., Drawn]) -> None:
+def test_thresholding_bounds_the_predicted_latents(draw: Callable[..., Drawn]) -> None:
     few = "--steps=2"
     ways = {
         "none": draw(few),
@@ -180,7 +180,7 @@ def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., D
 @pytest.mark.effect("sample.micro_conditioning.original_size")
 @pytest.mark.effect("sample.micro_conditioning.target_size")
 @pytest.mark.effect("sample.micro_conditioning.crop_top_left")
-def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
+def test_micro_conditioning_reaches_the_model(draw: Callable[..., Drawn]) -> None:
     assert draw("--steps=1", "--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
     drawn = draw(
         "--steps=1", "sample.micro_conditioning.original_size=[300, 200]",
@@ -197,7 +197,7 @@ def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
 @pytest.mark.effect("sample.refiner.guidance")
 @pytest.mark.effect("sample.micro_conditioning.aesthetic_score")
 @pytest.mark.effect("sample.micro_conditioning.negative_aesthetic_score")
-def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path) -> None:
+def test_refiner_runs_the_last_steps(draw: Callable[..., Drawn], refiner: Path) -> None:
     words = (f"sample.refiner.path={refiner}", "sample.refiner.strength=0.5", "--spacing=stability")
     drawn = draw(*words)
     # five levels with the last 0: the lowest two, without it, are the second model's
@@ -216,7 +216,7 @@ def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path)
 # breaks if the share were another one, or the second model added noise that is there already
 @pytest.mark.effect("sample.refiner.strength")
 @pytest.mark.effect("sample.refiner.finish")
-def test_a_second_model_goes_on_or_begins_with_new_noise(
+def test_refiner_continues_or_starts_from_new_noise(
     draw: Callable[..., Drawn], refiner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed: list[tuple[Tensor, Tensor, int]] = []
@@ -247,7 +247,7 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
 # breaks if the picture were not begun with, at the wrong level, or drawn in another size
 @pytest.mark.effect("sample.image")
 @pytest.mark.effect("sample.strength")
-def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdxl_folder: Path) -> None:
+def test_initial_image_and_strength(draw: Callable[..., Drawn], tmp_path: Path, sdxl_folder: Path) -> None:
     path = tmp_path / "begin.png"
     rows = np.linspace(0, 255, 70, dtype=np.uint8)
     Image.fromarray(np.repeat(rows[None, :, None], 150, 0).repeat(3, 2)).save(path)
@@ -276,7 +276,7 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
 
 # breaks if a name stood for another size, or the sides were told in the other order
 @pytest.mark.effect("sample.size")
-def test_size_takes_sdxls_names() -> None:
+def test_size_accepts_sdxl_names() -> None:
     def size(word: str) -> Any:
         return read_text("schema: 1", "x", [f"sample.size={word}"]).recipe.sample.size
 

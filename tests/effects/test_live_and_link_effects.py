@@ -39,7 +39,7 @@ def test_export_link_points_to_exports(world: Any, prepare: Any) -> None:
 
 # breaks if a signal always left a model, or never, or it were called like any other
 @pytest.mark.effect("run.export.when_stopped", "run.export.name")
-def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: Any, capsys: Any) -> None:
+def test_when_stopped_exports_after_a_signal(prepare: Any, capsys: Any) -> None:
     for asks in (False, True):
         ready = prepare(
             run__export__when_stopped=asks, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
@@ -64,7 +64,7 @@ def test_file_system_without_links_gives_a_warning(prepare: Any, capsys: Any, mo
 
 # breaks if the file changed what it may not
 @pytest.mark.effect("run.live.fixed", "run.live.path")
-def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
+def test_fixed_settings_ignore_the_live_file(world: Any, capsys: Any) -> None:
     path = world.root / "live.yaml"
     path.write_text("objective: {noise_offset: 0.3, min_snr_gamma: 5}\noptim: {lr: 0.5}\n")
     words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset", "optim.lr"], **COMMON}
@@ -73,7 +73,7 @@ def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
     assert "cannot change during a run" not in capsys.readouterr().out
 
 
-def test_a_name_of_unknown_fields_says_which_there_are() -> None:
+def test_export_name_with_unknown_field_lists_known_ones() -> None:
     with pytest.raises(
         RecipeError, match=r"accepts only \{name\}, \{what\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\}"
     ):

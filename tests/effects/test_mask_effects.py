@@ -39,7 +39,7 @@ def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
 
 # breaks if a mask were not cut and mirrored as its picture is, were trained as one, or were not asked for
 @pytest.mark.effect("data.mask.source")
-def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(40, 32), (32, 48), (32, 32)])
     for name in ("000", "001"):
         Image.open(folder / f"{name}.png").getchannel("R").save(folder / f"{name}-masklabel.png")
@@ -58,7 +58,7 @@ def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, no
 
 
 # breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
-def test_mask_source_alpha_is_what_is_opaque(feed: Make, tmp_path: Path) -> None:
+def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) -> None:
     rng = np.random.Generator(np.random.Philox(key=3))
     pixels = rng.integers(0, 200, (48, 32, 4), dtype=np.uint8)
     pixels[..., 3] = np.where(rng.random((48, 32)) < 0.5, 0, 255)
@@ -76,7 +76,7 @@ def test_mask_source_alpha_is_what_is_opaque(feed: Make, tmp_path: Path) -> None
 
 # breaks if another folder's masks were taken, or a folder of masks inside the pictures' were trained
 @pytest.mark.effect("data.mask.path")
-def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
     masks = [masks_of(folder, folder / "masks", shade) for folder, shade in zip(folders, (10, 20), strict=True)]
     grey(masks[1] / "stranger.png", (8, 8), 0)
@@ -119,7 +119,7 @@ def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Ma
 
 
 # breaks if a cached mask belonged to another placement, picture or mask, or were lost with its entry
-def test_masks_in_a_cache_are_those_that_are_read_without_one(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+def test_cached_masks_equal_uncached_masks(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 56)] * 3)
     shutil.copy(folder / "001.png", folder / "002.png")  # equal pictures, of which each has a mask of its own
     for number in range(3):
@@ -141,7 +141,7 @@ def test_masks_in_a_cache_are_those_that_are_read_without_one(prepare: Make, noi
     assert not torch.equal(read["001.png"], read["002.png"])
 
 
-def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(32, 32)] * 2)
 
     def refused(**settings: Any) -> tuple[str | None, str]:
@@ -219,7 +219,7 @@ def as_shard(folder: Path) -> dict[str, Any]:
 # breaks if a format lost its masks, gave them to another picture, or trained them as pictures
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard])
-def test_masks_come_with_every_format_of_pictures(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_from_every_image_format(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(kind, feed, noisy, tmp_path)
 
 
@@ -239,16 +239,14 @@ def as_film_table(folder: Path, mask: bytes) -> dict[str, Any]:
 # breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_films, as_film_table])
-def test_a_clip_has_one_mask_for_all_its_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
+def test_clip_mask_applies_to_all_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
     require_clip_masks(kind, feed, write_clip, tmp_path)
 
 
 # breaks if masks of clips did not reach the loss of a model of clips, or were lost between cache and step
 @pytest.mark.slow
 @pytest.mark.effect("data.mask.source")
-def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
-    shared_world: Any, write_clip: Make, tmp_path: Path
-) -> None:
+def test_clip_masks_weight_the_loss_cached_or_not(shared_world: Any, write_clip: Make, tmp_path: Path) -> None:
     films = tmp_path / "films"
     films.mkdir()
     for name in "ab":
@@ -277,7 +275,7 @@ def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
     assert read == pytest.approx(cached, rel=1e-4)
 
 
-def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_invalid_masks_of_each_format_are_named(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(32, 32)] * 3)
     table(folder, row("000.png") | {"mask": "gone.png"}, row("001.png") | {"mask": 3}, row("002.png"))
     with pytest.raises(DatasetError) as caught:

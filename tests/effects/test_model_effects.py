@@ -28,7 +28,7 @@ Prepare = Callable[..., Any]
 
 # breaks if the family were fixed: an unknown name would train all the same
 @pytest.mark.effect("model.family")
-def test_family_is_found_by_its_name(prepare: Prepare) -> None:
+def test_family_is_found_by_name(prepare: Prepare) -> None:
     assert type(prepare(model__family="sd").family) is sd.Family
     assert assemble.family_class(read_text("model: {family: sd}").recipe) is sd.Family
     with pytest.raises(RecipeError, match="sd"):
@@ -37,7 +37,7 @@ def test_family_is_found_by_its_name(prepare: Prepare) -> None:
 
 # breaks if the model came from another folder than the one named
 @pytest.mark.effect("model.path")
-def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+def test_model_path_is_the_folder_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     wider = shutil.copytree(shared_world.model, tmp_path / "wider")
     config = json.loads((wider / "unet" / "config.json").read_text())
     config["block_out_channels"] = [32, 32]
@@ -80,7 +80,7 @@ def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
 
 # breaks if configurations of a single file came from elsewhere: a file of this size has none that ship
 @pytest.mark.effect("model.config")
-def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+def test_config_supplies_configurations_of_a_single_file(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
     shutil.copytree(folder, other := file.parent / "other")
     path = other / "scheduler" / "scheduler_config.json"
@@ -94,7 +94,7 @@ def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one
 
 # breaks if the folder's networks were built all the same, here or in what `check` counts, or those of read weights not
 @pytest.mark.effect("model.config")
-def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+def test_config_defines_networks_with_random_weights(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     other = shutil.copytree(shared_world.model, tmp_path / "other")
     path = other / "unet" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [8, 8]}))
@@ -113,7 +113,7 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
 
 # breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export
 @pytest.mark.effect("model.vae")
-def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
+def test_vae_replaces_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     own = prepare(data__cache__latents=False, optim__ema__rule="none")
     own.trainer.host.export(own.trainer)
     [exported] = own.job.start.folder.exports.iterdir()
@@ -137,7 +137,7 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
 
 # breaks if the averaged copy were taken all the same, or never
 @pytest.mark.effect("model.ema_weights")
-def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+def test_ema_weights_selects_the_trained_copy(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
     settings = {"model__path": file, "model__config": folder, "model__weights": "files"}
     plain, ignored, used = (prepare(**settings, **which) for which in (
@@ -149,7 +149,7 @@ def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file
 
 # breaks if the setting did not reach the objective's target, or the exported scheduler
 @pytest.mark.effect("model.prediction")
-def test_prediction_is_the_target(prepare: Prepare) -> None:
+def test_prediction_sets_the_target(prepare: Prepare) -> None:
     x_0 = torch.full((2, 4, 2, 2), 0.5)
     draws, times = StepDraws.at(0, 0, np.arange(2), "cpu"), torch.tensor([100, 900])
     for word, name in (("null", "epsilon"), ("epsilon", "epsilon"), ("v", "v_prediction")):
@@ -166,7 +166,7 @@ def test_prediction_is_the_target(prepare: Prepare) -> None:
 
 # breaks if the last layer were taken all the same, or the final norm left out
 @pytest.mark.effect("model.clip_skip")
-def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
+def test_clip_skip_omits_last_layers(prepare: Prepare) -> None:
     whole, skipped = (prepare(model__clip_skip=n, data__cache__text=False).family for n in (0, 1))
     encoder = skipped.parts()["text_encoder"]
     seen: list[torch.Tensor] = []
@@ -183,7 +183,7 @@ def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
 # breaks if a part that is not named moved, or one that is named did not
 @pytest.mark.effect("model.train")
 @pytest.mark.parametrize("parts", [["denoiser"], ["text_encoder"], ["denoiser", "text_encoder"]])
-def test_train_names_the_parts_that_move(prepare: Prepare, parts: list[str]) -> None:
+def test_train_names_the_parts_that_change(prepare: Prepare, parts: list[str]) -> None:
     ready = prepare(model__train=parts, data__cache__text=False, data__cache__latents=False)
     before = {part: [p.detach().clone() for p in m.parameters()] for part, m in ready.family.parts().items()}
     ready.step()
@@ -222,7 +222,7 @@ class Kernels(TorchDispatchMode):
 
 # breaks if the trainer computed attention outside of the kernel's context
 @pytest.mark.effect("model.attention")
-def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
+def test_attention_selects_the_kernel(prepare: Prepare) -> None:
     results = {}
     for kernel in ("flash", "math"):
         ready = prepare(model__attention=kernel)
@@ -266,7 +266,7 @@ def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.Monkey
 
 # breaks if the denoiser were not handed to the package, or its refusal were no sentence
 @pytest.mark.effect("model.attention")
-def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xformers_is_enabled_on_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
     calls: list[str] = []
     where = "diffusers.UNet2DConditionModel.enable_xformers_memory_efficient_attention"

@@ -53,7 +53,7 @@ DIALECT = Toy()
 
 # breaks if the file were not written when the run is saved, or not read into the optimizer of the run that begins
 @pytest.mark.effect("run.export.optimizer_file", "run.start.optimizer")
-def test_moments_go_out_and_come_back_in_another_programs_file(
+def test_moments_are_exported_to_and_read_from_a_foreign_file(
     prepare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(
@@ -75,7 +75,7 @@ def test_moments_go_out_and_come_back_in_another_programs_file(
 
 # breaks if the file were read as a recipe of ours, or the line did not count before it
 @pytest.mark.effect("run.live.dialect", "run.live.line")
-def test_a_foreign_file_is_read_below_the_line_that_began_the_run(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_line_overrides_the_live_file_of_a_dialect(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     install(world.root / "site", monkeypatch, {"toy_line.py": DIALECT}, {"mezzotint.dialects": {"toy": "toy_line"}})
     path = world.root / "toy.json"
     path.write_text(json.dumps({"gamma": 5.0, "offset": 0.3}))

@@ -37,7 +37,7 @@ def captions_of(fed: Any) -> list[str]:
 
 # breaks if a batch that was filled up with itself counted fully, or by another power
 @pytest.mark.effect("data.remainder_power", "data.remainder")
-def test_discount_is_the_power_by_which_a_repeated_batch_counts_less(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_discount_reduces_weight_of_repeated_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
     for power in (1.5, 3.0):
         batches = feed(folder, batch_size=4, remainder="repeat", remainder_power=power).batches()
@@ -48,7 +48,7 @@ def test_discount_is_the_power_by_which_a_repeated_batch_counts_less(feed: Make,
 
 # breaks if the table were worked out, or pictures dealt by log(width / height): 1.53 is nearer to 1.67 that way
 @pytest.mark.effect("data.buckets.shape")
-def test_shape_table_takes_the_listed_sizes_and_their_rule(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_bucket_table_uses_the_listed_sizes(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(640, 512), (765, 500), (500, 773)])
     fed = feed(folder, resolution=512, buckets__shape="table", batch_size=1)
     sizes = {b.keys[0]: tuple(b.target_size[0].tolist()) for b in fed.batches()}
@@ -59,7 +59,7 @@ def test_shape_table_takes_the_listed_sizes_and_their_rule(feed: Make, noisy: Ma
 
 # breaks if all were used each epoch, the share fell another way, or ratings did not count
 @pytest.mark.effect("data.rating.fraction", "data.rating.epochs")
-def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
+def test_rating_share_and_epochs_drop_low_rated_images() -> None:
     n = 1000
     rating = np.where(np.arange(n) < n // 2, 4.0, 1.0).astype(np.float32)
     columns = plan.PlanColumns(
@@ -82,7 +82,7 @@ def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
 
 # breaks if captions stayed as written, the first part moved, or all visits had one order
 @pytest.mark.effect("data.captions.shuffle_tags", "data.captions.keep_tags")
-def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path: Path) -> None:
+def test_shuffle_tags_keeps_first_and_kept_tags(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a cat, one, two, three, four")
     assert set(captions_of(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
     moved = {tuple(caption.split(", ")) for caption in captions_of(feed(folder, steps=60, captions__shuffle_tags=True))}
@@ -95,7 +95,7 @@ def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path:
 
 # breaks if a cached run saw one order only, or wanted one that the cache does not keep
 @pytest.mark.effect("data.cache.shuffles")
-def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp_path: Path) -> None:
+def test_cache_shuffles_counts_cached_tag_orders(prepare: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "own", *(f"{name}, one, two, three" for name in "abcd"))
     ready = prepare(
         data__path=folder,
@@ -123,7 +123,7 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
 
 # breaks if the place were drawn evenly or in the middle, or edges were not cut
 @pytest.mark.effect("data.crop", "data.jitter")
-def test_jitter_cuts_edges_and_the_triangle_favours_the_middle() -> None:
+def test_jitter_crops_edges_and_triangular_favours_middle() -> None:
     def placed(size: Size, **how: Any) -> list[Any]:
         settings = DataSettings.model_validate({"crop": "triangular", **how})
         keys = [draws.key(1, "crop", n) for n in range(4000)]

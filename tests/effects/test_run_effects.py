@@ -51,7 +51,7 @@ def settings_of(**settings: Any) -> RunSettings:
 
 # breaks if the folder were not named after the run
 @pytest.mark.effect("run.name")
-def test_name_is_the_folder_below_runs(
+def test_run_name_is_the_folder_below_runs(
     prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,7 @@ def test_name_is_the_folder_below_runs(
 
 # breaks if the run lay in runs/NAME all the same
 @pytest.mark.effect("run.folder")
-def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
+def test_run_folder_holds_the_run(prepare: Prepare, tmp_path: Path) -> None:
     ready = prepare(run__folder=tmp_path / "a" / "b")
     ready.trainer.host.save(ready.trainer)
     assert (tmp_path / "a" / "b" / "recipe.yaml").is_file()
@@ -71,7 +71,7 @@ def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
 
 # breaks if a linked folder were written into all the same, or refused where it is meant
 @pytest.mark.effect("run.linked_folders")
-def test_linked_folders_are_where_links_of_the_run_may_lead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_linked_folders_are_allowed_link_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path / "run").open()
     (tmp_path / "big" / "exports").mkdir(parents=True)
     folder.exports.rmdir()
@@ -92,7 +92,7 @@ def test_linked_folders_are_where_links_of_the_run_may_lead(tmp_path: Path, caps
 
 # breaks if a draw forgot the seed: order, flips and crops, timesteps, noise, random weights
 @pytest.mark.effect("run.seed")
-def test_seed_is_behind_every_draw(prepare: Prepare) -> None:
+def test_seed_determines_all_randomness(prepare: Prepare) -> None:
     def everything(seed: int) -> tuple[Any, ...]:
         ready = prepare(run__seed=seed, data__cache__latents=False)
         weights = ready.trainer.model.update.masters["denoiser/conv_in.weight"].clone()
@@ -130,7 +130,7 @@ def test_epochs_are_resolved_into_steps(prepare: Prepare, epochs: float) -> None
 
 # breaks if the run went into an epoch that it has no room for
 @pytest.mark.effect("run.whole_epochs")
-def test_whole_epochs_ends_with_the_last_one_that_fits(prepare: Prepare) -> None:
+def test_whole_epochs_stops_after_the_last_full_epoch(prepare: Prepare) -> None:
     an_epoch = prepare().job.dataset.timeline.steps_of(0)
     for steps, end in ((an_epoch, an_epoch), (2 * an_epoch + 1, 2 * an_epoch)):
         assert prepare(run__steps=steps, run__whole_epochs=True).trainer.progress.last_step == end
@@ -141,7 +141,7 @@ def test_whole_epochs_ends_with_the_last_one_that_fits(prepare: Prepare) -> None
 
 # breaks if nothing were written, other steps were watched, or watching changed the numbers
 @pytest.mark.effect("run.profile.steps", "run.profile.folder")
-def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Path) -> None:
+def test_profile_writes_a_trace_and_changes_nothing(prepare: Prepare, tmp_path: Path) -> None:
     plain = prepare(run__steps=3)
     plain.trainer.run()
     ready = prepare(run__steps=3, run__profile__steps=1)
@@ -156,7 +156,7 @@ def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Pat
 
 # breaks if a GPU were taken although `cpu` is asked for, left although `auto`, or its absence passed over
 @pytest.mark.effect("run.device")
-def test_device_is_where_the_run_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_selects_cpu_or_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     launch = Launch(local_rank=1, world_size=2)
@@ -180,7 +180,7 @@ def test_threads_is_the_number_of_threads(prepare: Prepare, threads: int) -> Non
 
 # breaks if kernels that differ from run to run were let pass
 @pytest.mark.effect("run.deterministic")
-def test_deterministic_refuses_other_kernels(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deterministic_refuses_nondeterministic_kernels(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_rule() -> Tensor:
         return torch.zeros(3).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
 
@@ -214,7 +214,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 # breaks if autocast were left out or had another type, or the weights were rounded with it
 @pytest.mark.effect("run.precision")
-def test_precision_is_the_type_of_the_arithmetic(prepare: Prepare) -> None:
+def test_precision_is_the_compute_dtype(prepare: Prepare) -> None:
     losses = {}
     for name, dtype in DTYPES.items():
         weights, computed, step = dtypes_seen(prepare(run__precision=name))
@@ -227,7 +227,7 @@ def test_precision_is_the_type_of_the_arithmetic(prepare: Prepare) -> None:
 
 # breaks if the weights of the forward pass kept float32, or the masters lost it
 @pytest.mark.effect("run.weight_dtype")
-def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
+def test_weight_dtype_is_the_dtype_of_the_forward_pass(prepare: Prepare) -> None:
     for kind, expected in (("fp32", torch.float32), ("same", torch.bfloat16)):
         ready = prepare(run__precision="bf16", run__weight_dtype=kind, optim__lr=1e-5)
         weights, computed, step = dtypes_seen(ready)
@@ -239,7 +239,7 @@ def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
 
 # breaks if sums rounded to bf16 at each addition under fp32, or `same` did not; sums of the same gradients otherwise
 @pytest.mark.effect("run.gradient_dtype")
-def test_gradient_sums_are_added_up_in_their_type(prepare: Prepare) -> None:
+def test_gradient_dtype_is_the_dtype_of_sums(prepare: Prepare) -> None:
     sums = {}
     for kind in ("fp32", "same"):
         small = {"run__precision": "bf16", "run__weight_dtype": "same", "run__micro_batch": 1}
@@ -257,7 +257,7 @@ def test_gradient_sums_are_added_up_in_their_type(prepare: Prepare) -> None:
 
 
 @pytest.mark.slow
-def test_gradient_sums_are_settled_by_room_and_kept(
+def test_auto_gradient_dtype_depends_on_memory_and_persists(
     prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
@@ -273,7 +273,7 @@ def test_gradient_sums_are_settled_by_room_and_kept(
 
 # breaks if frozen parts were not cast, or trained ones were
 @pytest.mark.effect("run.frozen_dtype")
-def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
+def test_frozen_dtype_is_the_dtype_of_frozen_parts(prepare: Prepare) -> None:
     for kind, expected in (("fp32", torch.float32), ("same", torch.bfloat16)):
         settings = {"data__cache__latents": False, "data__cache__text": False, "run__frozen_dtype": kind}
         parts = prepare(run__precision="bf16", **settings).family.parts()
@@ -285,7 +285,7 @@ def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
 @pytest.mark.parametrize(
     ("kind", "method"), [("int8", "lora"), pytest.param("int8", "dora", marks=pytest.mark.slow), ("nf4", "lora")]
 )
-def test_an_adapter_trains_on_a_base_in_few_bits(prepare: Prepare, kind: str, method: str) -> None:
+def test_adapter_trains_on_a_quantized_base(prepare: Prepare, kind: str, method: str) -> None:
     ready = prepare(
         model__adapter__kind=method, run__frozen_dtype=kind, run__precision="bf16", optim__lr=1e-2,
         data__cache__text=False, run__gradient_checkpointing__enabled=True,
@@ -327,7 +327,7 @@ def test_scaler_starts_at_init_and_doubles_after_an_interval(prepare: Prepare) -
 
 # breaks if batches were not split, or split ones weighed otherwise
 @pytest.mark.effect("run.micro_batch")
-def test_micro_batch_is_more_passes_with_the_same_result(prepare: Prepare) -> None:
+def test_micro_batch_gives_the_same_result(prepare: Prepare) -> None:
     results = {}
     for size in ("null", 3, 1):
         ready = prepare(run__micro_batch=size, optim__ema__rule="none", data__remainder="drop")
@@ -375,7 +375,7 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
     ],
     ids=["masters", "in-backward", "adapter"],
 )
-def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
+def test_offloaded_blocks_train_bitwise_the_same(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
     if "model__adapter__kind" in settings:
@@ -406,7 +406,7 @@ def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
     "run.gradient_checkpointing.skip_first",
     "run.gradient_checkpointing.skip_last",
 )
-def test_recompute_keeps_less_and_gives_the_same_gradients(prepare: Prepare) -> None:
+def test_checkpointing_saves_memory_with_equal_gradients(prepare: Prepare) -> None:
     plain = prepare()
     blocks = len(list(plain.family.blocks()))
     whole, expected = saved_bytes(plain)
@@ -516,7 +516,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 # breaks if the runtime followed the launch alone, or the recipe alone
 @pytest.mark.effect("run.runtime")
-def test_runtime_is_how_processes_work_together(groups: list[dict[str, Any]]) -> None:
+def test_runtime_follows_recipe_and_launch(groups: list[dict[str, Any]]) -> None:
     alone, pair = Launch(), Launch(rank=1, local_rank=1, world_size=2, launcher="torchrun")
 
     def opened(kind: str, launch: Launch) -> Any:
@@ -534,7 +534,7 @@ def test_runtime_is_how_processes_work_together(groups: list[dict[str, Any]]) ->
 
 # breaks if the group waited for another time
 @pytest.mark.effect("run.timeout_seconds")
-def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str, Any]]) -> None:
+def test_timeout_seconds_reaches_the_process_group(groups: list[dict[str, Any]]) -> None:
     pair = Launch(world_size=2, launcher="torchrun")
     for seconds in (7, 1234):
         base.open_runtime(settings_of(runtime="ddp", device="cpu", timeout_seconds=seconds), pair)
@@ -544,7 +544,7 @@ def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str,
 # breaks if training waited for a checkpoint all the same, or did not wait where it has to
 @pytest.mark.effect("run.save.asynchronous")
 @pytest.mark.parametrize("behind", [True, False])
-def test_asynchronous_writes_while_training_goes_on(
+def test_asynchronous_save_does_not_block_training(
     behind: bool, prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = prepare(run__folder=tmp_path / "run", run__save__asynchronous=behind)
@@ -569,7 +569,7 @@ def test_asynchronous_writes_while_training_goes_on(
 
 # breaks if one process wrote what several hold all the same, or all did where they should not
 @pytest.mark.effect("run.save.sharded")
-def test_parts_are_written_by_all_who_see_the_folder(tmp_path: Path) -> None:
+def test_sharded_save_needs_a_shared_folder(tmp_path: Path) -> None:
     class Two(base.Runtime):
         world_size = 2
 
@@ -599,7 +599,7 @@ def left(shared_world: Any) -> Path:
 
 # breaks if one way to resume were taken for another
 @pytest.mark.effect("run.resume")
-def test_resume_says_where_a_run_begins(prepare: Prepare, left: Path, tmp_path: Path) -> None:
+def test_resume_selects_the_first_step(prepare: Prepare, left: Path, tmp_path: Path) -> None:
     assert prepare(run__folder=left, run__resume="latest", **LEFT).trainer.progress.step == 3
     with pytest.raises(CheckpointError, match=r"run\.resume is never"):
         prepare(run__folder=left, run__resume="never", **LEFT)
@@ -620,7 +620,7 @@ def test_resume_says_where_a_run_begins(prepare: Prepare, left: Path, tmp_path: 
 
 # breaks if a change were let pass without being named, or refused although it is
 @pytest.mark.effect("run.allow_change")
-def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_path: Path) -> None:
+def test_allow_change_permits_a_changed_setting(prepare: Prepare, left: Path, tmp_path: Path) -> None:
     settings = {"run__steps": 3, "run__resume": left / "checkpoints" / "step-00000002", "optim__lr": 5e-3}
     for allowed in ([], ["optim.optimizer"]):
         with pytest.raises(RecipeError, match=r"optim\.lr") as raised:
@@ -636,7 +636,7 @@ def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_pa
 # breaks if another number of bad steps ended the run, or they were not counted in a row
 @pytest.mark.effect("run.max_nonfinite_steps")
 @pytest.mark.parametrize("allowed", [0, 2])
-def test_max_nonfinite_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
+def test_max_nonfinite_steps_counts_skipped_steps(prepare: Prepare, allowed: int) -> None:
     ready = prepare(run__max_nonfinite_steps=allowed)
     ready.trainer.model.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
     with pytest.raises(Diverged):
@@ -647,7 +647,7 @@ def test_max_nonfinite_steps_is_how_many_are_skipped(prepare: Prepare, allowed: 
 
 # breaks if TF32 stayed as the library has it, or the old names were set
 @pytest.mark.effect("run.tf32")
-def test_tf32_is_allowed_by_the_new_names() -> None:
+def test_tf32_sets_fp32_precision() -> None:
     for allowed, word in ((True, "tf32"), (False, "ieee")):
         base.open_runtime(settings_of(tf32=allowed, device="cpu"), Launch())
         assert torch.backends.cuda.matmul.fp32_precision == word
@@ -656,7 +656,7 @@ def test_tf32_is_allowed_by_the_new_names() -> None:
 
 # breaks if the run did not go on beyond the recipe's own length
 @pytest.mark.effect("run.extend")
-def test_longer_counts_from_the_recipes_length(prepare: Prepare) -> None:
+def test_extend_adds_to_the_recipes_length(prepare: Prepare) -> None:
     assert prepare(run__steps=3).job.resolved.steps == 3
     assert prepare(run__steps=3, run__extend="2 steps").job.resolved.steps == 5
     epoch = prepare(run__steps="null", run__epochs=1).job.resolved.steps

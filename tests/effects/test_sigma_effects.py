@@ -33,7 +33,7 @@ def scheduler_of(ready: Any) -> dict[str, Any]:
 # breaks if the input were not scaled, the target were another, a timestep were told for ¼ ln σ, or the export said less
 @pytest.mark.effect("model.prediction")
 @pytest.mark.parametrize("kind", ["edm", "v-edm", "epsilon-unscaled"])
-def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind: Any) -> None:
+def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: Any) -> None:
     ready = prepare(model__prediction=kind, **NO_AVERAGE)
     x_0, times = torch.full((2, 4, 2, 2), 0.5), torch.tensor([100, 900])
     noised = ready.objective.noise_at(x_0, draws_of(2), times)
@@ -58,7 +58,7 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
 
 # breaks if σ_d stayed EDM's, in the target, in the weight, or in what is exported
 @pytest.mark.effect("objective.sigma_data")
-def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> None:
+def test_sigma_data_changes_target_weight_and_export(prepare: Prepare) -> None:
     ready = prepare(model__prediction="edm", objective__sigma_data=1.0, objective__weighting="edm", **NO_AVERAGE)
     noised = ready.objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([500]))
     sigma = float(ready.objective.schedule.sigma[500])
@@ -69,7 +69,7 @@ def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> 
 
 # breaks if levels came from the table all the same, or their spread were not the one that is written
 @pytest.mark.effect("objective.noise_levels", "objective.log_normal")
-def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -> None:
+def test_log_normal_levels_have_given_mean_and_deviation(prepare: Prepare) -> None:
     settings = {"model__prediction": "edm", "objective__noise_levels": "log-normal"}
     for mean, std in ((-1.2, 1.2), (0.5, 0.25)):
         ready = prepare(objective__log_normal=[mean, std], **settings)
@@ -89,7 +89,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
 
 # breaks if the network were told the timestep for ¼ ln σ, or the other way
 @pytest.mark.effect("objective.time_input")
-def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
+def test_time_input_is_timestep_or_log_sigma(prepare: Prepare) -> None:
     times = torch.tensor([100, 900])
     for kind, word, is_logarithm in (
         ("edm", "auto", True), ("edm", "timestep", False), ("v", "auto", False), ("v", "log-sigma", True),
@@ -118,7 +118,7 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
 
 # breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
 @pytest.mark.effect("objective.weighting")
-def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
+def test_weighting_multiplies_the_error_of_x_0(prepare: Prepare) -> None:
     formulas: dict[str, Callable[[float], float]] = {
         "prediction": lambda snr: snr,
         "unit": lambda snr: 1.0,
@@ -140,7 +140,7 @@ def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
 
 # breaks if l1 were squared, or its weight the square's
 @pytest.mark.effect("objective.loss")
-def test_l1_takes_the_error_as_it_is(prepare: Prepare) -> None:
+def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:
     plain = prepare(objective__loss="l1").objective
     noised = plain.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([300]))
     assert float(plain.loss(plain.target(noised) - 3.0, noised, torch.ones(1)).total) == pytest.approx(3.0)
@@ -152,7 +152,7 @@ def test_l1_takes_the_error_as_it_is(prepare: Prepare) -> None:
 
 # breaks if a number were drawn for each channel all the same, or the target left it out
 @pytest.mark.effect("objective.noise_offset_per")
-def test_offset_noise_per_sample_moves_all_channels_alike(prepare: Prepare) -> None:
+def test_offset_noise_per_sample_is_equal_in_all_channels(prepare: Prepare) -> None:
     def added(**settings: Any) -> Tensor:
         plain, offset = prepare().objective, prepare(objective__noise_offset=0.5, **settings).objective
         x_0, times = torch.zeros(2000, 4, 3, 3), torch.full((2000,), 300)

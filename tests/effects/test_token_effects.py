@@ -27,7 +27,7 @@ ROWS = "tokens/text_encoder"
 
 # breaks if a new word did not begin as the words it is given, or if the table were trained
 @pytest.mark.effect("model.tokens.words")
-def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
+def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -> None:
     ready = prepare(**WORDS)
     encoder = ready.family.parts()["text_encoder"]
     table = encoder.get_input_embeddings().weight
@@ -44,7 +44,7 @@ def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
 
 # breaks if a word had always one token
 @pytest.mark.effect("model.tokens.vectors")
-def test_vectors_are_tokens_of_a_word(prepare: Prepare) -> None:
+def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     ready = prepare(**WORDS, model__tokens__vectors=3)
     assert ready.trainer.model.trained[ROWS].shape == (3, 32)
     assert ready.family._tokens("text_encoder", ["<toy>"])[0][0, 1:4].diff().tolist() == [1, 1]
@@ -52,7 +52,7 @@ def test_vectors_are_tokens_of_a_word(prepare: Prepare) -> None:
 
 # breaks if the file's rows were not what training begins with
 @pytest.mark.effect("model.tokens.files")
-def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
+def test_token_files_load_learned_tokens(prepare: Prepare, tmp_path: Path) -> None:
     rows = torch.linspace(-1, 1, 64).reshape(2, 32)
     save_file({"<toy>": rows}, tmp_path / "toy.safetensors")
     settings = {name: value for name, value in WORDS.items() if name != "model__tokens__words"}
@@ -81,17 +81,17 @@ def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:
+def test_conflicting_token_settings_are_refused(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)
 
 
-def test_a_word_that_no_caption_has_ends_the_run_at_its_start(prepare: Prepare) -> None:
+def test_learned_token_missing_from_captions_is_refused(prepare: Prepare) -> None:
     with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         prepare(**WORDS | {"data__captions__prefix": ""})
     assert caught.value.code == "E1474"
 
 
-def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
+def test_family_without_token_embeddings_is_refused(tmp_path: Path) -> None:
     text = f'schema: 1\nmodel:\n  family: flux\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
     recipe = read_text(text).recipe
     flux: Any = SimpleNamespace(spec=family_spec("flux"))

@@ -75,7 +75,7 @@ def lines(run: Path, key: str) -> dict[int, dict[str, Any]]:
 
 # breaks if the interval were another one, its unit forgotten, or null wrote on the way
 @pytest.mark.effect("run.save.every")
-def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> None:
+def test_save_every_sets_the_checkpoint_interval(rich: Path, poor: Path) -> None:
     assert names(poor / "checkpoints") == ["step-00000003"]
     assert names(rich / "checkpoints")[-1] == "step-00000006"
     assert names(rich / "checkpoints")[0] == "step-00000004", "one between the start and the end"
@@ -92,7 +92,7 @@ def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> N
     ("keep", "kept"),
     [(2, ["2", "3"]), ("null", ["1", "2", "3"])],
 )
-def test_save_keep_is_how_many_stay(prepare: Any, keep: int | str, kept: list[str]) -> None:
+def test_save_keep_is_the_number_of_checkpoints_kept(prepare: Any, keep: int | str, kept: list[str]) -> None:
     ready = prepare(run__steps=3, run__save__every=1, run__save__keep=keep, **COMMON)
     ready.trainer.run()
     assert names(ready.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
@@ -133,14 +133,14 @@ def test_save_best_keeps_lowest_loss_checkpoint_when_killed(shared_world: Any, m
 
 
 @pytest.mark.parametrize("words", [[], ["data.holdout.fraction=0.1", "run.validation.every=null"]])
-def test_save_best_wants_held_out_pictures_that_are_measured(words: list[str]) -> None:
+def test_save_best_needs_a_held_out_loss(words: list[str]) -> None:
     with pytest.raises(RecipeError, match=r"run\.save\.best needs a held-out loss"):
         read_text("schema: 1", overrides=["run.save.best=true", *words])
 
 
 # breaks if nothing were exported on the way, or at the end
 @pytest.mark.effect("run.export.every")
-def test_export_every_is_when_the_model_is_exported(rich: Path, poor: Path) -> None:
+def test_export_every_sets_the_export_interval(rich: Path, poor: Path) -> None:
     assert names(rich / "exports") == [
         "step-00000004", "step-00000004-ema", "step-00000006", "step-00000006-ema",
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def test_export_every_is_when_the_model_is_exported(rich: Path, poor: Path) -> N
 
 # breaks if weights were exported in the type they are trained in
 @pytest.mark.effect("run.export.dtype")
-def test_export_dtype_is_that_of_the_written_weights(rich: Path, poor: Path) -> None:
+def test_export_dtype_is_the_dtype_of_written_weights(rich: Path, poor: Path) -> None:
     for run, expected in ((rich, "F16"), (poor, "F32")):
         for file in run.glob("exports/*/unet/*.safetensors"):
             with safe_open(file, "pt") as tensors:
@@ -158,7 +158,7 @@ def test_export_dtype_is_that_of_the_written_weights(rich: Path, poor: Path) -> 
 
 # breaks if the finished model lay in the exports alone, or the trained weights lay there where an average is
 @pytest.mark.effect("run.export.folder")
-def test_export_folder_is_where_the_finished_model_lies_too(rich: Path, poor: Path) -> None:
+def test_export_folder_receives_the_finished_model(rich: Path, poor: Path) -> None:
     published = rich / "unet" / "diffusion_pytorch_model.safetensors"
     average, raw = (
         rich / "exports" / name / "unet" / published.name for name in ("step-00000006-ema", "step-00000006")
@@ -171,7 +171,7 @@ def test_export_folder_is_where_the_finished_model_lies_too(rich: Path, poor: Pa
 
 # breaks if no file were written beside the folder, always one, or with other weights than the folder's
 @pytest.mark.effect("run.export.single_file")
-def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
+def test_export_single_file_also_writes_one_file(prepare: Any) -> None:
     for expected in (False, True):
         ready = prepare(run__export__single_file=expected, run__export__dtype="fp16", optim__ema__rule="none", **COMMON)
         ready.trainer.host.export(ready.trainer)
@@ -185,7 +185,7 @@ def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
 
 # breaks if a whole model were written, or parts that are not trained, or under names that merge does not know
 @pytest.mark.effect("run.export.parts")
-def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path) -> None:
+def test_export_parts_writes_only_trained_parts(prepare: Any, tmp_path: Path) -> None:
     settings = {"run__export__parts": "trained", "run__export__name": "unet_{micro_step}", "optim__ema__rule": "none"}
     ready = prepare(**settings, run__export__dtype="fp16", **COMMON)
     ready.trainer.host.export(ready.trainer)
@@ -210,7 +210,7 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
 
 # breaks if nothing were written beside the model, in the other form, or under the model's name
 @pytest.mark.effect("run.export.trained_file")
-def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Path) -> None:
+def test_export_trained_file_is_written_next_to_the_model(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
     for form, name, called in (
         ("null", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema"]),
@@ -253,7 +253,7 @@ def test_tensorboard_writes_events(rich: Path, poor: Path) -> None:
 
 # breaks if the held-out loss were measured at other steps, or without being asked for
 @pytest.mark.effect("run.validation.every")
-def test_validation_every_is_when_the_held_out_loss_is_measured(rich: Path, poor: Path) -> None:
+def test_validation_every_sets_the_validation_interval(rich: Path, poor: Path) -> None:
     assert sorted(lines(rich, "val/loss")) == [0, 3, 6]
     assert lines(poor, "val/loss") == {}
 
@@ -269,14 +269,14 @@ def test_validation_timesteps_counts_those_measured(rich: Path) -> None:
 
 # breaks if previews were drawn at other steps, or without being asked for
 @pytest.mark.effect("run.preview.every")
-def test_preview_every_is_when_previews_are_drawn(rich: Path, poor: Path) -> None:
+def test_preview_every_sets_the_preview_interval(rich: Path, poor: Path) -> None:
     assert names(rich / "samples") == ["grid.png", "step-00000000", "step-00000003", "step-00000006"]
     assert names(poor / "samples") == []
 
 
 # breaks if other weights drew than those asked for
 @pytest.mark.effect("run.preview.weights")
-def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
+def test_preview_weights_selects_raw_or_ema(rich: Path, prepare: Any) -> None:
     assert {path.name for path in rich.glob("samples/step-*/*.png")} == {"00-shadow.png"}
     drawn = {}
     for which in ("both", "raw", "ema"):
@@ -301,7 +301,7 @@ def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
 
 # breaks if one of several intervals were forgotten, or two at once saved twice
 @pytest.mark.effect("run.save.every")
-def test_several_intervals_are_each_kept(prepare: Any) -> None:
+def test_several_save_intervals_all_apply(prepare: Any) -> None:
     ready = prepare(
         run__epochs=2, run__steps=None, run__save__every=["2 steps", "1 epoch"], run__save__keep=None, **COMMON
     )
@@ -313,7 +313,7 @@ def test_several_intervals_are_each_kept(prepare: Any) -> None:
 
 # breaks if exports by epochs did not wait, or others did
 @pytest.mark.effect("run.export.from_epoch")
-def test_export_from_epoch_holds_back_exports_by_epochs() -> None:
+def test_export_from_epoch_delays_exports_by_epochs() -> None:
     exporter = Exporter([Every.parse("1 epoch"), Every.parse("5 steps")], from_epoch=3)
     ends = [Progress(step=10 * e + 1, last_step=99, epoch=e, epoch_ends=True) for e in range(4)]
     assert [exporter.due(p) for p in ends] == [False, False, True, True]
@@ -346,7 +346,7 @@ def test_exports_are_named_and_placed_as_asked(prepare: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("template", ["../{name}", "{name}/{step}", "{who}", "{step", ""])
-def test_a_name_that_leaves_the_folder_or_means_nothing_is_refused(template: str) -> None:
+def test_invalid_export_name_is_refused(template: str) -> None:
     with pytest.raises(RecipeError, match=r"run\.export\.name"):
         read_text("schema: 1", overrides=[f"run.export.name='{template}'"])
 
@@ -368,7 +368,7 @@ def test_schedule_file_lists_contents_of_each_batch(prepare: Any, poor: Path) ->
 
 # breaks if the files lay in logs/ all the same, or in both places
 @pytest.mark.effect("run.schedule_place")
-def test_schedule_place_is_the_run_folder_itself(prepare: Any) -> None:
+def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
     ready = prepare(run__steps=1, run__schedule_file=True, run__schedule_place="run", **COMMON)
     ready.trainer.run()
     assert [path.parent for path in ready.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.folder.path]
@@ -377,7 +377,7 @@ def test_schedule_place_is_the_run_folder_itself(prepare: Any) -> None:
 # breaks if nothing were sent, under another project, or to another run after going on
 @pytest.mark.effect("run.wandb.mode")
 @pytest.mark.effect("run.wandb.project")
-def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_receives_the_tensorboard_values(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", seen)
     settings = {"run__wandb__mode": "offline", "run__wandb__project": "pictures", "run__preview__every": 2}
@@ -399,7 +399,7 @@ def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.Monk
     assert seen.begun[1]["id"] == seen.begun[0]["id"]
 
 
-def test_wandb_that_fails_or_is_missing_is_said_in_a_sentence(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_failure_and_absence_are_reported(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = FakeWandb(fails=True)
     monkeypatch.setitem(sys.modules, "wandb", broken)
     ready = prepare(run__steps=2, run__wandb__mode="online", **COMMON)
