@@ -23,7 +23,7 @@ def test_lower_half_of_an_address_carries_over() -> None:
     assert timesteps.draw(addresses, 0, width).tolist() == [draws.below(int(a), width) for a in addresses]
 
 
-def test_timestep_range_ends_are_inclusive() -> None:
+def test_extreme_addresses_give_first_and_last_timestep() -> None:
     ends = np.array([0, 2**64 - 1], dtype=np.uint64)
     assert timesteps.draw(ends, 0, 1000).tolist() == [0, 999]
     assert timesteps.draw(ends, 300, 301).tolist() == [300, 300]
@@ -54,7 +54,7 @@ def test_weighted_draw_inverts_cumulative_shares(weights: list[float], addresses
         assert (sums[t - 1] if t else 0.0) - 1e-15 <= u <= sums[t] + 1e-15
 
 
-def test_weighted_draw_range_ends_are_inclusive() -> None:
+def test_extreme_addresses_give_ends_of_weighted_draw() -> None:
     ends = np.array([0, 2**64 - 1], dtype=np.uint64)
     assert timesteps.draw_shared(ends, timesteps.shares(np.array([0.0, 1.0, 3.0, 2.0, 0.0]))).tolist() == [1, 3]
     thirds = timesteps.shares(np.full(1000, 1 / 3))  # whose sum is rounded

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data.media import _clips, patience
+from mezzotint.data.media import patience
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
@@ -103,22 +103,22 @@ def test_clip_interval_skips_frames(feed: Make, listed: Make) -> None:
 def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
     feed: Make, listed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, asleep, convert = listed("a.mp4", "b.mp4"), threading.Event(), _clips._tick
+    path, asleep, report_progress = listed("a.mp4", "b.mp4"), threading.Event(), patience.Sign.__call__
     monkeypatch.setattr(patience, "_GRACE", 0.05)
 
-    def slowly(frame: Any) -> int:
-        asleep.wait(0.05)
-        return convert(frame)
+    def wait_after_each_frame(seconds: float) -> None:
+        def call(sign: patience.Sign) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                asleep.wait(seconds)
+            report_progress(sign)
 
-    monkeypatch.setattr(_clips, "_tick", slowly)
+        monkeypatch.setattr(patience.Sign, "__call__", call)
+
+    wait_after_each_frame(0.05)
     patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.5)
     assert len(patient.catalogue) == 2, "12 frames take 0.6 s"
 
-    def hanging(frame: Any) -> int:
-        asleep.wait(20)
-        return convert(frame)
-
-    monkeypatch.setattr(_clips, "_tick", hanging)
+    wait_after_each_frame(20)
     with refused("E1233", r"'a\.mp4' .*: not decoded within 0\.2 s|'b\.mp4' .*: not decoded within 0\.2 s"):
         feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2).batches()
     os.utime(path / "b.mp4", (1, 1))  # looked at anew

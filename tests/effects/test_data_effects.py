@@ -20,7 +20,7 @@ from PIL import Image
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import BatchRequest
-from mezzotint.data.media import decoding, patience
+from mezzotint.data.media import patience
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
@@ -270,16 +270,16 @@ def test_verify_decides_when_corruption_is_found(feed: Make, noisy: Make, tmp_pa
 def test_hanging_image_is_skipped_at_start_and_stops_a_run(
     feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._open_regular
+    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), os.open
 
-    def hanging(path: Path, most: int | None) -> Any:
-        if path.name == "001.png":
+    def hanging(path: Any, *options: Any, **named: Any) -> int:
+        if str(path).endswith("001.png"):
             asleep.wait(20)
-        return opened(path, most)
+        return opened(path, *options, **named)
 
     monkeypatch.setattr(patience, "_GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
-    monkeypatch.setattr(decoding, "_open_regular", hanging)
+    monkeypatch.setattr(os, "open", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
         feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")
@@ -385,13 +385,11 @@ def test_caption_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: P
 # breaks if the chance were another one, or did not reach the loader
 @pytest.mark.effect("data.captions.dropout")
 def test_caption_dropout_is_the_share_of_empty_captions(feed: Make, noisy: Make, tmp_path: Path) -> None:
-    fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2)
-    worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
-    where = np.zeros(DRAWN, np.int32)
-    visits = np.arange(DRAWN, dtype=np.int32)
-    request = BatchRequest(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
-    worker._pixels = lambda *ignored: torch.zeros(1)
-    dropped = sum(caption == "" for caption in worker[request].captions)
+    fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2, steps=200)
+    assert abs(captions_of(fed).count("") / 200 - 0.2) < three_sigma(0.2, 200)
+    lines = fed.catalogue.captions(0)
+    visits = (Visit(0, 5, 0, 0, visit) for visit in range(DRAWN))
+    dropped = sum(captions.choose(lines, visit, dropout=0.2) == "" for visit in visits)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
 
 

@@ -174,7 +174,7 @@ def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> N
     ("flux2", "model_index.json", {"is_distilled": True}),
     ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
 ])  # fmt: skip
-def test_distilled_models_need_allow_distilled(tmp_path: Path, family: str, file: str, value: Any) -> None:
+def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file: str, value: Any) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
     edit(folder / file, **value)
     named = (f"model.family={family}", f"model.path={folder}")

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import plan
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
@@ -102,18 +101,14 @@ def test_cache_shuffles_counts_cached_tag_orders(prepare: Make, tmp_path: Path) 
         data__captions__shuffle_tags=True,
         data__cache__shuffles=3,
         data__captions__dropout=0,
-        run__device_prefetch=0,
+        run__steps=20,
     )
-    rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}
-    worker = ready.job.trainer.batches._worker  # what answers the loader's requests; text is read from the cache
-    worker._latents, worker._pixels = None, lambda *ignored: None
-    visits = np.arange(40, dtype=np.int32)
-    for row in rows:
-        where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = worker[BatchRequest(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
-        assert piece.text.states.shape[0] == 40
-        seen[piece.keys[0]] = set(piece.captions)
+    for _ in range(20):
+        for batch in ready.next_batches().batches:
+            assert batch.text.states.shape[0] == len(batch.keys)
+            for key, caption in zip(batch.keys, batch.captions, strict=True):
+                seen.setdefault(key, set()).add(caption)
     counts = {len(orders) for orders in seen.values()}
     assert counts <= {2, 3}  # of six; two of the three may be alike
     assert 3 in counts

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import CLIPTokenizer
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.shared import learned_tokens
@@ -33,7 +34,9 @@ def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -
     table = encoder.get_input_embeddings().weight
     before = {name: p.clone() for part in ready.family.parts().values() for name, p in part.named_parameters()}
     step = ready.step()
-    red = ready.family._tokenizer("text_encoder")("red", add_special_tokens=False).input_ids
+    red = CLIPTokenizer.from_pretrained(str(ready.recipe.model.path / "tokenizer"))(
+        "red", add_special_tokens=False
+    ).input_ids
     assert torch.equal(step.before[ROWS], table[red[:1]])
     assert set(step.after) == {ROWS}
     assert step.largest("tokens") > 0
@@ -47,7 +50,11 @@ def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -
 def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     ready = prepare(**WORDS, model__tokens__vectors=3)
     assert ready.trainer.model.trained[ROWS].shape == (3, 32)
-    assert ready.family._tokens("text_encoder", ["<toy>"])[0][0, 1:4].diff().tolist() == [1, 1]
+    tokens: list[torch.Tensor] = []
+    encoder = ready.family.parts()["text_encoder"]
+    encoder.register_forward_pre_hook(lambda module, inputs: tokens.append(inputs[0]))
+    ready.family.encode_text(["<toy>"])
+    assert tokens[0][0, 1:4].diff().tolist() == [1, 1]
 
 
 # breaks if the file's rows were not what training begins with

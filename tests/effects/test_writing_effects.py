@@ -19,7 +19,6 @@ from mezzotint.errors import RecipeError
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.base import Every
 from mezzotint.settings.reading.read import read_text
-from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train import resume
 from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.callbacks.validation import Validation
@@ -101,12 +100,14 @@ def test_save_keep_is_the_number_of_checkpoints_kept(prepare: Any, keep: int | s
 # breaks if the lowest held-out loss saved nothing, its checkpoint went with the old ones, or a kill changed the choice
 @pytest.mark.effect("run.save.best")
 def test_save_best_keeps_lowest_loss_checkpoint_when_killed(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, curve = Validation._is_lowest, [0.9, 0.5, 0.7, 0.8]
+    on_step, measure, curve, steps = Validation.on_step, Validation.measure, [0.9, 0.5, 0.7, 0.8], [0]
 
-    def scripted(callback: Validation, step: int, losses: dict[str, float]) -> bool:
-        return own(callback, step, dict.fromkeys(losses, curve[step - 1]))
+    def noted(callback: Validation, report: Any, progress: Progress) -> Any:
+        steps.append(progress.step)
+        return on_step(callback, report, progress)
 
-    monkeypatch.setattr(Validation, "_is_lowest", scripted)
+    monkeypatch.setattr(Validation, "on_step", noted)
+    monkeypatch.setattr(Validation, "measure", lambda self: dict.fromkeys(measure(self), curve[steps[-1] - 1]))
     settings = COMMON | {
         "run__steps": 4, "run__save__every": "3 steps", "run__save__keep": 1, "run__save__best": True,
         "run__export__parts": "trained", "optim__ema__rule": "none",
@@ -126,7 +127,6 @@ def test_save_best_keeps_lowest_loss_checkpoint_when_killed(shared_world: Any, m
     assert (killed / "best").readlink() == Path("step-00000002")
     assert shared_world.end(name) == shared_world.end("best")
     assert state.read(killed / "best").tensors.keys() == state.read(whole / "best").tensors.keys()
-    assert place_of(str(killed / "best"), ()).kind == "checkpoint", "mezzotint sample draws from it"
     start = resume.choose("best", RunFolder(killed.parent), "mezzotint train")
     assert start.checkpoint is not None
     assert start.checkpoint.resolve() == killed / "step-00000002"

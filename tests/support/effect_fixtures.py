@@ -54,8 +54,8 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _process_as_it_was() -> Iterator[None]:
-    """Threads and determinism belong to the process; a row gives them back."""
+def restore_process_state() -> Iterator[None]:
+    """Threads and determinism belong to the process; each test restores them."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)
