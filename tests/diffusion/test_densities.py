@@ -25,7 +25,7 @@ def records() -> dict[str, Tensor]:
 
 
 def at_quantiles(settings: FlowSettings, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """σ below which a share of all draws lies, of each density but `mode` and `heavy-tail`: of those what they make of
+    """σ below which a share of all draws is, of each density but `mode` and `heavy-tail`: of those what they make of
     even numbers, which falls and rises again where the scale is large."""
     if settings.density in ("logit-normal", "sigmoid", "log-snr"):
         normals = torch.special.ndtri(torch.from_numpy(quantiles)).numpy()

@@ -47,7 +47,9 @@ def module(ready: Any, name: str = QUERY) -> Any:
     ],
 )
 def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, leaves: set[str]) -> None:
-    ready = prepare(**LORA | {"model__adapter__kind": kind, "model__adapter__rank": 2, "model__adapter__alpha": 4})
+    rank = 1 if kind == "lokr" else 2
+    settings = {"model__adapter__kind": kind, "model__adapter__rank": rank, "model__adapter__alpha": 2 * rank}
+    ready = prepare(**LORA | settings)
     assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == leaves
     assert module(ready).scale == pytest.approx(4 / 2**0.5 if kind == "rslora" else 2)
     frozen = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if not p.requires_grad}

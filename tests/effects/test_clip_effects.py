@@ -190,7 +190,7 @@ def test_clip_size_limits_skip_other_clips(feed: Make, listed: Make) -> None:
         assert not report.skipped
 
 
-# breaks if pictures came from elsewhere, were not those of their clip, or a number without a source were taken
+# breaks if images came from elsewhere, were not those of their clip, or a number without a source were taken
 @pytest.mark.effect("data.clips.images", "data.clips.images_from")
 def test_joined_images_come_from_clips_or_a_folder(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
@@ -211,7 +211,7 @@ def test_joined_images_come_from_clips_or_a_folder(feed: Make, listed: Make) -> 
     assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
 
 
-# breaks if the pictures were not those of the path, or were read in another way than they are written down
+# breaks if the images were not those of the path, or were read in another way than they are written down
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
@@ -225,7 +225,7 @@ def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, f
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 
-# breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
+# breaks if groups were drawn, the last were used, or drawn images were the same at every visit
 @pytest.mark.effect("data.clips.images_order")
 def test_joined_images_are_random_or_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")

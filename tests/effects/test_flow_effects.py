@@ -120,7 +120,7 @@ def test_sigma_limits_bound_trained_levels() -> None:
     assert 0.5 - 1e-6 <= float(sigma.min()) < float(sigma.max()) <= 0.75 + 1e-6
 
 
-# breaks if the error were of the velocity all the same
+# breaks if the error were of the velocity anyway
 @pytest.mark.effect("objective.flow.preconditioned")
 def test_preconditioned_loss_is_weighted_by_sigma_squared() -> None:
     plain, ours = objective(), objective("preconditioned=true")
@@ -213,7 +213,7 @@ def test_caption_token_limit_applies(family: str) -> None:
     assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
 
 
-# breaks if no clip or every clip began with its own first frame, whatever the recipe says
+# breaks if no clip or every clip started with its own first frame, whatever the recipe says
 @pytest.mark.effect("model.wan.first_frame_prob", "model.ltx.first_frame_prob")
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_ltx_receives_the_frame_rate() -> None:
     assert scales == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
 
 
-# breaks if the picture were not what the clip begins with, or the file did not say so
+# breaks if the image were not what the clip starts with, or the file did not say so
 @pytest.mark.effect("sample.clip.first_frame")
 def test_clip_starts_with_the_conditioning_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, latents = tmp_path / "red.png", []
@@ -309,7 +309,7 @@ def test_klein_reads_the_named_text_encoder_layers() -> None:
     assert caught.value.code == "E1093"
 
 
-# breaks if latents were drawn all the same, or the mean where a draw is asked for
+# breaks if latents were drawn anyway, or the mean where a draw is asked for
 @pytest.mark.effect("objective.posterior")
 def test_latents_are_a_sample_or_the_mean(prepare: Any) -> None:
     losses = {}

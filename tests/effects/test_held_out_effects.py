@@ -1,4 +1,4 @@
-"""Rows of what is measured besides training: folders of their own, a share of the trained pictures."""
+"""Rows of what is measured in addition to training: folders of their own, a share of the trained images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sets(noisy: Make, tmp_path: Path) -> tuple[Path, Path]:
     return noisy(tmp_path / "faces", [(48, 48)] * 3), noisy(tmp_path / "places", [(64, 48)] * 2)
 
 
-# breaks if one folder had no name, several were one set, or their pictures were trained
+# breaks if one folder had no name, several were one set, or their images were trained
 @pytest.mark.effect("data.holdout.path")
 def test_holdout_path_folders_are_measured_and_not_trained(
     prepare: Make, sets: tuple[Path, Path], shared_world: Any
@@ -89,7 +89,7 @@ def test_validation_does_not_change_training(shared_world: Any, sets: tuple[Path
     assert "held-out loss" in (shared_world.root / "measured" / "logs" / "report.txt").read_text()
 
 
-# breaks if a trained picture among them were passed over in silence
+# breaks if a trained image among them were ignored silently
 @pytest.mark.effect("data.holdout.path")
 def test_trained_images_in_holdout_give_a_warning(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
     for number in range(2):

@@ -30,7 +30,7 @@ def are_channels_last(module: torch.nn.Module) -> set[bool]:
     return {p.is_contiguous(memory_format=torch.channels_last) for p in weights}
 
 
-# breaks if weights stayed as they lie, or a run that is gone on with had other bits than one that went on
+# breaks if weights stayed as they lie, or a run that is resumed had other bits than one that continued
 @pytest.mark.effect("run.kernels.channels_last")
 def test_channels_last_sets_memory_format_of_convolutions(prepare: Prepare) -> None:
     plain = prepare(**HALF, optim__ema__rule="ramp")
@@ -86,10 +86,10 @@ def test_deterministic_run_does_not_benchmark_kernels(monkeypatch: pytest.Monkey
     assert config.deterministic
 
 
-# breaks if a filler counted in the loss, the report or the gradients, or short batches kept their shape
+# breaks if padding samples counted in the loss, the report or the gradients, or short batches kept their shape
 @pytest.mark.effect("run.kernels.pad_batches")
 def test_padded_batches_have_one_shape_and_equal_results(prepare: Prepare) -> None:
-    """Six pictures in batches of four: the second is short."""
+    """Six images in batches of four: the second is short."""
     settings = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
     sizes: dict[bool, list[int]] = {True: [], False: []}
     steps = {}
@@ -139,7 +139,7 @@ def test_each_bucket_is_compiled_once(prepare: Prepare, monkeypatch: pytest.Monk
     assert (new, later) == ([new[0]] * 3, [0] * 3)
 
 
-# breaks if compiled blocks were no graphs, or a step began without saying so
+# breaks if compiled blocks were no graphs, or a step started without saying so
 @pytest.mark.effect("run.kernels.cuda_graphs")
 def test_cuda_graphs_record_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []

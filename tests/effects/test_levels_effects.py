@@ -1,4 +1,4 @@
-"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, pictures to begin
+"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, images to begin
 with, and a second model."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TABLE = Schedule.scaled_linear()
 
 
 class Drawn:
-    """One picture of the verb. seen: of each call of a denoiser, its width of text and its timesteps. told: the numbers
+    """One image of the command. seen: of each call of a denoiser, its text width and its timesteps. told: the numbers
     of each call. texts: the text it got, negatives first."""
 
     def __init__(self, place: Path, out: Path, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_sigmas_are_the_visited_noise_levels(draw: Callable[..., Drawn]) -> None
     assert caught.value.code == "E1070"
 
 
-# breaks if Stability's timesteps began below the last one, or went to the first
+# breaks if Stability's timesteps started below the last one, or went to the first
 @pytest.mark.effect("sample.timestep_spacing")
 def test_stability_spacing_is_even_from_the_last_timestep(draw: Callable[..., Drawn]) -> None:
     assert draw("--spacing=stability").timesteps == [999, 749, 499, 249]
@@ -192,7 +192,7 @@ def test_micro_conditioning_reaches_the_model(draw: Callable[..., Drawn]) -> Non
     assert named.told[0].tolist()[0][:2] == [832, 1216]
 
 
-# breaks if the second model were not drawn with, were told other scores, or began or ended elsewhere
+# breaks if the second model were not drawn with, were told other scores, or started or ended elsewhere
 @pytest.mark.effect("sample.refiner.path")
 @pytest.mark.effect("sample.refiner.guidance")
 @pytest.mark.effect("sample.micro_conditioning.aesthetic_score")
@@ -244,7 +244,7 @@ def test_refiner_continues_or_starts_from_new_noise(
         draw(*words, "sample.image=x.png", "sample.strength=0.1")
 
 
-# breaks if the picture were not begun with, at the wrong level, or drawn in another size
+# breaks if the image were not begun with, at the wrong level, or drawn in another size
 @pytest.mark.effect("sample.image")
 @pytest.mark.effect("sample.strength")
 def test_initial_image_and_strength(draw: Callable[..., Drawn], tmp_path: Path, sdxl_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Rows of `data.mask`: which parts of pictures are learnt."""
+"""Rows of `data.mask`: which parts of images are learnt."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def grey(path: Path, size: tuple[int, int], shade: int) -> None:
 
 
 def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
-    """A plain mask for each picture, in a folder of their own."""
+    """A plain mask for each image, in a folder of their own."""
     for path in pictures.glob("*.png"):
         grey(folder / path.name, Image.open(path).size, shade)
     return folder
 
 
-# breaks if a mask were not cut and mirrored as its picture is, were trained as one, or were not asked for
+# breaks if a mask were not cut and mirrored as its image is, were trained as one, or were not asked for
 @pytest.mark.effect("data.mask.source")
 def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(40, 32), (32, 48), (32, 32)])
@@ -57,7 +57,7 @@ def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make,
     assert note.startswith("2 files called NAME-masklabel.png: trained as images")
 
 
-# breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
+# breaks if opacity were turned another way than the image, or whole images were taken for masked ones
 def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) -> None:
     rng = np.random.Generator(np.random.Philox(key=3))
     pixels = rng.integers(0, 200, (48, 32, 4), dtype=np.uint8)
@@ -74,7 +74,7 @@ def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) 
     assert (of["b.png"][0] == 255).all()
 
 
-# breaks if another folder's masks were taken, or a folder of masks inside the pictures' were trained
+# breaks if another folder's masks were taken, or a folder of masks inside the images' were trained
 @pytest.mark.effect("data.mask.path")
 def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
@@ -93,7 +93,7 @@ def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, t
     )
 
 
-# breaks if the number did not reach the loss of training or of held-out pictures
+# breaks if the number did not reach the loss of training or of held-out images
 @pytest.mark.effect("data.mask.background")
 @pytest.mark.effect("data.mask.mean")
 def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Make) -> None:
@@ -118,10 +118,10 @@ def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Ma
     assert "no effect without masks" in contradiction("data.mask.mean=picture")
 
 
-# breaks if a cached mask belonged to another placement, picture or mask, or were lost with its entry
+# breaks if a cached mask belonged to another placement, image or mask, or were lost with its entry
 def test_cached_masks_equal_uncached_masks(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 56)] * 3)
-    shutil.copy(folder / "001.png", folder / "002.png")  # equal pictures, of which each has a mask of its own
+    shutil.copy(folder / "001.png", folder / "002.png")  # equal images, of which each has a mask of its own
     for number in range(3):
         Image.open(folder / "000.png").getchannel("RGB"[number]).save(folder / f"00{number}-masklabel.png")
     settings = {"data__path": folder, "data__mask__source": "files", "data__crop": "center", "data__flip": 1.0,
@@ -173,11 +173,11 @@ def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path
     assert "defines where masks are (members KEY.mask.png of its shards); leave out data.mask.path" in own
 
 
-# --- other formats than folders of pictures ---
+# --- other formats than folders of images ---
 
 
 def as_table(folder: Path) -> dict[str, Any]:
-    """The mask is in a folder of its own, which the column `mask` names; the second picture has none."""
+    """The mask is in a folder of its own, which the column `mask` names; the second image has none."""
     (folder / "of").mkdir()
     (folder / "of" / "any name.png").write_bytes(red_of(folder / "000.png"))
     table(folder, row("000.png") | {"mask": "of/any name.png"}, row("001.png") | {"mask": None})
@@ -216,7 +216,7 @@ def as_shard(folder: Path) -> dict[str, Any]:
     return {"format": "webdataset"}
 
 
-# breaks if a format lost its masks, gave them to another picture, or trained them as pictures
+# breaks if a format lost its masks, gave them to another image, or trained them as images
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard])
 def test_masks_are_read_from_every_image_format(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_norms_with_bf16_weights_compute_in_float32(prepare: Prepare) -> None:
     assert torch.equal(result, exact.to(B16))
 
 
-# breaks if masters were kept all the same, moments were float32, or the average took the smaller type
+# breaks if masters were kept anyway, moments were float32, or the average took the smaller type
 @pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize("kind", ["adamw", "adafactor", *names_of_trainers("settings/optimizers")])

@@ -33,7 +33,7 @@ def adam_direction(step: Any, name: str, eps: float = 1e-8) -> Tensor:
     return step.grads[name] / (step.grads[name].abs() + eps)
 
 
-def test_first_step_of_plain_adamw_moves_by_the_rate(prepare: Prepare) -> None:
+def test_reported_norm_is_that_of_the_gradients(prepare: Prepare) -> None:
     step = prepare(**PLAIN).step()
     assert step.grads.keys() == step.before.keys()
     assert norm(step.grads.values()) == pytest.approx(step.report.norm, rel=1e-4)
@@ -259,7 +259,7 @@ def test_ema_rule_sets_the_decay_curve(prepare: Prepare, rule: str, decays: list
     assert_alike(average.weights, followed(weights, decays))
 
 
-# breaks if `none` kept an average all the same
+# breaks if `none` kept an average anyway
 @pytest.mark.effect("optim.ema.rule")
 def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
     ready = prepare(optim__ema__rule="none")
@@ -294,7 +294,7 @@ class AtOnce:
         return done
 
 
-# breaks if the average always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
+# breaks if the average always was beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
 @pytest.mark.parametrize(("where", "device"), [("same", "cuda"), ("cpu", "cpu")])
 def test_ema_device_holds_the_average(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ Make = Callable[..., Any]
 
 
 def captioned(folder: Path, *captions: str) -> Path:
-    """A picture for each caption."""
+    """An image for each caption."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, caption in enumerate(captions):
         Image.new("RGB", (32, 32), (i, 5, 5)).save(folder / f"{i}.png")
@@ -45,7 +45,7 @@ def test_discount_reduces_weight_of_repeated_batches(feed: Make, noisy: Make, tm
         assert [b.size for b in batches] == [4, 4]
 
 
-# breaks if the table were worked out, or pictures dealt by log(width / height): 1.53 is nearer to 1.67 that way
+# breaks if the table were worked out, or images dealt by log(width / height): 1.53 is nearer to 1.67 that way
 @pytest.mark.effect("data.buckets.shape")
 def test_bucket_table_uses_the_listed_sizes(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(640, 512), (765, 500), (500, 773)])

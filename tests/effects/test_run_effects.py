@@ -1,4 +1,4 @@
-"""Rows of the section `run` that concern computing: length, place, precision, memory, processes, going on.
+"""Rows of the section `run` that concern computing: length, place, precision, memory, processes, resuming.
 
 What a run writes is in `test_writing_effects.py`.
 """
@@ -59,7 +59,7 @@ def test_run_name_is_the_folder_below_runs(
     assert "run mine in" in capsys.readouterr().out
 
 
-# breaks if the run lay in runs/NAME all the same
+# breaks if the run was in runs/NAME anyway
 @pytest.mark.effect("run.folder")
 def test_run_folder_holds_the_run(prepare: Prepare, tmp_path: Path) -> None:
     ready = prepare(run__folder=tmp_path / "a" / "b")
@@ -68,7 +68,7 @@ def test_run_folder_holds_the_run(prepare: Prepare, tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
 
 
-# breaks if a linked folder were written into all the same, or refused where it is meant
+# breaks if a linked folder were written into anyway, or refused where it is meant
 @pytest.mark.effect("run.linked_folders")
 def test_linked_folders_are_allowed_link_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder(tmp_path / "run").open()
@@ -105,7 +105,7 @@ def test_seed_determines_all_randomness(prepare: Prepare) -> None:
     assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-# breaks if the run went on to another step
+# breaks if the run continued to another step
 @pytest.mark.effect("run.steps")
 @pytest.mark.parametrize("steps", [1, 2])
 def test_steps_is_the_length_of_the_run(prepare: Prepare, steps: int) -> None:
@@ -406,7 +406,7 @@ def test_offloaded_blocks_train_bitwise_the_same(
     assert offload.bytes_here() <= max(sizes) < sum(sizes)
 
 
-# breaks if blocks kept their activations all the same, the exempt ones did not, or recomputing gave other gradients
+# breaks if blocks kept their activations anyway, the exempt ones did not, or recomputing gave other gradients
 @pytest.mark.effect(
     "run.gradient_checkpointing.enabled",
     "run.gradient_checkpointing.skip_first",
@@ -545,7 +545,7 @@ def test_timeout_seconds_reaches_the_process_group(groups: list[dict[str, Any]])
     assert [group["timeout"] for group in groups] == [datetime.timedelta(seconds=s) for s in (7, 1234)]
 
 
-# breaks if training waited for a checkpoint all the same, or did not wait where it has to
+# breaks if training waited for a checkpoint anyway, or did not wait where it has to
 @pytest.mark.effect("run.save.asynchronous")
 @pytest.mark.parametrize("behind", [True, False])
 def test_asynchronous_save_does_not_block_training(
@@ -571,7 +571,7 @@ def test_asynchronous_save_does_not_block_training(
     assert all(torch.equal(tensor, kept[name]) for name, tensor in before.items())
 
 
-# breaks if one process wrote what several hold all the same, or all did where they should not
+# breaks if one process wrote what several hold anyway, or all did where they should not
 @pytest.mark.effect("run.save.sharded")
 def test_sharded_save_needs_a_shared_folder(tmp_path: Path) -> None:
     class Two(base.Runtime):
@@ -588,7 +588,7 @@ def test_sharded_save_needs_a_shared_folder(tmp_path: Path) -> None:
         assert bool(said) == bool(blind)
 
 
-# --- going on -------------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------------------------
 
 
 LEFT = {"run__steps": 3, "run__save__every": 1, "run__save__keep": 9}

@@ -69,7 +69,7 @@ def test_area_filter_is_the_mean_of_covered_pixels(feed: Make, noisy: Make, tmp_
     assert np.abs((batch.pixels[0].numpy() + 1) * 127.5 - mean).max() <= 0.5001
 
 
-# breaks if the turn were not undone, or undone for a picture that was only mirrored
+# breaks if the turn were not undone, or undone for an image that was only mirrored
 @pytest.mark.effect("data.original_size")
 @pytest.mark.parametrize(("orientation", "stored"), [(1, [40, 64]), (3, [40, 64]), (6, [64, 40]), (8, [64, 40])])
 def test_original_size_is_before_or_after_exif_rotation(

@@ -32,7 +32,7 @@ def test_both_text_encoders_train_at_their_own_rates(prepare: Prepare, settings:
     assert {name.split("/")[0] for name in step.grads} == {"denoiser", *ENCODERS}
     for part, rate in {"denoiser": 1e-3, **rates}.items():
         assert step.largest(part) == pytest.approx(rate, rel=1e-3)
-    # the states before the last layer are used; of the second encoder the pooled text besides, which is its last's
+    # the states before the last layer are used; of the second encoder the pooled text too, which is its last's
     still = {name for name in step.after if not step.moved(name).any()}
     assert {name.split("/")[0] for name in still} <= {"text_encoder", "text_encoder_2"}
     assert any("layers" in name for name in still if name.startswith("text_encoder/"))

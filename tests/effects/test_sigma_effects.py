@@ -67,7 +67,7 @@ def test_sigma_data_changes_target_weight_and_export(prepare: Prepare) -> None:
     assert scheduler_of(ready)["sigma_data"] == 1.0
 
 
-# breaks if levels came from the table all the same, or their spread were not the one that is written
+# breaks if levels came from the table anyway, or their spread were not the one that is written
 @pytest.mark.effect("objective.noise_levels", "objective.log_normal")
 def test_log_normal_levels_have_given_mean_and_deviation(prepare: Prepare) -> None:
     settings = {"model__prediction": "edm", "objective__noise_levels": "log-normal"}
@@ -150,7 +150,7 @@ def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:
         assert x_0_weight(weighted, 300, error=error) == pytest.approx(error * sigma**-2, rel=1e-4)
 
 
-# breaks if a number were drawn for each channel all the same, or the target left it out
+# breaks if a number were drawn for each channel anyway, or the target left it out
 @pytest.mark.effect("objective.noise_offset_per")
 def test_offset_noise_per_sample_is_equal_in_all_channels(prepare: Prepare) -> None:
     def added(**settings: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""Rows of going on from foreign weights, of dropped captions, of fewer layers, and of batches made ahead."""
+"""Rows of resuming from foreign weights, of dropped captions, of fewer layers, and of batches made ahead."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 def folder_of(folder: Path, *rows: dict[str, Any]) -> Path:
-    """Pictures a.png and b.png, and a table with these rows."""
+    """Images a.png and b.png, and a table with these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in "ab":
         Image.new("RGB", (32, 32), (ord(name), 0, 0)).save(folder / f"{name}.png")
@@ -30,7 +30,7 @@ def seen(fed: Any) -> dict[str, str]:
 
 
 def prepare(cache: Path, config: str, folder: Path) -> None:
-    """Puts one configuration of someone/pictures where the library `datasets` keeps what it has fetched."""
+    """Puts one configuration of someone/images where the library `datasets` keeps what it has fetched."""
     files = datasets.data_files.DataFilesList([str(path) for path in sorted(folder.iterdir())], [()] * 3)
     ImageFolder(
         str(cache), "pictures", config_name=config, config_id=config, hash="abc",

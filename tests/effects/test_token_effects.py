@@ -57,7 +57,7 @@ def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     assert tokens[0][0, 1:4].diff().tolist() == [1, 1]
 
 
-# breaks if the file's rows were not what training begins with
+# breaks if the file's rows were not what training starts with
 @pytest.mark.effect("model.tokens.files")
 def test_token_files_load_learned_tokens(prepare: Prepare, tmp_path: Path) -> None:
     rows = torch.linspace(-1, 1, 64).reshape(2, 32)

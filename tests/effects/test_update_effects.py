@@ -95,7 +95,7 @@ def test_warmup_ratio_is_relative_to_the_decay() -> None:
     assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_ratio=0.1")
 
 
-# breaks if a cosine stayed at its floor, or another curve went on
+# breaks if a cosine stayed at its floor, or another curve continued
 @pytest.mark.effect("optim.schedule.after_decay")
 def test_after_decay_cosine_rises_again() -> None:
     past = (40, 60, 80, 100)
@@ -143,7 +143,7 @@ def exported(prepare: Prepare) -> Path:
     return next(path for path in ready.folder.exports.iterdir() if path.is_dir())
 
 
-# breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
+# breaks if the average started at the trained weights, the trained weights at its start, or a resume anew
 @pytest.mark.slow
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_is_the_initial_average(prepare: Prepare, exported: Path) -> None:
@@ -216,7 +216,7 @@ def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     assert float(scale.scale) == 512
 
 
-# breaks if stages were left out, began a step too early, or changed the factor without the interval
+# breaks if stages were left out, started a step too early, or changed the factor without the interval
 @pytest.mark.effect("run.scaler.stages")
 def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
@@ -284,7 +284,7 @@ def test_in_backward_needs_one_process(prepare: Prepare) -> None:
     assert caught.value.code == "E1830"
 
 
-# breaks if the warm-up began at 0 all the same
+# breaks if the warm-up started at 0 anyway
 @pytest.mark.effect("optim.schedule.warmup_from")
 def test_warmup_from_is_the_initial_rate(prepare: Prepare) -> None:
     results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]

@@ -23,7 +23,7 @@ def _numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_numbers_format(tmp_path / "packages", monkeypatch)
 
 
-# breaks if files were safetensors all the same, or the format were promised of families without a layout in it
+# breaks if files were safetensors anyway, or the format were promised of families without a layout in it
 @pytest.mark.effect("run.export.file_format")
 def test_export_file_format_applies_to_single_files(prepare: Any) -> None:
     settings = COMMON | {"optim__ema__rule": "none", "run__export__name": "x"}

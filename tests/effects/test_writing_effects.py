@@ -156,7 +156,7 @@ def test_export_dtype_is_the_dtype_of_written_weights(rich: Path, poor: Path) ->
                 assert {tensors.get_slice(name).get_dtype() for name in tensors.keys()} == {expected}  # noqa: SIM118
 
 
-# breaks if the finished model lay in the exports alone, or the trained weights lay there where an average is
+# breaks if the finished model was in the exports alone, or the trained weights were there where an average is
 @pytest.mark.effect("run.export.folder")
 def test_export_folder_receives_the_finished_model(rich: Path, poor: Path) -> None:
     published = rich / "unet" / "diffusion_pytorch_model.safetensors"
@@ -366,7 +366,7 @@ def test_schedule_file_lists_contents_of_each_batch(prepare: Any, poor: Path) ->
     assert not list(poor.glob("logs/ep*"))
 
 
-# breaks if the files lay in logs/ all the same, or in both places
+# breaks if the files were in logs/ anyway, or in both places
 @pytest.mark.effect("run.schedule_place")
 def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
     ready = prepare(run__steps=1, run__schedule_file=True, run__schedule_place="run", **COMMON)
@@ -374,7 +374,7 @@ def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
     assert [path.parent for path in ready.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.folder.path]
 
 
-# breaks if nothing were sent, under another project, or to another run after going on
+# breaks if nothing were sent, under another project, or to another run after resuming
 @pytest.mark.effect("run.wandb.mode")
 @pytest.mark.effect("run.wandb.project")
 def test_wandb_receives_the_tensorboard_values(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def fresh(number: int) -> Tensor:
 
 
 def knowing(form: Parameterization) -> Any:
-    """A network that knows the picture: what it says of its input and what it is told of the level."""
+    """A network that knows the image: what it says of its input and what it is told of the level."""
 
     def network(shown: Tensor, time: Tensor) -> Tensor:
         sigma = (4 * time).exp() if form.takes_log_sigma else SCHEDULE.sigma[time]

@@ -166,7 +166,7 @@ def test_solvers_without_zero_snr_support_are_refused(solver: SolverName) -> Non
 
 
 def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
-    """How far from the picture a solver ends whose denoiser knows it."""
+    """How far from the image a solver ends whose denoiser knows it."""
     picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     fresh = torch.Generator().manual_seed(2)
     solver_ = open_solver(solver, schedule, prediction, steps=20, device="cpu")

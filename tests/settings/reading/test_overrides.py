@@ -1,4 +1,4 @@
-"""`key=value` from the command line, laid over what a file says."""
+"""`key=value` from the command line, applied to what a file says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of a clip, and the pictures beside it."""
+"""Frames of a clip, and the images beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of class pictures, masks and ratings excludes another."""
+"""What of class images, masks and ratings excludes another."""
 
 from __future__ import annotations
 
