@@ -24,13 +24,13 @@ LORA = {"model__adapter__kind": "lora", "model__adapter__rank": 4, "model__adapt
 QUERY = "denoiser/mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
 
 
-def begun(ready: Any) -> dict[str, Tensor]:
+def adapter_weights(ready: Any) -> dict[str, Tensor]:
     return dict(ready.trainer.model.update.masters)
 
 
 def module(ready: Any, name: str = QUERY) -> Any:
     """The adapter of a layer, by part and path."""
-    layers = ready.trainer.model.adapter.modules(begun(ready))
+    layers = ready.trainer.model.adapter.modules(adapter_weights(ready))
     return next(one for layer, one in layers.items() if name.endswith(f"/{layer.path}"))
 
 
@@ -50,7 +50,7 @@ def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, l
     rank = 1 if kind == "lokr" else 2
     settings = {"model__adapter__kind": kind, "model__adapter__rank": rank, "model__adapter__alpha": 2 * rank}
     ready = prepare(**LORA | settings)
-    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == leaves
+    assert {name.removeprefix(f"{QUERY}.") for name in adapter_weights(ready) if name.startswith(QUERY)} == leaves
     assert module(ready).scale == pytest.approx(4 / 2**0.5 if kind == "rslora" else 2)
     frozen = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if not p.requires_grad}
     step = ready.step()
@@ -133,21 +133,21 @@ def test_decompose_both_factorizes_both_lokr_matrices(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 1, "model__adapter__alpha": 3}
     ready = prepare(**lokr, model__adapter__decompose_both=True, optim__lr=0.1, optim__ema__rule="none", run__name="a")
     factors = {"lokr_w1_a", "lokr_w1_b", "lokr_w2_a", "lokr_w2_b"}
-    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == factors
+    assert {name.removeprefix(f"{QUERY}.") for name in adapter_weights(ready) if name.startswith(QUERY)} == factors
     for _ in range(2):
         ready.step()
     (folder,) = ready.job.host.write_exports(ready.trainer)
     names = LayerNames(ready.trainer.model.files.trainable_shapes())
     written = files.read(folder / "a.safetensors", names)
-    going_on = prepare(model__adapter__path=folder / "a.safetensors")
-    assert str(going_on.trainer.model.adapter) == "lokr of rank 1"
+    resumed = prepare(model__adapter__path=folder / "a.safetensors")
+    assert str(resumed.trainer.model.adapter) == "lokr of rank 1"
     for layer, adapter in written.modules.items():
         change = adapter.difference(names.weights[layer])
         assert float(change.abs().max()) > 1e-3, "and it moves"
-        for each in (ready, going_on):
+        for each in (ready, resumed):
             trained = each.family.parts()["denoiser"].get_submodule(layer.path).get_delta_weight("default")
             within(change, trained.detach(), roundings=64)
-    assert going_on.step().largest("denoiser") > 0
+    assert resumed.step().largest("denoiser") > 0
 
 
 # breaks if nothing were dropped, or by draws that come one after the other
@@ -171,7 +171,7 @@ def test_adapter_dropout_is_independent_of_batch_splits(prepare: Prepare, kind: 
 def test_adapter_init_sets_the_first_factor(prepare: Prepare) -> None:
     wide = LORA | {"model__adapter__rank": 8}
     ready = {init: prepare(**wide, model__adapter__init=init) for init in ("kaiming", "gaussian", "pissa")}
-    down = {init: begun(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
+    down = {init: adapter_weights(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
     assert float(down["kaiming"].abs().max()) <= 16**-0.5
     assert 0.06 < float(down["gaussian"].std()) < 0.19
     values = [each.next_batches() and each.step().report.loss for each in ready.values()]
@@ -193,7 +193,7 @@ def test_max_norm_bounds_the_change_of_a_layer(prepare: Prepare, kind: str) -> N
     for ready in (free, held):
         ready.step()
         adapter = ready.trainer.model.adapter
-        layers = adapter.modules(begun(ready)).items()
+        layers = adapter.modules(adapter_weights(ready)).items()
         lengths.append([float(each.difference(adapter.names.weights[layer]).norm()) for layer, each in layers])
     assert max(lengths[0]) > 0.06
     assert max(lengths[1]) <= 0.0501
@@ -231,9 +231,9 @@ def test_adapter_trains_under_other_settings(
     ready = prepare(**LORA | {"model__adapter__kind": "dora"} | settings)
     network = ready.family.parts()["denoiser"]
     frozen = {n: p.detach().clone() for n, p in network.named_parameters() if not p.requires_grad}
-    before = {name: weight.detach().clone() for name, weight in begun(ready).items()}
+    before = {name: weight.detach().clone() for name, weight in adapter_weights(ready).items()}
     assert 0 < ready.trainer.train_step(ready.next_batches()).result().loss < 1e4
-    assert any(not torch.equal(weight, before[name]) for name, weight in begun(ready).items())
+    assert any(not torch.equal(weight, before[name]) for name, weight in adapter_weights(ready).items())
     after = dict(network.named_parameters())
     assert all(torch.equal(after[name], weight) for name, weight in frozen.items())
     assert all("lora_" in name or name.endswith("dora_scale") for name in before)
@@ -247,13 +247,13 @@ def test_adapter_path_resumes_from_either_layout(prepare: Prepare, tmp_path: Pat
     first.step()
     adapter = first.trainer.model.adapter
     file = tmp_path / "begun.safetensors"
-    writing.write(adapter.as_file(begun(first)), file, adapter.names, layout)
+    writing.write(adapter.as_file(adapter_weights(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
-    for name, tensor in begun(first).items():
+    for name, tensor in adapter_weights(first).items():
         # diffusers' layout has the strength in its tensors: 3/2 is multiplied in, and divided out again
-        within(begun(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
-    layers = adapter.modules(begun(first))
-    for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
+        within(adapter_weights(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
+    layers = adapter.modules(adapter_weights(first))
+    for layer, other in second.trainer.model.adapter.modules(adapter_weights(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)
     assert "adapter" in second.job.host.identity.parts, "another file would be another run"
     with pytest.raises(WeightsError, match=r"is of kind lora, but model\.adapter\.kind is dora") as caught:

@@ -22,19 +22,22 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 # breaks if no link were made, or if it led elsewhere
 @pytest.mark.effect("run.export.link")
-def test_export_link_points_to_exports(world: Any, prepare: Any) -> None:
+def test_export_link_points_to_exports(shared_world: Any, prepare: Any) -> None:
     assert (
-        world.train("linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON) == 0
+        shared_world.train(
+            "linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON
+        )
+        == 0
     )
-    run = world.root / "linked"
+    run = shared_world.root / "linked"
     assert (run / "ckpts").readlink() == Path("exports")
     [model] = (run / "ckpts").iterdir()
     assert model.name == "last-run-2"
     assert not (prepare(**COMMON).folder.path / "ckpts").exists()
-    (world.root / "kept" / "ckpts").mkdir(parents=True)
-    prepare(run__folder=world.root / "kept", run__export__link="ckpts", **COMMON)
-    assert (world.root / "kept" / "ckpts").is_dir()
-    assert not (world.root / "kept" / "ckpts").is_symlink(), "an existing folder stays"
+    (shared_world.root / "kept" / "ckpts").mkdir(parents=True)
+    prepare(run__folder=shared_world.root / "kept", run__export__link="ckpts", **COMMON)
+    assert (shared_world.root / "kept" / "ckpts").is_dir()
+    assert not (shared_world.root / "kept" / "ckpts").is_symlink(), "an existing folder stays"
 
 
 # breaks if a signal always left a model, or never, or it were called like any other
@@ -64,12 +67,12 @@ def test_file_system_without_links_gives_a_warning(prepare: Any, capsys: Any, mo
 
 # breaks if the file changed what it may not
 @pytest.mark.effect("run.live.fixed", "run.live.path")
-def test_fixed_settings_ignore_the_live_file(world: Any, capsys: Any) -> None:
-    path = world.root / "live.yaml"
+def test_fixed_settings_ignore_the_live_file(shared_world: Any, capsys: Any) -> None:
+    path = shared_world.root / "live.yaml"
     path.write_text("objective: {noise_offset: 0.3, min_snr_gamma: 5}\noptim: {lr: 0.5}\n")
     words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset", "optim.lr"], **COMMON}
-    assert world.train("fixed", **words) == 0
-    assert events(world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
+    assert shared_world.train("fixed", **words) == 0
+    assert events(shared_world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
     assert "cannot change during a run" not in capsys.readouterr().out
 
 

@@ -224,22 +224,22 @@ def test_clip_scope_groups_gradients(prepare: Prepare) -> None:
         assert taken("tensor", name) == pytest.approx(min(1e-3, norm([grad])), rel=1e-2)
 
 
-def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
+def train_with_ema(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
     """The weights before and after each step, and the average at the end."""
     ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
     steps_made = [ready.step() for _ in range(steps)]
     return [steps_made[0].before, *(step.after for step in steps_made)], ready.trainer.model.update.ema
 
 
-def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
-    """shadow ← d · average + (1 − d) · weights, begun as a copy."""
+def expected_average(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
+    """average ← d · average + (1 − d) · weights, starting as a copy."""
     average = weights[0]
     for after, d in zip(weights[1:], decays, strict=True):
         average = {name: d * s + (1 - d) * after[name] for name, s in average.items()}
     return average
 
 
-def assert_alike(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def assert_all_close(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-6)
 
@@ -255,8 +255,8 @@ def assert_alike(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> Non
     ],
 )
 def test_ema_rule_sets_the_decay_curve(prepare: Prepare, rule: str, decays: list[float]) -> None:
-    weights, average = averaged(prepare, rule=rule, decay=0.6)
-    assert_alike(average.weights, followed(weights, decays))
+    weights, average = train_with_ema(prepare, rule=rule, decay=0.6)
+    assert_all_close(average.weights, expected_average(weights, decays))
 
 
 # breaks if `none` kept an average anyway
@@ -271,16 +271,16 @@ def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
 @pytest.mark.effect("optim.ema.decay")
 def test_ema_decay_is_the_kept_share(prepare: Prepare) -> None:
     for decay in (0.1, 0.95):
-        weights, average = averaged(prepare, steps=2, rule="constant", decay=decay)
-        assert_alike(average.weights, followed(weights, [decay] * 2))
+        weights, average = train_with_ema(prepare, steps=2, rule="constant", decay=decay)
+        assert_all_close(average.weights, expected_average(weights, [decay] * 2))
 
 
 # breaks if the average moved at every step
 @pytest.mark.effect("optim.ema.interval")
 def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
-    weights, average = averaged(prepare, rule="constant", decay=0.5, interval=2)
+    weights, average = train_with_ema(prepare, rule="constant", decay=0.5, interval=2)
     assert float(average.updates) == 1
-    assert_alike(average.weights, followed([weights[0], weights[2]], [0.5]))
+    assert_all_close(average.weights, expected_average([weights[0], weights[2]], [0.5]))
 
 
 class AtOnce:

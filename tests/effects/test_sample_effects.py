@@ -22,7 +22,7 @@ Prepare = Callable[..., Any]
 FEW = {"run__preview__every": 1, "run__preview__weights": "raw", "sample__steps": 2, "sample__guidance": 1}
 
 
-class Drawn:
+class Previewed:
     """The previews of a run before its first step. seen: the batch size and timestep of each call of the denoiser."""
 
     def __init__(self, ready: Any) -> None:
@@ -48,49 +48,49 @@ class Drawn:
 
 
 @pytest.fixture
-def draw(prepare: Prepare) -> Callable[..., Drawn]:
-    def make(**settings: Any) -> Drawn:
+def preview(prepare: Prepare) -> Callable[..., Previewed]:
+    def make(**settings: Any) -> Previewed:
         options = {"sample__prompts": ["a red circle"]} | FEW
-        return Drawn(prepare(**options | {f"sample__{name}": value for name, value in settings.items()}))
+        return Previewed(prepare(**options | {f"sample__{name}": value for name, value in settings.items()}))
 
     return make
 
 
 # breaks if other prompts were drawn, fewer of them, or none where none is written
 @pytest.mark.effect("sample.prompts")
-def test_prompts_are_sampled(draw: Callable[..., Drawn]) -> None:
-    drawn = draw(prompts=["a red circle", "a blue square, tiny"])
+def test_prompts_are_sampled(preview: Callable[..., Previewed]) -> None:
+    drawn = preview(prompts=["a red circle", "a blue square, tiny"])
     assert drawn.names == ["00-raw.png", "01-raw.png"]
     assert [drawn.facts(i)["prompt"] for i in (0, 1)] == ["a red circle", "a blue square, tiny"]
-    assert not np.array_equal(drawn.pixels(0), draw(prompts=["a blue square, tiny"]).pixels(0))
-    without = draw(prompts=[])
+    assert not np.array_equal(drawn.pixels(0), preview(prompts=["a blue square, tiny"]).pixels(0))
+    without = preview(prompts=[])
     assert [without.facts(i)["prompt"] for i in range(4)] == [f"picture number {i}" for i in range(4)]
     assert len(without.names) == 4
 
 
 # breaks if guidance moved away from something else, or the text did not count
 @pytest.mark.effect("sample.negative_prompt")
-def test_negative_prompt_is_used_only_with_guidance(draw: Callable[..., Drawn]) -> None:
-    empty, ugly, plain = draw(guidance=7), draw(guidance=7, negative_prompt="ugly"), draw()
+def test_negative_prompt_is_used_only_with_guidance(preview: Callable[..., Previewed]) -> None:
+    empty, ugly, plain = preview(guidance=7), preview(guidance=7, negative_prompt="ugly"), preview()
     assert ugly.facts()["negative_prompt"] == "ugly"
     assert not np.array_equal(empty.pixels(), ugly.pixels())
-    assert np.array_equal(draw(negative_prompt="ugly").pixels(), plain.pixels()), "without guidance it is not used"
-    same = draw(guidance=7, negative_prompt="a red circle")
+    assert np.array_equal(preview(negative_prompt="ugly").pixels(), plain.pixels()), "without guidance it is not used"
+    same = preview(guidance=7, negative_prompt="a red circle")
     difference = np.abs(same.pixels().astype(int) - plain.pixels().astype(int))
     assert difference.max() <= 1, "away from itself is nowhere: n + s · (p − n) = p"
 
 
 # breaks if previews had the training's size whatever is asked
 @pytest.mark.effect("sample.size")
-def test_size_is_width_and_height(draw: Callable[..., Drawn]) -> None:
-    assert draw(size=[64, 32]).pixels().shape == (32, 64, 3)
-    assert draw(size="null").pixels().shape == (48, 48, 3)
+def test_size_is_width_and_height(preview: Callable[..., Previewed]) -> None:
+    assert preview(size=[64, 32]).pixels().shape == (32, 64, 3)
+    assert preview(size="null").pixels().shape == (48, 48, 3)
 
 
 # breaks if the seed did not address the noise, or something else did
 @pytest.mark.effect("sample.seed")
-def test_sample_seed_selects_the_initial_noise(draw: Callable[..., Drawn]) -> None:
-    one, again, other = draw(seed=1), draw(seed=1), draw(seed=2)
+def test_sample_seed_selects_the_initial_noise(preview: Callable[..., Previewed]) -> None:
+    one, again, other = preview(seed=1), preview(seed=1), preview(seed=2)
     assert np.array_equal(one.pixels(), again.pixels())
     assert not np.array_equal(one.pixels(), other.pixels())
 
@@ -98,16 +98,16 @@ def test_sample_seed_selects_the_initial_noise(draw: Callable[..., Drawn]) -> No
 # breaks if the solver made another number of steps
 @pytest.mark.effect("sample.steps")
 @pytest.mark.parametrize("steps", [1, 3])
-def test_steps_counts_the_calls_of_the_denoiser(draw: Callable[..., Drawn], steps: int) -> None:
-    drawn = draw(steps=steps)
+def test_steps_counts_the_calls_of_the_denoiser(preview: Callable[..., Previewed], steps: int) -> None:
+    drawn = preview(steps=steps)
     assert len(drawn.seen) == steps
     assert [t for _, t in drawn.seen] == sorted({t for _, t in drawn.seen}, reverse=True)
 
 
 # breaks if guidance were left out or had another scale, or a scale of 1 cost twice the work
 @pytest.mark.effect("sample.guidance")
-def test_guidance_scale_moves_the_image(draw: Callable[..., Drawn]) -> None:
-    results = {scale: draw(guidance=scale, steps=1) for scale in (1, 3, 9)}
+def test_guidance_scale_moves_the_image(preview: Callable[..., Previewed]) -> None:
+    results = {scale: preview(guidance=scale, steps=1) for scale in (1, 3, 9)}
     assert {scale: [n for n, _ in drawn.seen] for scale, drawn in results.items()} == {1: [1], 3: [2], 9: [2]}
     pixels = [results[scale].pixels().astype(int) for scale in (1, 3, 9)]
     nearer, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
@@ -116,7 +116,7 @@ def test_guidance_scale_moves_the_image(draw: Callable[..., Drawn]) -> None:
 
 # breaks if another solver drew: each visits timesteps, or weighs predictions, of its own
 @pytest.mark.effect("sample.solver")
-def test_solver_selects_the_scheduler(draw: Callable[..., Drawn], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_selects_the_scheduler(preview: Callable[..., Previewed], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for module, name in (
         ("ddim", "DDIMScheduler"),
@@ -125,7 +125,7 @@ def test_solver_selects_the_scheduler(draw: Callable[..., Drawn], monkeypatch: p
     ):
         kind = getattr(__import__(f"diffusers.schedulers.scheduling_{module}", fromlist=[name]), name)
         monkeypatch.setattr(kind, "step", _noted(calls, name, kind.step))
-    pictures = [draw(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
+    pictures = [preview(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
     assert calls == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert not np.array_equal(pictures[a], pictures[b])
@@ -134,9 +134,9 @@ def test_solver_selects_the_scheduler(draw: Callable[..., Drawn], monkeypatch: p
 # breaks if a name stood for another solver, or diffusers' own name were not understood
 @pytest.mark.slow
 @pytest.mark.effect("sample.solver")
-def test_every_solver_name_samples_a_different_preview(draw: Callable[..., Drawn]) -> None:
+def test_every_solver_name_samples_a_different_preview(preview: Callable[..., Previewed]) -> None:
     names: tuple[str, ...] = get_args(SolverName)
-    results = {name: draw(solver=name, steps=4) for name in names}
+    results = {name: preview(solver=name, steps=4) for name in names}
     calls = {name: len(drawn.seen) for name, drawn in results.items()}
     assert calls == dict.fromkeys(names, 4) | {"heun": 7, "dpm2": 7, "dpm2-a": 7, "pndm": 5, "dpm++-2s-a": 7}
     assert all(drawn.facts()["solver"] == name for name, drawn in results.items())
@@ -144,24 +144,24 @@ def test_every_solver_name_samples_a_different_preview(draw: Callable[..., Drawn
     same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
     # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
     assert same <= {("ddpm", "euler-a")}
-    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=4)
+    stock = preview(solver="EulerAncestralDiscreteScheduler", steps=4)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
 
 # breaks if the contrast of the guided output stayed as it is, or were brought back all the way whatever is asked
 @pytest.mark.effect("sample.guidance_rescale")
-def test_guidance_rescale_changes_guided_images_only(draw: Callable[..., Drawn]) -> None:
-    pixels = [draw(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
+def test_guidance_rescale_changes_guided_images_only(preview: Callable[..., Previewed]) -> None:
+    pixels = [preview(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
     far, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
     assert 0 < far < further
-    assert np.array_equal(draw(guidance=1, guidance_rescale=1).pixels(), draw(guidance=1).pixels())
+    assert np.array_equal(preview(guidance=1, guidance_rescale=1).pixels(), preview(guidance=1).pixels())
 
 
 # breaks if the solver visited other timesteps than those asked for
 @pytest.mark.effect("sample.timestep_spacing")
-def test_timestep_spacing_selects_timesteps(draw: Callable[..., Drawn]) -> None:
+def test_timestep_spacing_selects_timesteps(preview: Callable[..., Previewed]) -> None:
     visited = {
-        spacing: [round(t) for _, t in draw(timestep_spacing=spacing, steps=4).seen]
+        spacing: [round(t) for _, t in preview(timestep_spacing=spacing, steps=4).seen]
         for spacing in ("auto", "leading", "trailing", "linspace")
     }
     assert visited["auto"] == visited["leading"] == [751, 501, 251, 1]
@@ -171,9 +171,9 @@ def test_timestep_spacing_selects_timesteps(draw: Callable[..., Drawn]) -> None:
 
 # breaks if all images were drawn together, or one by one, whatever is asked
 @pytest.mark.effect("sample.batch_size")
-def test_batch_size_counts_images_per_call(draw: Callable[..., Drawn]) -> None:
+def test_batch_size_counts_images_per_call(preview: Callable[..., Previewed]) -> None:
     three = ["a red circle", "a blue square", "a star"]
-    results = {size: draw(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
+    results = {size: preview(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
     assert {size: [n for n, _ in drawn.seen] for size, drawn in results.items()} == {1: [1, 1, 1], 2: [2, 1], 8: [3]}
     for place in range(3):
         difference = results[1].pixels(place).astype(int) - results[8].pixels(place).astype(int)
@@ -189,20 +189,20 @@ def _noted(calls: list[str], name: str, step: Callable[..., Any]) -> Callable[..
 
 
 # breaks if previews drew with other numbers than those written into the image
-def test_image_records_its_sampling_settings(draw: Callable[..., Drawn]) -> None:
-    facts = draw(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
+def test_image_records_its_sampling_settings(preview: Callable[..., Previewed]) -> None:
+    facts = preview(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
     expected = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
     assert {name: facts[name] for name in expected} == expected
 
 
 # breaks if one scale of several were drawn, or their noise differed
 @pytest.mark.effect("sample.guidance")
-def test_each_prompt_is_sampled_at_each_guidance_scale(draw: Callable[..., Drawn]) -> None:
-    several = draw(prompts=["a red circle", "a blue square"], guidance=[1, 4])
+def test_each_prompt_is_sampled_at_each_guidance_scale(preview: Callable[..., Previewed]) -> None:
+    several = preview(prompts=["a red circle", "a blue square"], guidance=[1, 4])
     assert [several.facts(i)["guidance"] for i in range(4)] == ["1.0", "4.0", "1.0", "4.0"]
     assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
     for index, scale in ((0, 1), (1, 4)):
-        alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
+        alone = preview(prompts=["a red circle", "a blue square"], guidance=scale)
         for pixels, expected in (
             (several.pixels(index), alone.pixels(0)),
             (several.pixels(2 + index), alone.pixels(1)),
@@ -395,11 +395,13 @@ def test_json_prompt_file_sets_the_preview_interval(from_file: Callable[..., Fro
 
 # breaks if previews encoded prompts otherwise than the training encodes captions
 @pytest.mark.effect("model.clip_skip")
-def test_previews_use_the_clip_skip_of_training(draw: Callable[..., Drawn], prepare: Prepare) -> None:
+def test_previews_use_the_clip_skip_of_training(preview: Callable[..., Previewed], prepare: Prepare) -> None:
     plain = {"sample__prompts": ["a red circle"], "data__cache__text": False} | FEW
-    pixels = [Drawn(prepare(**plain, model__clip_skip=skip)).pixels() for skip in (0, 1)]
+    pixels = [Previewed(prepare(**plain, model__clip_skip=skip)).pixels() for skip in (0, 1)]
     assert not np.array_equal(*pixels)
     changed = prepare(**plain)
     changed.family.skip_layers(1)
-    assert np.array_equal(Drawn(changed).pixels(), pixels[1]), "also when it changes while the run goes"
-    assert np.array_equal(Drawn(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1])
+    assert np.array_equal(Previewed(changed).pixels(), pixels[1]), "also when it changes while the run goes"
+    assert np.array_equal(
+        Previewed(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1]
+    )

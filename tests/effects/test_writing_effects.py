@@ -383,7 +383,7 @@ def test_wandb_receives_the_tensorboard_values(prepare: Any, monkeypatch: pytest
     settings = {"run__wandb__mode": "offline", "run__wandb__project": "pictures", "run__preview__every": 2}
     assert not prepare(run__steps=1, **COMMON).trainer.run()
     assert not seen.begun, "off is off"
-    ready = prepare(run__steps=2, run__validation__every=1, **settings, **COMMON)
+    ready = prepare(run__steps=2, run__validation__every=1, run__validation__timesteps=1, **settings, **COMMON)
     ready.trainer.run()
     for callback in ready.trainer.callbacks:
         callback.close()

@@ -35,18 +35,18 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
     return "\n".join(lines[:cut]), negative, {key: json.loads(v) if v[:1] == '"' else v for key, v in pairs}
 
 
-def told_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
+def facts_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
     request = Request(prompt, Size(24, 16), negative=negative, seed=7, index=3, guidance=5.0, solver=solver)
     return pictures.facts(request, SampleSettings(steps=30)) | {"model_name": name, "model": "ab" * 32}
 
 
 def test_no_chunk_is_named_prompt_or_workflow() -> None:
     """ComfyUI parses these two as JSON before it looks at `parameters`."""
-    assert set(opened(told_of("a red fox")).text) == {"mezzotint", "parameters"}
+    assert set(opened(facts_of("a red fox")).text) == {"mezzotint", "parameters"}
 
 
 def test_parameters_have_the_web_ui_format() -> None:
-    text = opened(told_of("a red fox,\nrunning", "dark, ugly", solver="euler-a")).text["parameters"]
+    text = opened(facts_of("a red fox,\nrunning", "dark, ugly", solver="euler-a")).text["parameters"]
     assert text == (
         "a red fox,\nrunning\nNegative prompt: dark, ugly\n"
         f"Steps: 30, Sampler: Euler a, CFG scale: 5, Seed: 7, Size: 24x16, Model: fox, Version: mezzotint {__version__}"
@@ -56,7 +56,7 @@ def test_parameters_have_the_web_ui_format() -> None:
 
 
 def test_parameters_omit_empty_negative_and_quote_names() -> None:
-    text = opened(told_of("a fox", name='it"s, mine: v2')).text["parameters"]
+    text = opened(facts_of("a fox", name='it"s, mine: v2')).text["parameters"]
     prompt, negative, rest = parsed(text)
     assert "Negative" not in text
     assert (prompt, negative) == ("a fox", "")
@@ -66,7 +66,7 @@ def test_parameters_omit_empty_negative_and_quote_names() -> None:
 
 @pytest.mark.parametrize("prompt", ["a red fox", "ein Fuß ☃", 'a "sign", {"not": json}', ""])
 def test_own_chunk_holds_everything_as_json(prompt: str) -> None:
-    facts = told_of(prompt)
+    facts = facts_of(prompt)
     image = opened(facts)
     assert json.loads(image.text["mezzotint"]) == facts == pictures.recorded_in(image)
 
@@ -82,5 +82,5 @@ def test_prompts_written_by_other_programs_are_ignored() -> None:
 def test_every_solver_has_a_web_ui_name() -> None:
     solvers = SolverName.__args__  # type: ignore[attr-defined]
     for solver in solvers:
-        _, _, settings = parsed(opened(told_of("a fox", solver=solver)).text["parameters"])
+        _, _, settings = parsed(opened(facts_of("a fox", solver=solver)).text["parameters"])
         assert settings["Sampler"] != solver

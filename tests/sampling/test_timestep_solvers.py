@@ -165,18 +165,18 @@ def test_solvers_without_zero_snr_support_are_refused(solver: SolverName) -> Non
     assert torch.isfinite(stopping_short.initial_state(torch.ones(1))).all()
 
 
-def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
+def _final_error(solver: SolverName, prediction: str, schedule: Schedule) -> float:
     """How far from the image a solver ends whose denoiser knows it."""
     picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     fresh = torch.Generator().manual_seed(2)
     solver_ = open_solver(solver, schedule, prediction, steps=20, device="cpu")
     x = solver_.initial_state(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
 
-    def knowing(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    def perfect_denoiser(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         at = _alpha_bar(schedule, t)
         return target(prediction, picture, (seen - at.sqrt() * picture) / (1 - at).sqrt(), at)
 
-    x = run_solver(solver_, x, knowing, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
+    x = run_solver(solver_, x, perfect_denoiser, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
     return float((x - picture).abs().max())
 
 
@@ -206,7 +206,7 @@ def test_perfect_denoiser_converges_to_the_image(solver: SolverName, prediction:
     schedule = Schedule.scaled_linear()
     schedule = schedule.rescaled_to_zero_terminal_snr() if terminal else schedule
     # DDIM ends at the schedule's first entry, where √(1 − ᾱ) = 0.03 of the noise is left
-    assert _led(solver, prediction, schedule) < 0.15
+    assert _final_error(solver, prediction, schedule) < 0.15
 
 
 @pytest.mark.parametrize("solver", ["pndm", "dpm2", "dpm2-a"])
@@ -243,7 +243,7 @@ LIBRARY = {
 """Those that Open-Sora-Plan v1.1 samples with, and LMS."""
 
 
-def says(x: torch.Tensor, t: Any) -> torch.Tensor:
+def fake_denoiser(x: torch.Tensor, t: Any) -> torch.Tensor:
     """A made-up denoiser."""
     return torch.tanh(1.7 * x.roll(1, -1)) * (1.0 + float(t) / 2000.0)
 
@@ -261,9 +261,9 @@ def test_library_spacing_equals_the_class_defaults(name: str, monkeypatch: pytes
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(number + 1))
         monkeypatch.setattr(scheduling, "randn_tensor", lambda *_, noise=noise, **__: noise, raising=False)
         added = []
-        x = ours.step(number, x, says, lambda at, noise=noise, added=added: added.append(at) or noise)  # type: ignore[misc]
+        x = ours.step(number, x, fake_denoiser, lambda at, noise=noise, added=added: added.append(at) or noise)  # type: ignore[misc]
         assert added == ([number] if name in STOCHASTIC else [])
-        y = stock.step(says(stock.scale_model_input(y, t), t), t, y, return_dict=False)[0]
+        y = stock.step(fake_denoiser(stock.scale_model_input(y, t), t), t, y, return_dict=False)[0]
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
