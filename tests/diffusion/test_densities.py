@@ -25,7 +25,7 @@ def records() -> dict[str, Tensor]:
 
 
 def at_quantiles(settings: FlowSettings, quantiles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """σ below which a share of all draws lies, of each density but `mode` and `heavy-tail`: of those what they make of
+    """σ below which a share of all draws is, of each density but `mode` and `heavy-tail`: of those what they make of
     even numbers, which falls and rises again where the scale is large."""
     if settings.density in ("logit-normal", "sigmoid", "log-snr"):
         normals = torch.special.ndtri(torch.from_numpy(quantiles)).numpy()
@@ -45,7 +45,7 @@ def settings_of(name: str) -> FlowSettings:
             return FlowSettings(density="sigmoid", sigmoid_scale=float(numbers[0]))
 
 
-def test_quantiles_are_the_recorded_ones(records: dict[str, Tensor]) -> None:
+def test_quantiles_equal_the_recorded_ones(records: dict[str, Tensor]) -> None:
     quantiles, seen = records["quantiles"].numpy(), 0
     for key, recorded in records.items():
         if not key.startswith("of_quantiles."):
@@ -66,7 +66,7 @@ def test_quantiles_are_the_recorded_ones(records: dict[str, Tensor]) -> None:
     assert seen == 22
 
 
-def test_numbers_become_what_the_library_draws_of_them(records: dict[str, Tensor]) -> None:
+def test_uniform_numbers_map_like_the_library(records: dict[str, Tensor]) -> None:
     for key in (key for key in records if key.startswith("drawn.") and key.endswith((".normal", ".uniform"))):
         name = key.split(".", 1)[1].rpartition(".")[0]
         numbers, theirs = records[key].double().numpy(), records[f"drawn.{name}.u"].double().numpy()
@@ -80,7 +80,7 @@ def test_numbers_become_what_the_library_draws_of_them(records: dict[str, Tensor
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0])
-def test_the_table_is_looked_up_as_diffusers_scripts_do(records: dict[str, Tensor], shift: float) -> None:
+def test_table_lookup_equals_diffusers_scripts(records: dict[str, Tensor], shift: float) -> None:
     u = records["quantiles"].numpy()
     sigma = flow.shift_sigma(torch.from_numpy(flow.round_to_table(1 - u)).float(), shift)
     torch.testing.assert_close(sigma, records[f"indexed.shift_{shift}.sigmas"], rtol=1e-6, atol=0)
@@ -96,7 +96,7 @@ def test_the_table_is_looked_up_as_diffusers_scripts_do(records: dict[str, Tenso
         ({"density": "sigmoid", "sigmoid_scale": 2.0}, 0.5),
     ],
 )  # fmt: skip
-def test_draws_follow_their_density(settings: dict[str, Any], mean: float) -> None:
+def test_samples_follow_their_density(settings: dict[str, Any], mean: float) -> None:
     chosen = FlowSettings(**settings)
     addresses = draws.keys(3, "timestep", np.arange(20_000))
     drawn = densities.draw(chosen, addresses)
@@ -110,7 +110,7 @@ def test_draws_follow_their_density(settings: dict[str, Any], mean: float) -> No
     assert np.array_equal(densities.draw(chosen, addresses[7:9]), drawn[7:9])
 
 
-def test_beta_is_the_library_s() -> None:
+def test_beta_quantiles_equal_scipy() -> None:
     stats = pytest.importorskip("scipy.stats")
     shares = np.linspace(0.001, 0.999, 101)
     for alpha, beta in ((0.5, 0.5), (2.0, 2.0), (1.5, 1.0), (0.6, 3.0), (8.0, 2.0)):

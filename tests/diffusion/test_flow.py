@@ -34,7 +34,7 @@ def of(**config: Any) -> FlowSchedule:
 
 
 @pytest.mark.parametrize("shift", [1.0, 1.15, 3.0, 5.0, 6.0])
-def test_the_table_is_the_schedulers(tables: dict[str, Tensor], shift: float) -> None:
+def test_table_equals_the_schedulers(tables: dict[str, Tensor], shift: float) -> None:
     plain = torch.arange(1000, 0, -1) / 1000
     torch.testing.assert_close(flow.shift_sigma(plain, shift), tables[f"train.shift_{shift}.sigmas"], rtol=1e-6, atol=0)
     schedule = of(shift=shift)
@@ -45,7 +45,7 @@ def test_the_table_is_the_schedulers(tables: dict[str, Tensor], shift: float) ->
     assert schedule.shift == shift
 
 
-def test_unshifted_is_the_way_back() -> None:
+def test_unshift_inverts_shift() -> None:
     for shift in (0.5, 1.0, 3.0, 6.0):
         for sigma in (0.0, 0.1, 0.875, 1.0):
             there = float(flow.shift_sigma(torch.tensor(sigma, dtype=torch.float64), shift))
@@ -53,7 +53,7 @@ def test_unshifted_is_the_way_back() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_mu_goes_along_the_files_line(name: str) -> None:
+def test_mu_is_linear_in_tokens(name: str) -> None:
     recorded = json.loads((DATA / "schedules.json").read_text())
     schedule = of(**CONFIGS[name], use_dynamic_shifting=True, shift=3.0)
     assert schedule.by_resolution
@@ -65,7 +65,7 @@ def test_mu_goes_along_the_files_line(name: str) -> None:
     assert linear.shift_of((4, 64, 64)) == pytest.approx(recorded[f"mu.{name}.1024"])
 
 
-def test_mu_by_tokens_and_steps_is_fluxs() -> None:
+def test_mu_by_tokens_and_steps_equals_flux() -> None:
     for key, mu in json.loads((DATA / "schedules.json").read_text()).items():
         if key.startswith("mu.flux2."):
             _, _, tokens, steps = key.split(".")
@@ -78,7 +78,7 @@ def test_tokens_count_cells_and_frames() -> None:
 
 
 @pytest.mark.parametrize("config", [{"shift": 0}, {"shift": "3"}, {"flow_shift": -1.0}, {"num_train_timesteps": 500}])
-def test_files_that_are_no_path_are_refused(config: dict[str, Any]) -> None:
+def test_non_flow_scheduler_files_are_refused(config: dict[str, Any]) -> None:
     with pytest.raises(WeightsError) as caught:
         of(**config)
     assert caught.value.code == "E1450"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,19 @@ def levels(chosen: FlowObjective, count: int = 4000, shape: tuple[int, ...] = (4
     return chosen.levels(drawn_at(count), torch.Size(shape))
 
 
-def test_a_schedule_chooses_its_objective() -> None:
+def weight_at(chosen: FlowObjective, sigma: Tensor) -> Tensor:
+    """The weight of the loss at these noise levels."""
+    count = len(sigma)
+    noised = replace(chosen.noise(torch.zeros(count, 4, 2, 2), drawn_at(count)), level=sigma)
+    return chosen.loss(noised.noise, noised, torch.ones(count)).weight
+
+
+def test_schedule_selects_its_objective() -> None:
     assert type(objective_of(ObjectiveSettings(), Schedule.scaled_linear(), "epsilon")) is Objective
     assert type(objective()) is FlowObjective
 
 
-def test_noise_is_straight_and_the_velocity_leads_back() -> None:
+def test_noising_is_linear_and_velocity_inverts_it() -> None:
     chosen, x_0 = objective(), torch.randn(3, 4, 8, 8)
     noised = chosen.noise(x_0, drawn_at(3))
     at = noised.level.view(-1, 1, 1, 1)
@@ -53,7 +61,7 @@ def test_noise_is_straight_and_the_velocity_leads_back() -> None:
     assert torch.equal(chosen.timestep(noised), noised.model_t)
 
 
-def test_levels_are_drawn_by_address() -> None:
+def test_noise_levels_depend_only_on_the_address() -> None:
     chosen, x_0 = objective(), torch.randn(6, 4, 8, 8)
     whole = chosen.noise(x_0, drawn_at(6))
     part = chosen.noise(x_0[2:4], StepDraws.at(1, 5, np.arange(2, 4), "cpu"))
@@ -61,13 +69,13 @@ def test_levels_are_drawn_by_address() -> None:
     assert torch.equal(part.level, whole.level[2:4])
 
 
-def test_held_out_levels_are_fixed_whatever_is_trained() -> None:
+def test_held_out_levels_do_not_depend_on_training() -> None:
     for chosen in (objective(), objective(BY_RESOLUTION, flow={"density": "uniform"})):
         noised = chosen.noise_at(torch.randn(2, 4, 8, 8), drawn_at(2), torch.tensor([100, 900]))
         assert noised.level.tolist() == pytest.approx([0.1, 0.9])
 
 
-def test_shift_is_of_the_table_of_a_number_or_of_this_resolution() -> None:
+def test_shift_is_from_table_number_or_resolution() -> None:
     even = {"density": "uniform"}
     plain = levels(objective(flow=even | {"shift": 1.0}))
     for schedule, words, shift in (
@@ -84,7 +92,7 @@ def test_shift_is_of_the_table_of_a_number_or_of_this_resolution() -> None:
     assert larger.mean() > levels(objective(BY_RESOLUTION, flow=even)).mean() + 0.05
 
 
-def test_the_table_has_a_thousand_levels_and_a_continuous_grid_more() -> None:
+def test_table_has_a_thousand_levels_and_continuous_grid_more() -> None:
     on_table = levels(objective(flow={"shift": 1.0}))
     torch.testing.assert_close(on_table * 1000, (on_table * 1000).round(), rtol=0, atol=1e-3)
     continuous = levels(objective(flow={"shift": 1.0, "grid": "continuous"}))
@@ -94,7 +102,7 @@ def test_the_table_has_a_thousand_levels_and_a_continuous_grid_more() -> None:
 
 
 @pytest.mark.parametrize("grid", ["table", "continuous"])
-def test_limits_hold_after_shifting(grid: str) -> None:
+def test_sigma_limits_hold_after_shifting(grid: str) -> None:
     ours = levels(objective(flow={"sigmas": (0.875, 1.0), "grid": grid}))
     assert ours.min() >= 0.875 - 1e-6
     assert ours.max() <= 1.0
@@ -104,15 +112,15 @@ def test_limits_hold_after_shifting(grid: str) -> None:
     assert low.min() < 0.2
 
 
-def test_weights_are_the_recorded_ones() -> None:
+def test_weights_equal_the_recorded_ones() -> None:
     records = load_file(RECORDS)
     for name in ("none", "sigma_sqrt", "cosmap"):
         chosen = objective(**({} if name == "none" else {"weighting": name.replace("_", "-")}))
-        ours = chosen._level_weight(records["weights.sigmas"])
+        ours = weight_at(chosen, records["weights.sigmas"])
         torch.testing.assert_close(ours, records[f"weights.{name}"].float(), rtol=1e-5, atol=0)
 
 
-def test_min_snr_has_its_counterpart() -> None:
+def test_min_snr_clamps_flow_weights() -> None:
     sigma = torch.tensor([0.05, 0.3, 0.5, 0.9, 1.0])
     snr = ((1 - sigma) / sigma) ** 2
     for form, theirs in (
@@ -120,19 +128,19 @@ def test_min_snr_has_its_counterpart() -> None:
         ("x0", (sigma**-2).clamp_max(5) * sigma**2),
         ("ratio", torch.where(snr > 0, snr.clamp_max(5) / snr, 1.0)),
     ):
-        ours = objective(min_snr_gamma=5.0, min_snr_form=form)._level_weight(sigma)
+        ours = weight_at(objective(min_snr_gamma=5.0, min_snr_form=form), sigma)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_weights_of_clean_latents_mean_the_same_as_elsewhere() -> None:
+def test_x0_weights_equal_those_of_other_objectives() -> None:
     sigma = torch.tensor([0.2, 0.7])
-    torch.testing.assert_close(objective(weighting="unit")._level_weight(sigma), sigma**2)
+    torch.testing.assert_close(weight_at(objective(weighting="unit"), sigma), sigma**2)
     preconditioned = objective(flow={"preconditioned": True}, weighting="unit")
-    torch.testing.assert_close(preconditioned._level_weight(sigma), torch.ones(2))
+    torch.testing.assert_close(weight_at(preconditioned, sigma), torch.ones(2))
 
 
 @pytest.mark.parametrize("loss", ["mse", "l1", "huber", "mse-huber"])
-def test_preconditioned_losses_measure_clean_latents(loss: str) -> None:
+def test_preconditioned_loss_is_the_error_of_x0(loss: str) -> None:
     chosen, x_0 = objective(flow={"preconditioned": True}, loss=loss), torch.randn(2, 4, 8, 8)
     noised, output = chosen.noise(x_0, drawn_at(2)), torch.randn(2, 4, 8, 8)
     at = noised.level.view(-1, 1, 1, 1)

@@ -43,7 +43,7 @@ def noised(record: dict[str, Tensor], mask: str = "ones") -> Noised:
 
 
 @pytest.mark.parametrize("mask", ["ones", "partial"])
-def test_the_loss_of_each_sample_is_open_sora_plans(mask: str, record: dict[str, Tensor]) -> None:
+def test_loss_per_sample_equals_open_sora_plan(mask: str, record: dict[str, Tensor]) -> None:
     latents_mask = record["in.attention_mask"] if mask == "partial" else None
     loss = objective().loss(record["in.model_output"], noised(record, mask), torch.ones(4), latents_mask)
     torch.testing.assert_close(loss.per_sample, record[f"out.{mask}.loss"], rtol=1e-6, atol=0)
@@ -53,7 +53,7 @@ def test_the_loss_of_each_sample_is_open_sora_plans(mask: str, record: dict[str,
     torch.testing.assert_close(plain.per_sample, record[f"out.{mask}.mse"], rtol=1e-6, atol=0)
 
 
-def test_min_snr_weighs_the_squared_error_alone(record: dict[str, Tensor]) -> None:
+def test_min_snr_weights_only_the_squared_error(record: dict[str, Tensor]) -> None:
     o = objective(min_snr_gamma=5.0)
     loss = o.loss(record["in.model_output"], noised(record), torch.full((4,), 2.0))
     snr = o.schedule.snr[record["in.t"]]
@@ -63,7 +63,7 @@ def test_min_snr_weighs_the_squared_error_alone(record: dict[str, Tensor]) -> No
     assert torch.equal(loss.weight, torch.full((4,), 2.0))
 
 
-def test_the_variational_term_teaches_the_variance_alone(record: dict[str, Tensor]) -> None:
+def test_variational_term_trains_only_the_variance(record: dict[str, Tensor]) -> None:
     said = record["in.model_output"].clone().requires_grad_()
     objective().loss(said, noised(record), torch.ones(4)).total.backward()
     eps_grad, v_grad = said.grad.chunk(2, dim=1)  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def test_the_variational_term_teaches_the_variance_alone(record: dict[str, Tenso
     assert v_grad.abs().max() > 0
 
 
-def test_a_velocity_that_means_the_same_has_the_same_term(record: dict[str, Tensor]) -> None:
+def test_equivalent_velocity_has_the_same_variational_term(record: dict[str, Tensor]) -> None:
     """At timesteps where both are well conditioned."""
     at = noised(record)
     eps, v = record["in.model_output"].chunk(2, dim=1)
@@ -88,7 +88,7 @@ def test_a_velocity_that_means_the_same_has_the_same_term(record: dict[str, Tens
     torch.testing.assert_close(with_variance - plain, record["out.ones.vb"][keep], rtol=1e-3, atol=1e-6)
 
 
-def test_noise_offset_belongs_to_what_is_learnt() -> None:
+def test_noise_offset_is_part_of_the_target() -> None:
     o = objective(noise_offset=0.5)
     drawn = StepDraws.at(1, 0, torch.arange(2).numpy(), "cpu")
     x = torch.zeros(2, 4, 3, 2, 2)
@@ -102,7 +102,7 @@ def test_noise_offset_belongs_to_what_is_learnt() -> None:
     assert (bits < 0.01).all()
 
 
-def test_what_cannot_be_learnt_is_refused(record: dict[str, Tensor]) -> None:
+def test_unsupported_learned_variance_settings_are_refused(record: dict[str, Tensor]) -> None:
     with pytest.raises(AssertionError, match="pure noise"):
         Posterior.of(SCHEDULE.rescaled_to_zero_terminal_snr())
     with pytest.raises(RecipeError, match="ends in pure noise") as met:
@@ -112,14 +112,14 @@ def test_what_cannot_be_learnt_is_refused(record: dict[str, Tensor]) -> None:
     objective("v", zero_terminal_snr=True).loss(mean_part, noised(record), torch.ones(4))
 
 
-def test_a_mask_of_ones_says_what_no_mask_says(record: dict[str, Tensor]) -> None:
+def test_mask_of_ones_equals_no_mask(record: dict[str, Tensor]) -> None:
     inputs = record["in.model_output"], noised(record), torch.ones(4)
     for shape in ((4, 3, 6, 6), (4, 1, 3, 6, 6)):
         masked = objective().loss(*inputs, torch.ones(shape)).per_sample
         assert torch.equal(masked, objective().loss(*inputs).per_sample)
 
 
-def test_tables_are_open_sora_plans_in_float32(record: dict[str, Tensor]) -> None:
+def test_variance_tables_equal_open_sora_plan_in_float32(record: dict[str, Tensor]) -> None:
     for ours, name in (
         (POSTERIOR.log_min, "posterior_log_variance_clipped"),
         (POSTERIOR.share_x_0, "posterior_mean_coef1"),
@@ -129,7 +129,7 @@ def test_tables_are_open_sora_plans_in_float32(record: dict[str, Tensor]) -> Non
     torch.testing.assert_close(POSTERIOR.log_max.double(), record["table.betas"].log(), rtol=3e-7, atol=0)
 
 
-def test_the_true_noise_means_the_true_latents_and_leaves_nothing_to_say_with_the_true_variance() -> None:
+def test_true_noise_and_variance_give_zero_kl() -> None:
     t = torch.tensor([1, 10, 100, 300])  # later the bounds are one to rounding
     x_0, eps = drawn(1, *SHAPE), drawn(2, *SHAPE)
     x_t = add_noise(x_0, eps, SCHEDULE.alpha_bar[t])
@@ -140,7 +140,7 @@ def test_the_true_noise_means_the_true_latents_and_leaves_nothing_to_say_with_th
     assert (worse.flatten(1).mean(1) > 1e-9).all()
 
 
-def test_v_places_the_variance_between_its_bounds() -> None:
+def test_v_interpolates_the_variance_between_bounds() -> None:
     t = torch.tensor([1, 10, 300, 999])
     at = [POSTERIOR.log_variance(torch.full(SHAPE, v), t)[:, 0, 0, 0, 0] for v in (-1.0, 0.0, 1.0)]
     torch.testing.assert_close(at[0], POSTERIOR.log_min[t])
@@ -149,7 +149,7 @@ def test_v_places_the_variance_between_its_bounds() -> None:
     assert POSTERIOR.log_min[0] == POSTERIOR.log_min[1]
 
 
-def test_bins_of_a_normal_distribution_share_all_of_it() -> None:
+def test_bin_probabilities_sum_to_one() -> None:
     values = torch.linspace(-1, 1, 256)
     for mean, log_deviation in ((0.0, -1.0), (0.7, -2.0), (-1.2, -3.0)):
         log = discretized_log_likelihood(values, torch.tensor(mean), torch.tensor(log_deviation))
@@ -159,20 +159,20 @@ def test_bins_of_a_normal_distribution_share_all_of_it() -> None:
     assert far.item() == pytest.approx(-27.631, abs=1e-3)
 
 
-def test_kl_of_normals_is_torchs() -> None:
+def test_kl_of_normals_equals_torch() -> None:
     a, b = (torch.distributions.Normal(drawn(s, 50), drawn(s + 1, 50).exp()) for s in (5, 7))
     ours = gaussian_kl(a.mean, 2 * a.stddev.log(), b.mean, 2 * b.stddev.log())
     torch.testing.assert_close(ours, torch.distributions.kl_divergence(a, b), rtol=1e-4, atol=1e-5)
 
 
-def test_half_precision_predictions_are_judged_in_float32(record: dict[str, Tensor]) -> None:
+def test_half_precision_losses_are_computed_in_float32(record: dict[str, Tensor]) -> None:
     half = record["in.model_output"].bfloat16()
     losses = [objective().loss(said, noised(record), torch.ones(4)).per_sample for said in (half, half.float())]
     assert losses[0].dtype == torch.float32
     assert torch.equal(*losses)
 
 
-def test_nothing_is_read_back_from_the_device() -> None:
+def test_no_value_is_read_back_from_the_device() -> None:
     moved = POSTERIOR.to("meta")  # reading a number there is an error
     x = torch.empty(SHAPE, device="meta")
     t = torch.empty(4, dtype=torch.int64, device="meta")

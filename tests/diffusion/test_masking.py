@@ -11,7 +11,7 @@ from mezzotint.diffusion.masking import LossMask, pooled
 MASK = torch.arange(2 * 6 * 8, dtype=torch.int64).reshape(2, 6, 8).mul(37).remainder(256).to(torch.uint8)
 
 
-def test_pooling_is_the_mean_over_each_latents_pixels() -> None:
+def test_mask_pooling_is_the_mean_over_pixels() -> None:
     result = pooled(MASK, 3, 2)
     for b in range(2):
         for row in range(3):
@@ -22,7 +22,7 @@ def test_pooling_is_the_mean_over_each_latents_pixels() -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 3, 2), (2, 4, 1, 3, 2)])
-def test_the_loss_is_a_weighted_mean_over_weights_or_over_all(shape: tuple[int, ...]) -> None:
+def test_masked_loss_is_a_mean_over_weights_or_pixels(shape: tuple[int, ...]) -> None:
     errors, mask = torch.rand(shape, generator=torch.Generator().manual_seed(0)), pooled(MASK, 3, 2)
     weight = (0.1 + 0.9 * mask).double().reshape(2, 1, *[1] * (len(shape) - 4), 3, 2).expand(shape)
     sums = (weight * errors.double()).flatten(1).sum(1)
@@ -32,7 +32,7 @@ def test_the_loss_is_a_weighted_mean_over_weights_or_over_all(shape: tuple[int, 
     assert torch.equal(LossMask(0.1).weights(mask, errors), LossMask(0.1).weights(MASK, errors)), "cached or not"
 
 
-def test_without_a_mask_all_counts_and_where_nothing_counts_nothing_is_learnt() -> None:
+def test_missing_mask_is_ones_and_zero_mask_gives_zero_loss() -> None:
     x_0 = torch.ones(1, 4, 3, 2)
     assert LossMask().weights(None, x_0) is None
     black = LossMask().weights(torch.zeros(1, 6, 8, dtype=torch.uint8), x_0)

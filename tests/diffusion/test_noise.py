@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.diffusion import noise
+from mezzotint.diffusion.noise import _cosine, _minus_two_log
 
 
 def words(text: str) -> Tensor:
@@ -35,11 +36,11 @@ def addresses(count: int, purpose: str = "noise") -> Tensor:
         ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
     ],
 )
-def test_philox_gives_the_published_known_answers(counter: str, key: str, expected: str) -> None:
+def test_philox_equals_published_known_answers(counter: str, key: str, expected: str) -> None:
     assert torch.equal(noise.philox(words(counter), words(key)), words(expected))
 
 
-def test_philox_works_on_many_counters_and_keys_at_once() -> None:
+def test_philox_is_vectorized() -> None:
     counters = torch.stack([words("0 0 0 0"), words("243f6a88 85a308d3 13198a2e 03707344")], dim=1)
     keys = torch.stack([words("0 0"), words("a4093822 299f31d0")], dim=1)
     together = noise.philox(counters, keys)
@@ -47,7 +48,7 @@ def test_philox_works_on_many_counters_and_keys_at_once() -> None:
     assert torch.equal(together[:, 1], words("d16cfe09 94fdcceb 5001e420 24126ea1"))
 
 
-def test_a_draw_is_philox_of_the_address_and_the_block_number() -> None:
+def test_draws_are_philox_of_address_and_block() -> None:
     key = addresses(1)
     w = words_of(key, 3)[0].double()
     radius = (-2 * ((w[0::2] + 1) * 2.0**-32).log()).sqrt()
@@ -64,16 +65,14 @@ def test_a_draw_is_philox_of_the_address_and_the_block_number() -> None:
     long=st.integers(1, 300),
     short=st.integers(1, 300),
 )
-def test_an_element_depends_on_its_key_and_index_alone(
-    seed: int, samples: int, pick: int, long: int, short: int
-) -> None:
+def test_element_depends_only_on_key_and_index(seed: int, samples: int, pick: int, long: int, short: int) -> None:
     keys = torch.arange(samples) + seed
     pick, short = pick % samples, min(short, long)
     alone = noise.normal(keys[pick : pick + 1], (short,))
     assert torch.equal(alone[0], noise.normal(keys, (long,))[pick, :short])
 
 
-def test_shape_only_folds_the_same_numbers() -> None:
+def test_shape_does_not_change_the_numbers() -> None:
     keys = addresses(3)
     flat = noise.normal(keys, (4 * 6 * 5,))
     assert torch.equal(noise.normal(keys, (4, 6, 5)), flat.view(3, 4, 6, 5))
@@ -89,7 +88,7 @@ def test_all_64_bits_of_an_address_count() -> None:
     assert drawn.corrcoef().fill_diagonal_(0).abs().max() < 0.5
 
 
-def test_normals_are_normal() -> None:
+def test_normal_draws_are_normally_distributed() -> None:
     drawn = noise.normal(addresses(64), (4, 32, 32)).double()
     count = drawn.numel()
     assert abs(drawn.mean()) < 4 / math.sqrt(count)
@@ -113,25 +112,25 @@ def test_draws_at_different_addresses_are_not_correlated() -> None:
         assert abs((row[lag:] * row[:-lag]).mean()) < 5 / math.sqrt(len(row))
 
 
-def test_the_extreme_words_are_finite() -> None:
+def test_extreme_inputs_give_finite_normals() -> None:
     edge = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 200, 2**32 - 1, 2**30, 3 * 2**30])
-    squared = noise._minus_two_log(edge)
+    squared = _minus_two_log(edge)
     assert torch.isfinite(squared).all()
     assert squared.min() > 0
     assert squared[0] == pytest.approx(64 * math.log(2), rel=1e-6)
     exact = (edge.double() * (2 * math.pi * 2.0**-32)).cos().float()
-    torch.testing.assert_close(noise._cosine(edge), exact, rtol=0, atol=3e-7)
+    torch.testing.assert_close(_cosine(edge), exact, rtol=0, atol=3e-7)
 
 
-def test_logarithm_and_cosine_are_right_to_float32() -> None:
+def test_logarithm_and_cosine_are_accurate_to_float32() -> None:
     w = words_of(addresses(64), 256)
     u = ((w + 1).float() * 2.0**-32).double()
-    torch.testing.assert_close(noise._minus_two_log(w).double(), -2 * u.log(), rtol=5e-7, atol=0)
+    torch.testing.assert_close(_minus_two_log(w).double(), -2 * u.log(), rtol=5e-7, atol=0)
     exact = (w.double() * (2 * math.pi * 2.0**-32)).cos()
-    torch.testing.assert_close(noise._cosine(w).double(), exact, rtol=0, atol=3e-7)
+    torch.testing.assert_close(_cosine(w).double(), exact, rtol=0, atol=3e-7)
 
 
-def test_the_numbers_of_this_version_stay_the_numbers() -> None:
+def test_recorded_numbers_stay_unchanged() -> None:
     # every operation is exact or correctly rounded, so that they hold on all machines; a change breaks every resume
     drawn = noise.normal(torch.tensor([0, 0x0123456789ABCDEF]), (5,)).flatten().tolist()
     assert [value.hex() for value in drawn] == [
@@ -148,7 +147,7 @@ def test_the_numbers_of_this_version_stay_the_numbers() -> None:
     ]
 
 
-def test_even_numbers_are_even_and_belong_to_their_key() -> None:
+def test_uniform_draws_are_uniform_and_depend_on_the_key() -> None:
     keys = addresses(64)
     drawn = noise.uniform(keys, (1024,))
     assert torch.equal(drawn[5, :12], (words_of(keys, 3)[5] >> 8).float() * 2.0**-24)

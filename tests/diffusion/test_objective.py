@@ -39,7 +39,7 @@ def test_draws_are_addressed_by_seed_step_and_position() -> None:
     assert len(everything) == 9
 
 
-def test_a_batch_and_its_split_draw_the_same() -> None:
+def test_batch_and_its_splits_draw_the_same() -> None:
     both = objective(noise_offset=0.1)
     whole = both.noise(clean(range(6)), step_draws(range(6)))
     parts = [both.noise(clean(part), step_draws(part)) for part in (range(1), range(1, 4), range(4, 6))]
@@ -64,7 +64,7 @@ def test_timesteps_stay_in_the_range() -> None:
     assert set(drawn.tolist()) == set(range(200, 210))
 
 
-def test_a_short_schedule_is_used_whole_by_default_and_not_passed() -> None:
+def test_short_schedule_is_used_fully_and_not_exceeded() -> None:
     short = Schedule.scaled_linear(num_timesteps=20)
     drawn = objective(schedule=short).noise(clean(range(400), (1, 1, 1)), step_draws(range(400))).model_t
     assert set(drawn.tolist()) == set(range(20))
@@ -85,7 +85,7 @@ def test_offset_noise_is_one_number_for_each_channel(shape: tuple[int, ...]) -> 
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "v", "x0"])
-def test_saying_the_target_costs_nothing(kind: str) -> None:
+def test_predicting_the_target_has_zero_loss(kind: str) -> None:
     built = objective(kind)
     noised = built.noise(clean(range(3)), step_draws(range(3)))
     assert built.loss(built.target(noised), noised, torch.ones(3)).per_sample.tolist() == [0, 0, 0]
@@ -93,7 +93,7 @@ def test_saying_the_target_costs_nothing(kind: str) -> None:
     torch.testing.assert_close(wrong.per_sample, torch.full((3,), 0.25))
 
 
-def test_huber_forgives_outliers() -> None:
+def test_huber_loss_is_linear_in_outliers() -> None:
     built = objective(loss="huber", huber_delta=0.1)
     noised = built.noise(clean(range(2)), step_draws(range(2)))
     small = built.loss(built.target(noised) + 0.05, noised, torch.ones(2))
@@ -103,7 +103,7 @@ def test_huber_forgives_outliers() -> None:
 
 
 @pytest.mark.parametrize("form", ["prediction", "x0", "ratio"])
-def test_the_weight_is_the_samples_times_the_timesteps(form: str) -> None:
+def test_weight_is_sample_weight_times_timestep_weight(form: str) -> None:
     built = objective("v", min_snr_gamma=5.0, min_snr_form=form)
     at = torch.tensor([0, 300, 999])
     noised = built.noise_at(clean(range(3)), step_draws(range(3)), at)
@@ -124,7 +124,7 @@ def test_zero_terminal_snr_trains_on_pure_noise() -> None:
     assert torch.equal(built.target(noised), -x_0)
 
 
-def test_half_precision_latents_and_predictions_are_worked_on_in_float32() -> None:
+def test_half_precision_inputs_are_computed_in_float32() -> None:
     built = objective("v")
     x_0 = clean(range(2)).bfloat16()
     noised = built.noise(x_0, step_draws(range(2)))
@@ -145,7 +145,7 @@ def test_gradients_reach_the_prediction() -> None:
     torch.testing.assert_close(predicted.grad, expected)
 
 
-def test_an_empty_batch_passes_through() -> None:
+def test_empty_batch_is_accepted() -> None:
     built = objective(noise_offset=0.1)
     noised = built.noise(clean(range(0)), step_draws(range(0)))
     loss = built.loss(torch.zeros(0, *SHAPE), noised, torch.ones(0))
@@ -167,7 +167,7 @@ class CountReadBacks(TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", ["epsilon", "v", "x0"])
 @pytest.mark.parametrize("loss", ["mse", "huber"])
-def test_nothing_is_read_back_from_the_device(kind: str, loss: str) -> None:
+def test_no_value_is_read_back_from_the_device(kind: str, loss: str) -> None:
     built = objective(kind, loss=loss, min_snr_gamma=5.0, noise_offset=0.1, zero_terminal_snr=True)
     x_0, positions = clean(range(3)), np.arange(3)
     with CountReadBacks() as count:
@@ -179,7 +179,7 @@ def test_nothing_is_read_back_from_the_device(kind: str, loss: str) -> None:
     assert len(count.found) == 1
 
 
-def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
+def test_meta_device_batch_has_its_shapes() -> None:
     built = objective("v", min_snr_gamma=5.0, noise_offset=0.1).to("meta")
     x_0 = torch.empty(3, *SHAPE, device="meta")
     noised = built.noise(x_0, StepDraws.at(1, 2, np.arange(3), "meta"))
@@ -188,13 +188,13 @@ def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
     assert loss.per_sample.device.type == "meta"
 
 
-def test_an_unknown_prediction_is_refused() -> None:
+def test_unknown_prediction_is_refused() -> None:
     with pytest.raises(ValueError, match="warp"):
         objective("warp")
 
 
 @pytest.mark.parametrize("began", [False, True])
-def test_zero_terminal_snr_that_comes_and_goes_is_that_of_the_start(began: bool) -> None:
+def test_zero_terminal_snr_can_be_switched_on_and_off(began: bool) -> None:
     ours = objective("v", zero_terminal_snr=began, min_snr_gamma=5)
     for now in (not began, began, began):
         ours.take(ObjectiveSettings(zero_terminal_snr=now, min_snr_gamma=5))
@@ -207,7 +207,7 @@ def test_zero_terminal_snr_that_comes_and_goes_is_that_of_the_start(began: bool)
         assert torch.equal(losses[0].per_sample, losses[1].per_sample)
 
 
-def test_a_schedule_that_cannot_be_taken_changes_nothing() -> None:
+def test_refused_schedule_changes_nothing() -> None:
     ours = objective("edm", noise_offset=0.1)
     with pytest.raises(RecipeError, match="zero_terminal_snr"):
         ours.take(ObjectiveSettings(zero_terminal_snr=True))

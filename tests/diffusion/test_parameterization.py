@@ -15,7 +15,7 @@ T = torch.tensor([3, 400, 950])
 
 
 @pytest.mark.parametrize("kind", IN_SIGMA)
-def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> None:
+def test_exact_prediction_gives_the_exact_velocity(kind: str) -> None:
     form = Parameterization(kind)
     x_0, eps = (torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     alpha_bar, sigma = SCHEDULE.alpha_bar[T], sigma_at(T, SCHEDULE)
@@ -30,7 +30,7 @@ def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> No
     assert form.solved == "v"
 
 
-def test_others_are_shown_and_understood_as_they_are() -> None:
+def test_other_predictions_pass_through_unchanged() -> None:
     form, x = Parameterization("epsilon"), torch.ones(3, 4, 2, 2)
     shown, time = form.seen(x, T, SCHEDULE)
     assert shown is x
@@ -39,14 +39,14 @@ def test_others_are_shown_and_understood_as_they_are() -> None:
     assert (form.solved, Parameterization("v", time_input="log-sigma").takes_log_sigma) == ("epsilon", True)
 
 
-def test_levels_between_timesteps_are_in_proportion() -> None:
+def test_levels_between_timesteps_are_interpolated() -> None:
     table = SCHEDULE.sigma
     between = sigma_at(torch.tensor([7.25, 998.5, 5000.0]), SCHEDULE)
     torch.testing.assert_close(between[0], torch.lerp(table[7], table[8], 0.25))
     assert between[2] == table[-1]
 
 
-def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
+def test_unknown_or_sigma_free_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="choose from epsilon"):
         Parameterization("warp")
     with pytest.raises(RecipeError, match="works with v"):

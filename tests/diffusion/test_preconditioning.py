@@ -13,14 +13,14 @@ SIGMA = torch.tensor([0.01, 0.5, 1.0, 80.0])
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "v", "edm", "v-edm"])
-def test_what_goes_in_has_the_deviation_of_one_whatever_the_level(kind: ScalingName) -> None:
+def test_scaled_input_has_unit_deviation_at_every_level(kind: ScalingName) -> None:
     deviation = 0.5 if kind == "edm" else 1.0
     factors = preconditioning.scaling(kind, SIGMA)
     torch.testing.assert_close(factors.c_in * (SIGMA**2 + deviation**2).sqrt(), torch.ones(4))
     assert (kind.endswith("edm")) == bool(torch.equal(factors.c_noise, 0.25 * SIGMA.log()))
 
 
-def test_an_unscaled_network_that_says_the_noise_gives_the_latents_back() -> None:
+def test_exact_noise_prediction_recovers_the_latents() -> None:
     x_0, eps = torch.full((4, 1), 0.3), torch.full((4, 1), -2.0)
     x_sigma = x_0 + SIGMA[:, None] * eps
     factors = preconditioning.scaling("epsilon-unscaled", SIGMA)
@@ -28,7 +28,7 @@ def test_an_unscaled_network_that_says_the_noise_gives_the_latents_back() -> Non
     torch.testing.assert_close(preconditioning.denoise(eps, x_sigma, factors), x_0, rtol=1e-4, atol=2e-5)
 
 
-def test_sigmas_of_sampling_fall_to_nothing() -> None:
+def test_sampling_sigmas_decrease_to_zero() -> None:
     table = Schedule.scaled_linear().sigma
     for sigmas in (preconditioning.karras_sigmas(7), preconditioning.spread_sigmas(table, 7)):
         assert sigmas.shape == (8,)

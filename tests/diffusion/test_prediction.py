@@ -31,7 +31,7 @@ def test_conversions_invert(kind: str, alpha_bar: list[float], seed: int, video:
     torch.testing.assert_close(prediction.to_x_0(kind, said, x_t, a), x_0, rtol=1e-4, atol=2e-5)
 
 
-def test_noising_and_velocity_are_diffusers() -> None:
+def test_noising_and_velocity_equal_diffusers() -> None:
     x_0, eps = latents(1)
     timesteps = torch.tensor([0, 400, 999])
     config = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
@@ -42,7 +42,7 @@ def test_noising_and_velocity_are_diffusers() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_coefficients_are_float32_whatever_the_latents_are(dtype: torch.dtype) -> None:
+def test_coefficients_are_float32_for_any_latents(dtype: torch.dtype) -> None:
     x_0, eps = torch.zeros(1, 4, 2, 2, dtype=dtype), torch.ones(1, 4, 2, 2, dtype=dtype)
     a = Schedule.scaled_linear().alpha_bar[:1]
     noised = prediction.add_noise(x_0, eps, a)
@@ -52,7 +52,7 @@ def test_coefficients_are_float32_whatever_the_latents_are(dtype: torch.dtype) -
     assert prediction.velocity(x_0, eps, a).dtype == dtype
 
 
-def test_pure_noise_has_the_noise_as_input_and_minus_the_picture_as_velocity() -> None:
+def test_pure_noise_has_velocity_minus_x0() -> None:
     x_0, eps = latents(2)
     nothing_left = torch.zeros(3)
     assert torch.equal(prediction.add_noise(x_0, eps, nothing_left), eps)
@@ -60,7 +60,7 @@ def test_pure_noise_has_the_noise_as_input_and_minus_the_picture_as_velocity() -
     assert torch.equal(prediction.to_x_0("v", -x_0, eps, nothing_left), x_0)
 
 
-def test_an_unknown_prediction_is_refused_by_name() -> None:
+def test_unknown_prediction_is_refused_by_name() -> None:
     x_0, eps = latents(3)
     a = torch.full((3,), 0.5)
     for convert in (prediction.target, prediction.to_x_0):

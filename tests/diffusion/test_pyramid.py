@@ -29,14 +29,14 @@ def noise_of(count: int, discount: float, *, step: int = 3, first: int = 0, side
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["key"])
-def test_levels_shrink_as_everydreams(case: dict[str, Any]) -> None:
+def test_pyramid_levels_shrink_like_everydream(case: dict[str, Any]) -> None:
     assert all(2.0 <= ratio < 4.0 for ratio in case["r_values"])
     expected = [tuple(shape[-2:]) for shape in case["level_shapes"][1:]]
     assert pyramid.sizes(*case["shape"][-2:], case["r_values"]) == expected
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["key"] in ("p3", "p4")], ids=lambda case: case["key"])
-def test_the_same_draws_make_everydreams_noise(case: dict[str, Any]) -> None:
+def test_pyramid_noise_equals_everydream(case: dict[str, Any]) -> None:
     tensors = load_file(RECORDS / "pyramid_noise.safetensors")
     base, *levels = (tensors[f"{case['key']}.draw{level:02d}"] for level in range(case["levels"] + 1))
     result = pyramid.add_levels(base, levels, case["discount"])
@@ -44,7 +44,7 @@ def test_the_same_draws_make_everydreams_noise(case: dict[str, Any]) -> None:
     torch.testing.assert_close(result / result.std(), tensors[f"{case['key']}.result"], rtol=1e-6, atol=4e-6)
 
 
-def test_enlarging_is_torchs_bilinear_interpolation() -> None:
+def test_enlarging_equals_torch_bilinear() -> None:
     small = torch.from_numpy(np.random.Generator(np.random.Philox(key=1)).normal(size=(2, 3, 5, 1)).astype(np.float32))
     for height, width in ((5, 1), (13, 7), (64, 2)):
         expected = torch.nn.functional.interpolate(small, (height, width), mode="bilinear", align_corners=False)
@@ -52,21 +52,21 @@ def test_enlarging_is_torchs_bilinear_interpolation() -> None:
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_each_sample_has_unit_deviation_of_its_own() -> None:
+def test_each_sample_has_unit_deviation() -> None:
     built = noise_of(3, 0.8)
     torch.testing.assert_close(built.flatten(1).std(1), torch.ones(3), rtol=1e-5, atol=0)
     loud = torch.cat((built[:1] * 9, built[1:]))
     torch.testing.assert_close(pyramid.normalize_deviation(loud)[0], built[0], rtol=1e-5, atol=1e-6)
 
 
-def test_pyramid_noise_depends_on_no_split() -> None:
+def test_pyramid_noise_is_independent_of_splits() -> None:
     whole = noise_of(5, 0.6)
     parts = torch.cat([noise_of(1, 0.6), noise_of(3, 0.6, first=1), noise_of(1, 0.6, first=4)])
     assert torch.equal(whole, parts)
     assert len({tuple(sample.flatten()[:4].tolist()) for sample in whole}) == 5
 
 
-def test_clips_take_the_levels_frame_by_frame() -> None:
+def test_clips_use_pyramid_levels_per_frame() -> None:
     drawn = StepDraws.at(7, 3, np.arange(2), "cpu")
     clip = objective(0.6).noise_at(torch.zeros(2, 4, 3, 8, 8), drawn, torch.full((2,), 500)).noise
     assert clip.shape == (2, 4, 3, 8, 8)
@@ -75,7 +75,7 @@ def test_clips_take_the_levels_frame_by_frame() -> None:
     assert abs(correlation) < 0.2, "each frame has noise of its own"
 
 
-def test_sizes_are_drawn_anew_at_each_step_and_not_for_each_sample() -> None:
+def test_pyramid_sizes_are_drawn_per_step() -> None:
     at_steps = [StepDraws.at(7, step, np.arange(2), "cpu").shrinking for step in range(200)]
     assert at_steps[3] == StepDraws.at(7, 3, np.arange(5, 9), "cpu").shrinking
     assert len(set(at_steps)) == 200

@@ -27,7 +27,7 @@ SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012
         {"trained_betas": [0.01, 0.1, 1.0], "num_train_timesteps": 3, "rescale_betas_zero_snr": True},
     ],
 )
-def test_the_table_of_a_config_is_diffusers_to_the_last_bit(config: dict[str, Any]) -> None:
+def test_config_table_equals_diffusers_bitwise(config: dict[str, Any]) -> None:
     ours = Schedule.from_config({"_class_name": "PNDMScheduler", "skip_prk_steps": True} | config)
     theirs = DDPMScheduler(**config)
     assert torch.equal(ours.alpha_bar, theirs.alphas_cumprod)
@@ -35,19 +35,19 @@ def test_the_table_of_a_config_is_diffusers_to_the_last_bit(config: dict[str, An
     assert ours.num_timesteps == len(theirs.alphas_cumprod)
 
 
-def test_trained_betas_bring_the_same_table_back() -> None:
+def test_trained_betas_restore_the_table() -> None:
     rescaled = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
     again = Schedule.from_config({"trained_betas": rescaled.betas().tolist()})
     assert torch.equal(again.alpha_bar, rescaled.alpha_bar)
 
 
-def test_betas_of_a_bare_table_give_it_back() -> None:
+def test_betas_of_a_table_restore_it() -> None:
     table = Schedule.scaled_linear().alpha_bar
     again = Schedule.from_betas(Schedule(table).betas())
     torch.testing.assert_close(again.alpha_bar, table, rtol=1e-5, atol=0)
 
 
-def test_zero_terminal_snr_keeps_the_first_timestep_and_empties_the_last() -> None:
+def test_zero_terminal_snr_keeps_first_and_zeroes_last() -> None:
     plain = Schedule.scaled_linear()
     rescaled = plain.rescaled_to_zero_terminal_snr()
     assert (plain.zero_terminal, rescaled.zero_terminal) == (False, True)
@@ -60,14 +60,14 @@ def test_zero_terminal_snr_keeps_the_first_timestep_and_empties_the_last() -> No
     assert rescaled.sigma[-1] == pytest.approx(4096, rel=1e-6)
 
 
-def test_snr_and_sigma_say_the_same() -> None:
+def test_snr_and_sigma_agree() -> None:
     schedule = Schedule.scaled_linear()
     assert schedule.snr[0] == pytest.approx(1175.44, rel=1e-5)
     assert schedule.sigma[-1] == pytest.approx(14.6146, rel=1e-5)
     torch.testing.assert_close(schedule.sigma**-2, schedule.snr, rtol=1e-5, atol=0)
 
 
-def test_moving_keeps_everything_and_reads_nothing_back() -> None:
+def test_moving_to_a_device_keeps_values_without_sync() -> None:
     rescaled = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
     moved = rescaled.to("meta")  # reading a number there is an error
     assert moved.alpha_bar.device.type == "meta"
@@ -78,7 +78,7 @@ def test_moving_keeps_everything_and_reads_nothing_back() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(1e-5, 0.5), min_size=2, max_size=30))
-def test_any_betas_make_a_falling_table_that_can_be_rescaled(betas: list[float]) -> None:
+def test_any_betas_give_a_decreasing_rescalable_table(betas: list[float]) -> None:
     schedule = Schedule.from_betas(betas)
     rescaled = schedule.rescaled_to_zero_terminal_snr()
     for table in (schedule.alpha_bar, rescaled.alpha_bar):
@@ -103,7 +103,7 @@ def test_any_betas_make_a_falling_table_that_can_be_rescaled(betas: list[float])
         ({"beta_end": -1.0, "beta_schedule": "scaled_linear"}, "beta_end"),
     ],
 )
-def test_an_impossible_schedule_is_refused_with_its_reason(config: dict[str, Any], said: str) -> None:
+def test_impossible_schedule_is_refused_with_a_reason(config: dict[str, Any], said: str) -> None:
     with pytest.raises(WeightsError, match=said) as caught:
         Schedule.from_config(config)
     assert caught.value.code == "E1450"

@@ -14,6 +14,7 @@ from torch import Tensor
 from mezzotint.adapters import files, writing
 from mezzotint.adapters.names import LayerNames
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.runtimes import base
 from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.train import exports
 from support.rounding import within
@@ -23,13 +24,13 @@ LORA = {"model__adapter__kind": "lora", "model__adapter__rank": 4, "model__adapt
 QUERY = "denoiser/mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
 
 
-def begun(ready: Any) -> dict[str, Tensor]:
+def adapter_weights(ready: Any) -> dict[str, Tensor]:
     return dict(ready.trainer.model.update.masters)
 
 
 def module(ready: Any, name: str = QUERY) -> Any:
     """The adapter of a layer, by part and path."""
-    layers = ready.trainer.model.adapter.modules(begun(ready))
+    layers = ready.trainer.model.adapter.modules(adapter_weights(ready))
     return next(one for layer, one in layers.items() if name.endswith(f"/{layer.path}"))
 
 
@@ -45,19 +46,21 @@ def module(ready: Any, name: str = QUERY) -> Any:
         ("lokr", {"lokr_w1", "lokr_w2_a", "lokr_w2_b"}),
     ],
 )
-def test_kind_is_what_is_trained(prepare: Prepare, kind: str, leaves: set[str]) -> None:
-    ready = prepare(**LORA | {"model__adapter__kind": kind, "model__adapter__rank": 2, "model__adapter__alpha": 4})
-    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == leaves
+def test_adapter_kind_selects_the_trained_factors(prepare: Prepare, kind: str, leaves: set[str]) -> None:
+    rank = 1 if kind == "lokr" else 2
+    settings = {"model__adapter__kind": kind, "model__adapter__rank": rank, "model__adapter__alpha": 2 * rank}
+    ready = prepare(**LORA | settings)
+    assert {name.removeprefix(f"{QUERY}.") for name in adapter_weights(ready) if name.startswith(QUERY)} == leaves
     assert module(ready).scale == pytest.approx(4 / 2**0.5 if kind == "rslora" else 2)
-    base = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if not p.requires_grad}
+    frozen = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if not p.requires_grad}
     step = ready.step()
     assert step.largest("denoiser") > 0, "and it moves"
     after = dict(ready.family.parts()["denoiser"].named_parameters())
-    assert all(torch.equal(after[name], weight) for name, weight in base.items()), "and nothing else does"
+    assert all(torch.equal(after[name], weight) for name, weight in frozen.items()), "and nothing else does"
     assert {p.grad is None for p in after.values()} == {True}
 
 
-def test_none_trains_the_models_own_weights(prepare: Prepare) -> None:
+def test_without_adapter_kind_there_is_no_adapter(prepare: Prepare) -> None:
     assert prepare().trainer.model.adapter is None
 
 
@@ -69,14 +72,14 @@ def test_rank_is_the_inner_dimension(prepare: Prepare) -> None:
 
 # breaks if alpha did not scale what is added, or stood for 1 where it is left out
 @pytest.mark.effect("model.adapter.alpha")
-def test_alpha_is_the_strength_in_multiples_of_the_rank(prepare: Prepare) -> None:
+def test_alpha_over_rank_is_the_scale(prepare: Prepare) -> None:
     assert module(prepare(**LORA)).scale == 1
     assert module(prepare(**LORA, model__adapter__alpha=1)).scale == 0.25
 
 
 # breaks if other layers got an adapter, or a part's own word held for all
 @pytest.mark.effect("model.adapter.targets")
-def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
+def test_targets_accept_presets_and_patterns(prepare: Prepare) -> None:
     def layers(targets: str, **settings: Any) -> set[str]:
         ready = prepare(**LORA | {"model__adapter__targets": targets} | settings)
         return {f"{part}/{path}" for part, s in ready.trainer.model.adapter.shapes.items() for path in s.layers}
@@ -96,7 +99,7 @@ def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
     ("targets", "sentence"),
     [("['*attn9*']", "no layer of unet matches"), ("['denoiser/attention']", "matches no layer of text_encoder")],
 )
-def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
+def test_targets_without_a_match_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
     both = {"model__train": "[denoiser, text_encoder]", "data__cache__text": False}
     with pytest.raises(WeightsError, match=sentence) as caught:
         prepare(**LORA | {"model__adapter__targets": targets} | (both if "denoiser/" in targets else {}))
@@ -105,7 +108,7 @@ def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, se
 
 # breaks if a pattern's rank were not its layers', or the first that fits held
 @pytest.mark.effect("model.adapter.rank_pattern", "model.adapter.alpha_pattern")
-def test_ranks_and_alphas_are_those_of_the_last_pattern_that_fits(prepare: Prepare) -> None:
+def test_last_matching_pattern_sets_rank_and_alpha(prepare: Prepare) -> None:
     ready = prepare(
         **LORA,
         model__adapter__rank_pattern={"*attn1*": 8, "denoiser/*attn1.to_q": 2},
@@ -118,7 +121,7 @@ def test_ranks_and_alphas_are_those_of_the_last_pattern_that_fits(prepare: Prepa
 
 # breaks if the two factors were always as even as can be
 @pytest.mark.effect("model.adapter.factor")
-def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
+def test_factor_is_the_size_of_the_smaller_lokr_matrix(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 2}
     assert module(prepare(**lokr)).tensors["lokr_w1"].shape == (4, 4)
     assert module(prepare(**lokr, model__adapter__factor=2)).tensors["lokr_w1"].shape == (2, 2)
@@ -126,31 +129,31 @@ def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
 
 # breaks if the first matrix stayed whole, or what is written were not what was trained
 @pytest.mark.effect("model.adapter.decompose_both")
-def test_decompose_both_makes_products_of_both_matrices_of_a_lokr(prepare: Prepare) -> None:
+def test_decompose_both_factorizes_both_lokr_matrices(prepare: Prepare) -> None:
     lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 1, "model__adapter__alpha": 3}
     ready = prepare(**lokr, model__adapter__decompose_both=True, optim__lr=0.1, optim__ema__rule="none", run__name="a")
     factors = {"lokr_w1_a", "lokr_w1_b", "lokr_w2_a", "lokr_w2_b"}
-    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == factors
+    assert {name.removeprefix(f"{QUERY}.") for name in adapter_weights(ready) if name.startswith(QUERY)} == factors
     for _ in range(2):
         ready.step()
     (folder,) = ready.job.host.write_exports(ready.trainer)
     names = LayerNames(ready.trainer.model.files.trainable_shapes())
     written = files.read(folder / "a.safetensors", names)
-    going_on = prepare(model__adapter__path=folder / "a.safetensors")
-    assert str(going_on.trainer.model.adapter) == "lokr of rank 1"
+    resumed = prepare(model__adapter__path=folder / "a.safetensors")
+    assert str(resumed.trainer.model.adapter) == "lokr of rank 1"
     for layer, adapter in written.modules.items():
         change = adapter.difference(names.weights[layer])
         assert float(change.abs().max()) > 1e-3, "and it moves"
-        for each in (ready, going_on):
+        for each in (ready, resumed):
             trained = each.family.parts()["denoiser"].get_submodule(layer.path).get_delta_weight("default")
             within(change, trained.detach(), roundings=64)
-    assert going_on.step().largest("denoiser") > 0
+    assert resumed.step().largest("denoiser") > 0
 
 
 # breaks if nothing were dropped, or by draws that come one after the other
 @pytest.mark.effect("model.adapter.dropout")
 @pytest.mark.parametrize("kind", ["lora", "dora"])
-def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
+def test_adapter_dropout_is_independent_of_batch_splits(prepare: Prepare, kind: str) -> None:
     def gradients(**settings: Any) -> dict[str, Tensor]:
         adapter = {"model__adapter__kind": kind, "model__adapter__init": "gaussian"}
         return dict(prepare(**LORA | adapter | settings).step().grads)
@@ -165,10 +168,10 @@ def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
 
 # breaks if every kind of beginning were the same, or pissa changed what the model computes
 @pytest.mark.effect("model.adapter.init")
-def test_init_says_how_the_first_factor_begins(prepare: Prepare) -> None:
+def test_adapter_init_sets_the_first_factor(prepare: Prepare) -> None:
     wide = LORA | {"model__adapter__rank": 8}
     ready = {init: prepare(**wide, model__adapter__init=init) for init in ("kaiming", "gaussian", "pissa")}
-    down = {init: begun(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
+    down = {init: adapter_weights(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
     assert float(down["kaiming"].abs().max()) <= 16**-0.5
     assert 0.06 < float(down["gaussian"].std()) < 0.19
     values = [each.next_batches() and each.step().report.loss for each in ready.values()]
@@ -183,14 +186,14 @@ def test_init_says_how_the_first_factor_begins(prepare: Prepare) -> None:
 # breaks if changes could grow beyond it, or short ones were stretched
 @pytest.mark.effect("model.adapter.max_norm")
 @pytest.mark.parametrize("kind", ["lora", "loha", "lokr"])
-def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) -> None:
+def test_max_norm_bounds_the_change_of_a_layer(prepare: Prepare, kind: str) -> None:
     settings = LORA | {"model__adapter__kind": kind, "optim__lr": 0.1}
     free, held = prepare(**settings), prepare(**settings, model__adapter__max_norm=0.05)
     lengths = []
     for ready in (free, held):
         ready.step()
         adapter = ready.trainer.model.adapter
-        layers = adapter.modules(begun(ready)).items()
+        layers = adapter.modules(adapter_weights(ready)).items()
         lengths.append([float(each.difference(adapter.names.weights[layer]).norm()) for layer, each in layers])
     assert max(lengths[0]) > 0.06
     assert max(lengths[1]) <= 0.0501
@@ -203,47 +206,54 @@ def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"run__compile": True}, {"run__precision": "bf16"}, {"run__precision": "fp16"},
-        {"run__gradient_checkpointing__enabled": True}, {"optim__accumulation": 2, "run__micro_batch": 1},
-        {"optim__ema__rule": "ramp"}, {"optim__in_backward": True, "optim__clip__norm": None},
-        {"objective__loss": "huber", "objective__huber_delta": 0.1}, {"objective__loss": "l1"},
-        {"objective__min_snr_gamma": 5.0}, {"objective__noise_offset": 0.1}, {"objective__input_perturbation": 0.1},
-        {"objective__pyramid_discount": 0.5}, {"model__prediction": "v"}, {"optim__optimizer__kind": "adafactor"},
-        {"data__cache__latents": False, "data__cache__text": False},
+        {"run__compile": True, "run__precision": "bf16"},
+        {
+            "run__precision": "fp16", "run__gradient_checkpointing__enabled": True, "optim__accumulation": 2,
+            "run__micro_batch": 1, "optim__ema__rule": "ramp", "objective__loss": "huber",
+            "objective__huber_delta": 0.1, "objective__min_snr_gamma": 5.0, "objective__noise_offset": 0.1,
+            "model__prediction": "v",
+        },
+        {
+            "optim__in_backward": True, "optim__clip__norm": None, "objective__loss": "l1",
+            "objective__input_perturbation": 0.1, "objective__pyramid_discount": 0.5,
+            "optim__optimizer__kind": "adafactor", "data__cache__latents": False, "data__cache__text": False,
+        },
     ],
-    ids=lambda settings: ",".join(map(str, settings.items())),
+    ids=["compile", "fp16-huber", "in-backward-l1"],
 )  # fmt: skip
-def test_an_adapter_goes_together_with(
+def test_adapter_trains_under_other_settings(
     settings: dict[str, Any], prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "run__compile" in settings:
+    if "run__compile" in settings:  # one block, traced but run without a C++ compiler
         monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+        compile_blocks = base.compile_blocks
+        monkeypatch.setattr("mezzotint.tasks.assemble.compile_blocks", lambda b, s: compile_blocks(b[1:2], s))
     ready = prepare(**LORA | {"model__adapter__kind": "dora"} | settings)
     network = ready.family.parts()["denoiser"]
-    base = {n: p.detach().clone() for n, p in network.named_parameters() if not p.requires_grad}
-    before = {name: weight.detach().clone() for name, weight in begun(ready).items()}
+    frozen = {n: p.detach().clone() for n, p in network.named_parameters() if not p.requires_grad}
+    before = {name: weight.detach().clone() for name, weight in adapter_weights(ready).items()}
     assert 0 < ready.trainer.train_step(ready.next_batches()).result().loss < 1e4
-    assert any(not torch.equal(weight, before[name]) for name, weight in begun(ready).items())
+    assert any(not torch.equal(weight, before[name]) for name, weight in adapter_weights(ready).items())
     after = dict(network.named_parameters())
-    assert all(torch.equal(after[name], weight) for name, weight in base.items())
+    assert all(torch.equal(after[name], weight) for name, weight in frozen.items())
     assert all("lora_" in name or name.endswith("dora_scale") for name in before)
 
 
 # breaks if the file were not read, or took other ranks and alphas than its own
 @pytest.mark.effect("model.adapter.path")
 @pytest.mark.parametrize("layout", ["diffusers", "kohya"])
-def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
+def test_adapter_path_resumes_from_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
     first = prepare(**LORA, model__adapter__rank_pattern={"*attn1*": 2}, model__adapter__alpha_pattern={"*to_k": 3})
     first.step()
     adapter = first.trainer.model.adapter
     file = tmp_path / "begun.safetensors"
-    writing.write(adapter.as_file(begun(first)), file, adapter.names, layout)
+    writing.write(adapter.as_file(adapter_weights(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
-    for name, tensor in begun(first).items():
+    for name, tensor in adapter_weights(first).items():
         # diffusers' layout has the strength in its tensors: 3/2 is multiplied in, and divided out again
-        within(begun(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
-    layers = adapter.modules(begun(first))
-    for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
+        within(adapter_weights(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
+    layers = adapter.modules(adapter_weights(first))
+    for layer, other in second.trainer.model.adapter.modules(adapter_weights(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)
     assert "adapter" in second.job.host.identity.parts, "another file would be another run"
     with pytest.raises(WeightsError, match=r"is of kind lora, but model\.adapter\.kind is dora") as caught:
@@ -253,7 +263,7 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
 
 # breaks if the word did not travel with the file, or only one layout were ever written
 @pytest.mark.effect("model.adapter.trigger", "run.export.adapter")
-def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
+def test_adapter_files_of_both_layouts_have_metadata(prepare: Prepare) -> None:
     ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")
     host, trainer = ready.job.host, ready.trainer
     (folder, _) = host.write_exports(trainer)
@@ -295,7 +305,7 @@ def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
         ("{kind: lora, rank: 0}", "greater than 0"),
     ],
 )
-def test_what_does_not_go_together_is_a_sentence(text: str, sentence: str) -> None:
+def test_conflicting_adapter_settings_are_refused(text: str, sentence: str) -> None:
     with pytest.raises(RecipeError, match=sentence):
         read_text(f"model: {{adapter: {text}}}")
 
@@ -309,6 +319,6 @@ def test_what_does_not_go_together_is_a_sentence(text: str, sentence: str) -> No
         "{model: {adapter: {kind: lora, max_norm: 1}}, run: {runtime: fsdp}}",
     ],
 )
-def test_what_is_about_whole_models_is_refused(other: str) -> None:
+def test_whole_model_settings_are_refused_with_an_adapter(other: str) -> None:
     with pytest.raises(RecipeError, match="adapter"):
         read_text(other)

@@ -23,7 +23,7 @@ def captions_of(fed: Any) -> list[str]:
 
 # breaks if the folders' numbers did not reach the plan, or their words the captions
 @pytest.mark.effect("data.format")
-def test_format_kohya_takes_repeats_and_words_from_the_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_format_kohya_reads_repeats_and_captions_from_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
     noisy(tmp_path / "set" / "3_red fox", [(32, 32)])
     (tmp_path / "set" / "3_red fox" / "000.txt").unlink()
     noisy(tmp_path / "set" / "2_dog", [(32, 32)])
@@ -40,7 +40,7 @@ def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path:
 
 # breaks if the prefix were left out, put before dropped captions, or moved with the tags
 @pytest.mark.effect("data.captions.prefix")
-def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_captions_prefix_stays_first_in_every_caption(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a cat, one, two, three")
     assert captions_of(feed(folder, captions__prefix="sks style")) == ["sks style a cat, one, two, three"]
@@ -58,32 +58,32 @@ def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy:
 def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a cat, kept,one,  two, three")
-    tags = [caption.split(", ") for caption in captions_of(feed(folder, steps=400, captions__tag_dropout=0.3))]
+    tags = [caption.split(", ") for caption in captions_of(feed(folder, steps=200, captions__tag_dropout=0.3))]
     assert {parts[0] for parts in tags} == {"a cat"}
     for tag in ("kept", "one", "two", "three"):
-        assert abs(sum(tag in parts for parts in tags) / 400 - 0.7) < 0.09  # four standard deviations
+        assert abs(sum(tag in parts for parts in tags) / 200 - 0.7) < 0.13  # four standard deviations
     assert all(parts == sorted(parts, key=["a cat", "kept", "one", "two", "three"].index) for parts in tags)
     kept = captions_of(feed(folder, steps=40, captions__tag_dropout=1, captions__keep_tags=1))
     assert set(kept) == {"a cat, kept"}
-    both = captions_of(feed(folder, steps=200, captions__tag_dropout=0.3, captions__shuffle_tags=True))
+    both = captions_of(feed(folder, steps=100, captions__tag_dropout=0.3, captions__shuffle_tags=True))
     assert {"a cat, three, one", "a cat, two, kept"} <= {", ".join(c.split(", ")[:3]) for c in both}
 
 
 # breaks if braces were read without being asked to, or one choice were likelier or the same at every visit
 @pytest.mark.effect("data.captions.wildcards")
-def test_captions_wildcards_say_one_of_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_captions_wildcards_choose_one_option(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a {red|blue|green} {car|bike}, {{x}} {}")
     assert captions_of(feed(folder)) == ["a {red|blue|green} {car|bike}, {{x}} {}"]
-    counts = Counter(captions_of(feed(folder, steps=600, captions__wildcards=True)))
+    counts = Counter(captions_of(feed(folder, steps=240, captions__wildcards=True)))
     every = {f"a {colour} {thing}, {{x}} {{}}" for colour in ("red", "blue", "green") for thing in ("car", "bike")}
     assert counts.keys() == every
-    assert all(abs(count - 100) < 40 for count in counts.values())  # four standard deviations
+    assert all(abs(count - 40) < 24 for count in counts.values())  # four standard deviations
 
 
 # breaks if a cached run drew a caption that the cache does not keep, or one caption only
 @pytest.mark.effect("data.cache.shuffles")
-def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+def test_cache_shuffles_keeps_variants_of_random_captions(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 64)] * 4)
     for path in folder.glob("*.txt"):
         path.write_text(f"{{a|one}} thing {path.stem}, red, {{big|small}}, round")
@@ -112,7 +112,7 @@ def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: M
 
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
-def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str) -> None:
+def test_random_captions_need_cache_shuffles_above_one(setting: str) -> None:
     with pytest.raises(
         RecipeError, match=rf"data\.captions\.{setting.split(':')[0]} .*set data\.cache\.shuffles above 1"
     ):
@@ -120,12 +120,12 @@ def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str
     read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true, shuffles: 3}}}}")
 
 
-def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:
+def test_wildcards_are_refused_with_caption_cleaning() -> None:
     with pytest.raises(RecipeError, match=r"data\.captions\.clean removes the braces of data\.captions\.wildcards"):
         read_text("data: {path: x, captions: {clean: true, wildcards: true}}")
 
 
-def test_a_prefix_is_one_line() -> None:
+def test_prefix_must_be_one_line() -> None:
     assert read_text("data: {captions: {prefix: ' sks '}}").recipe.data.captions.prefix == "sks"
     with pytest.raises(RecipeError, match="one line of text"):
         read_text('data: {captions: {prefix: "a\\nb"}}')
@@ -133,7 +133,7 @@ def test_a_prefix_is_one_line() -> None:
 
 # breaks if captions reach a batch as they were written, or if an index of uncleaned ones is taken for theirs
 @pytest.mark.effect("data.captions.clean")
-def test_captions_are_cleaned_before_they_are_seen(
+def test_captions_clean_applies_before_batching(
     feed: Callable[..., Any], noisy: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder = noisy(tmp_path / "pictures", [(32, 32), (32, 32)])

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data.media import _clips, patience
+from mezzotint.data.media import patience
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
@@ -82,7 +82,7 @@ def refusal(*words: str) -> str:
 
 # breaks if the number of frames were not the recipe's, or an even one were taken
 @pytest.mark.effect("data.clips.frames")
-def test_frames_is_how_many_of_them_a_sample_has(feed: Make, listed: Make) -> None:
+def test_clip_frames_sets_frames_per_sample(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
     for count in (1, 5, 9):
         (sample,) = seen(feed(path, **SQUARE, clips__frames=count))
@@ -92,7 +92,7 @@ def test_frames_is_how_many_of_them_a_sample_has(feed: Make, listed: Make) -> No
 
 # breaks if every frame were seen whatever the interval
 @pytest.mark.effect("data.clips.interval")
-def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
+def test_clip_interval_skips_frames(feed: Make, listed: Make) -> None:
     (drawn,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=5, clips__interval=2))
     assert np.diff(drawn).tolist() == [2, 2, 2, 2]
 
@@ -100,25 +100,25 @@ def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
 # breaks if a clip were waited for however long it comes no further, or one that comes further slowly were left out
 @pytest.mark.slow
 @pytest.mark.effect("data.decode_timeout")
-def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
+def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
     feed: Make, listed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, asleep, convert = listed("a.mp4", "b.mp4"), threading.Event(), _clips._tick
+    path, asleep, report_progress = listed("a.mp4", "b.mp4"), threading.Event(), patience.Sign.__call__
     monkeypatch.setattr(patience, "_GRACE", 0.05)
 
-    def slowly(frame: Any) -> int:
-        asleep.wait(0.1)
-        return convert(frame)
+    def wait_after_each_frame(seconds: float) -> None:
+        def call(sign: patience.Sign) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                asleep.wait(seconds)
+            report_progress(sign)
 
-    monkeypatch.setattr(_clips, "_tick", slowly)
-    patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=1.0)
-    assert len(patient.catalogue) == 2, "12 frames take 1.2 s"
+        monkeypatch.setattr(patience.Sign, "__call__", call)
 
-    def hanging(frame: Any) -> int:
-        asleep.wait(20)
-        return convert(frame)
+    wait_after_each_frame(0.05)
+    patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.5)
+    assert len(patient.catalogue) == 2, "12 frames take 0.6 s"
 
-    monkeypatch.setattr(_clips, "_tick", hanging)
+    wait_after_each_frame(20)
     with refused("E1233", r"'a\.mp4' .*: not decoded within 0\.2 s|'b\.mp4' .*: not decoded within 0\.2 s"):
         feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2).batches()
     os.utime(path / "b.mp4", (1, 1))  # looked at anew
@@ -130,7 +130,7 @@ def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
 
 # breaks if the rate were the clip's own
 @pytest.mark.effect("data.clips.fps")
-def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make) -> None:
+def test_clip_fps_is_independent_of_the_file(feed: Make, listed: Make) -> None:
     (sample,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
     assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
@@ -140,22 +140,23 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
 
 # breaks if the place were drawn elsewhere, were another at the same visit, or the last where that is left out
 @pytest.mark.effect("data.clips.start")
-def test_start_is_drawn_or_is_the_first_frame(feed: Make, listed: Make) -> None:
+def test_clip_start_is_random_or_the_first_frame(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
 
-    def starts(start: str, seed: int = 0) -> list[int]:
+    def starts(start: str, steps: int, seed: int = 0) -> list[int]:
         usual = {"clips__frames": 9, "clips__start": start}
-        return [one[0] for one in seen(feed(path, **SQUARE, **usual, steps=40, seed=seed))]
+        return [one[0] for one in seen(feed(path, **SQUARE, **usual, steps=steps, seed=seed))]
 
-    assert set(starts("first")) == {0}
-    assert set(starts("random")) == {0, 1, 2, 3}
-    assert set(starts("not-last")) == {0, 1, 2}
-    assert starts("random") == starts("random") != starts("random", seed=1)
+    assert set(starts("first", 8)) == {0}
+    assert set(starts("not-last", 16)) == {0, 1, 2}
+    several = starts("random", 20)
+    assert set(several) == {0, 1, 2, 3}
+    assert starts("random", 8) == several[:8] != starts("random", 8, seed=1)
 
 
 # breaks if a short clip were used or left out whatever the recipe says
 @pytest.mark.effect("data.clips.short")
-def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: Make) -> None:
+def test_short_clips_are_skipped_or_repeated(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "short.mp4")
     fed = feed(path, **SQUARE, clips__frames=5)
     assert fed.report.used == 1
@@ -165,7 +166,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
 
 # breaks if a clip did not go to the most frames it has and then to its shape, or a batch mixed sizes
 @pytest.mark.effect("data.clips.buckets")
-def test_buckets_are_sizes_in_frames_height_and_width(feed: Make, listed: Make) -> None:
+def test_clip_buckets_are_frames_height_and_width(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4", "wide.mp4", "large.mp4")
     sizes = [[9, 32, 32], [9, 32, 48], [5, 24, 24], [5, 24, 72], [5, 64, 64]]
     plain = {"resolution": 512, "buckets__step": 64, "format": "videofolder"}
@@ -178,7 +179,7 @@ def test_buckets_are_sizes_in_frames_height_and_width(feed: Make, listed: Make) 
 
 # breaks if clips of any size were taken
 @pytest.mark.effect("data.clips.min_size", "data.clips.max_size", "data.clips.max_aspect")
-def test_clips_of_other_sizes_are_left_out(feed: Make, listed: Make) -> None:
+def test_clip_size_limits_skip_other_clips(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "wide.mp4", "large.mp4")
     for setting, value, names in (
         ("min_size", 40, {"a.mp4", "wide.mp4"}), ("max_size", 90, {"wide.mp4", "large.mp4"}), ("max_aspect", 2,
@@ -189,9 +190,9 @@ def test_clips_of_other_sizes_are_left_out(feed: Make, listed: Make) -> None:
         assert not report.skipped
 
 
-# breaks if pictures came from elsewhere, were not those of their clip, or a number without a source were taken
+# breaks if images came from elsewhere, were not those of their clip, or a number without a source were taken
 @pytest.mark.effect("data.clips.images", "data.clips.images_from")
-def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
+def test_joined_images_come_from_clips_or_a_folder(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
     for batch in feed(path, **usual, clips__images_from="clips", steps=4).batches():
@@ -210,9 +211,9 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
 
 
-# breaks if the pictures were not those of the path, or were read in another way than they are written down
+# breaks if the images were not those of the path, or were read in another way than they are written down
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
-def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
+def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images"}
     (of_table,) = feed(path, **usual, clips__images_path=[str(images)], clips__images_format="metadata").batches()
@@ -224,9 +225,9 @@ def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, film
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 
-# breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
+# breaks if groups were drawn, the last were used, or drawn images were the same at every visit
 @pytest.mark.effect("data.clips.images_order")
-def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
+def test_joined_images_are_random_or_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images", "batch_size": 3}
     usual |= {"clips__images_path": [str(images)], "clips__images_format": "metadata"}
@@ -239,7 +240,7 @@ def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     assert len({keys[:2] for keys in drawn}) > 5
 
 
-def test_clips_have_no_effect_on_pictures_and_say_so() -> None:
+def test_clip_settings_are_refused_for_image_folders() -> None:
     with pytest.raises(RecipeError, match=r"data\.clips has no effect with data\.format=image-folder"):
         read_text("schema: 1", overrides=["data.clips.frames=5"])
     assert DataSettings().clips.frames == 17

@@ -21,7 +21,7 @@ def sampled(folder: Path, *words: str) -> list[Path]:
 
 # breaks if the file has another length, rate or codec than asked, or does not say how it was sampled
 @pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
-def test_clips_play_and_say_how_they_were_sampled(tmp_path: Path) -> None:
+def test_sampled_clips_play_and_record_their_settings(tmp_path: Path) -> None:
     (one,) = sampled(tmp_path / "h264", "--frames=5", "--rate=12.5", "--seed=3")
     count, width, height, rate, metadata = probe(one)
     assert (count, width, height, rate) == (5, 32, 32, 12.5)

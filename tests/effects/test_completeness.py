@@ -79,7 +79,7 @@ def test_every_setting_has_a_row() -> None:
     assert shown - settings == set(), "rows of settings that are not there"
 
 
-def test_settings_of_the_core_have_their_row_without_any_folder_of_a_trainer() -> None:
+def test_core_settings_have_rows_without_compat_folders() -> None:
     shown = set[str]().union(*(rows_in(path.read_text()) for path in CORE))
     sections = tuple(
         f"{section}.{name.replace('-', '_')}."
@@ -90,7 +90,7 @@ def test_settings_of_the_core_have_their_row_without_any_folder_of_a_trainer() -
     assert of_core - shown == set()
 
 
-def test_every_row_says_what_would_break_it() -> None:
+def test_every_row_has_a_breaks_if_comment() -> None:
     for path in FILES:
         source = path.read_text()
         for node, _ in _rows(source):
@@ -98,11 +98,11 @@ def test_every_row_says_what_would_break_it() -> None:
             assert above.startswith("# breaks if "), f"{path.name}: {node.name}"
 
 
-def test_the_list_of_settings_is_that_of_the_json_schema() -> None:
+def test_list_of_settings_equals_json_schema() -> None:
     assert leaves(reference.json_schema()) == {setting.path for setting in paths.settings()}
 
 
-def test_only_marks_on_tests_that_run_count() -> None:
+def test_only_marks_on_running_tests_count() -> None:
     mark = '@pytest.mark.effect("optim.lr")\n'
     assert rows_in(mark + "def test_a(): ...") == {"optim.lr"}
     assert rows_in(mark + "def helper(): ...") == set()
@@ -113,7 +113,7 @@ def test_only_marks_on_tests_that_run_count() -> None:
 
 # breaks if the version were any number: an old Mezzotint would read a later schema's recipe as its own
 @pytest.mark.effect("schema")
-def test_schema_is_the_version_that_this_reader_knows() -> None:
+def test_schema_accepts_only_version_1() -> None:
     assert read_text("schema: 1").recipe.version == 1
     for other in ("2", "0", "'1'"):
         with pytest.raises(RecipeError, match="schema"):

@@ -20,7 +20,7 @@ from PIL import Image
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import BatchRequest
-from mezzotint.data.media import decoding, patience
+from mezzotint.data.media import patience
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
@@ -68,7 +68,7 @@ def test_path_is_one_folder_or_several(feed: Make, noisy: Make, tmp_path: Path) 
     ]  # fmt: skip
 
 
-# breaks if the format were fixed: an unknown one would be read as a folder of pictures
+# breaks if the format were fixed: an unknown one would be read as a folder of images
 @pytest.mark.effect("data.format")
 def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -79,7 +79,7 @@ def test_format_is_found_by_its_name(feed: Make, noisy: Make, tmp_path: Path) ->
 
 # breaks if a fraction were rounded, or a folder's number did not reach its samples
 @pytest.mark.effect("data.repeats")
-def test_repeats_is_how_often_an_epoch_visits_a_sample(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_repeats_counts_visits_per_epoch(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = noisy(tmp_path / "one", [(32, 32)] * 2), noisy(tmp_path / "two", [(32, 32)] * 2)
     seen = Counter(k for b in feed(one, two, repeats=[1, 3]).batches() for k in b.keys)
     assert seen == {"0/000.png": 1, "0/001.png": 1, "1/000.png": 3, "1/001.png": 3}
@@ -100,7 +100,7 @@ def test_batch_size_is_the_size_of_full_batches(feed: Make, noisy: Make, tmp_pat
 
 # breaks if one policy were taken for another
 @pytest.mark.effect("data.remainder")
-def test_remainder_is_trained_short_filled_up_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_remainder_is_short_filled_or_dropped(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
     by_kind = {kind: feed(folder, batch_size=4, remainder=kind) for kind in ("short", "fill", "drop")}
     sizes = {kind: sorted(b.size for b in fed.batches()) for kind, fed in by_kind.items()}
@@ -110,9 +110,9 @@ def test_remainder_is_trained_short_filled_up_or_left_out(feed: Make, noisy: Mak
     }  # fmt: skip
 
 
-# breaks if the listing's order were shuffled all the same, or the drawn one were the same in each epoch
+# breaks if the listing's order were shuffled anyway, or the drawn one were the same in each epoch
 @pytest.mark.effect("data.shuffle")
-def test_without_shuffling_samples_come_as_they_are_listed(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_without_shuffling_samples_keep_listing_order(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 9 + [(64, 32)] * 4)
 
     def keys(epoch: int, **settings: object) -> list[str]:
@@ -155,7 +155,7 @@ def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
 
 # breaks if the middle were not the middle, the draw not even, or the loader asked for another placement
 @pytest.mark.effect("data.crop")
-def test_crop_is_the_middle_or_drawn_at_each_visit(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_crop_is_centered_or_random_at_each_visit(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(42, 32)])
     square = {"buckets__shape": "square", "steps": 20}
     middle, drawn = feed(folder, crop="center", **square), feed(folder, crop="random", **square)
@@ -176,7 +176,7 @@ def test_crop_is_the_middle_or_drawn_at_each_visit(feed: Make, noisy: Make, tmp_
     assert squeezed.crop_top_left.tolist() == [[0, 0]]
 
 
-# breaks if the share were another one, or a flipped picture not mirrored
+# breaks if the share were another one, or a flipped image not mirrored
 @pytest.mark.effect("data.flip")
 def test_flip_is_the_share_of_mirrored_visits(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
@@ -200,7 +200,7 @@ def test_resize_names_the_filter(name: str, feed: Make, noisy: Make, tmp_path: P
 
 # breaks if all samples were used, the first ones, or others at another start
 @pytest.mark.effect("data.max_samples")
-def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_max_samples_selects_a_random_subset(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 12)
 
     def keys(seed: int, **settings: Any) -> set[str]:
@@ -216,9 +216,9 @@ def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path)
     assert not set(held.rows.tolist()) & set(held.held.tolist())
 
 
-# breaks if small pictures were always used, or never
+# breaks if small images were always used, or never
 @pytest.mark.effect("data.small_images")
-def test_small_pictures_are_enlarged_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_small_images_are_enlarged_or_skipped(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (24, 24)])
     large, left = feed(folder, small_images="upscale"), feed(folder, small_images="skip")
     assert (len(large.catalogue), large.report.upscaled) == (2, 1)
@@ -227,9 +227,9 @@ def test_small_pictures_are_enlarged_or_left_out(feed: Make, noisy: Make, tmp_pa
     assert [path for path, _ in left.report.left_out] == ["001.png"]
 
 
-# breaks if another colour lay behind what is transparent
+# breaks if another colour was behind what is transparent
 @pytest.mark.effect("data.background")
-def test_background_is_the_colour_behind_transparency(feed: Make, tmp_path: Path) -> None:
+def test_background_replaces_transparency(feed: Make, tmp_path: Path) -> None:
     folder = tmp_path / "clear"
     folder.mkdir()
     Image.new("RGBA", (32, 32), (9, 9, 9, 0)).save(folder / "a.png")
@@ -239,9 +239,9 @@ def test_background_is_the_colour_behind_transparency(feed: Make, tmp_path: Path
         assert torch.equal(batch.pixels[0], torch.tensor(pixel).float()[:, None, None].expand(3, 32, 32))
 
 
-# breaks if pictures were not measured before they are decoded
+# breaks if images were not measured before they are decoded
 @pytest.mark.effect("data.max_pixels")
-def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_max_pixels_skips_larger_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (50, 50)])
     assert len(feed(folder, max_pixels=2500).catalogue) == 2
     tight = feed(folder, max_pixels=2499)
@@ -251,9 +251,9 @@ def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Pat
     assert "2,499" in reason
 
 
-# breaks if every picture were decoded at the start, or a damaged one never named
+# breaks if every image were decoded at the start, or a damaged one never named
 @pytest.mark.effect("data.verify")
-def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_verify_decides_when_corruption_is_found(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 3)
     broken_inside(folder / "001.png")
     data_set = feed(folder, verify="on_first_use")
@@ -265,21 +265,21 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
 
-# breaks if decoding were waited for however long it takes, or a slow picture left out of a run that has begun
+# breaks if decoding were waited for however long it takes, or a slow image left out of a run that has begun
 @pytest.mark.effect("data.decode_timeout")
-def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
+def test_hanging_image_is_skipped_at_start_and_stops_a_run(
     feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._open_regular
+    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), os.open
 
-    def hanging(path: Path, most: int | None) -> Any:
-        if path.name == "001.png":
+    def hanging(path: Any, *options: Any, **named: Any) -> int:
+        if str(path).endswith("001.png"):
             asleep.wait(20)
-        return opened(path, most)
+        return opened(path, *options, **named)
 
     monkeypatch.setattr(patience, "_GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
-    monkeypatch.setattr(decoding, "_open_regular", hanging)
+    monkeypatch.setattr(os, "open", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
         feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")
@@ -293,9 +293,9 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
 
 
-# breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others
+# breaks if a damaged image ended the run anyway, counted, or moved what is drawn for others
 @pytest.mark.effect("data.on_corrupt")
-def test_on_corrupt_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_on_corrupt_gives_a_damaged_image_zero_weight(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
     settings = {"verify": "on_first_use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
     [sound] = feed(folder, **settings).batches()
@@ -317,7 +317,7 @@ def test_on_corrupt_lets_a_damaged_pictures_place_count_nothing(feed: Make, nois
 
 # breaks if large JPEGs were decoded alike whatever is asked, or were kept under one address
 @pytest.mark.effect("data.decode")
-def test_decode_takes_large_jpegs_smaller_or_whole(feed: Make, prepare: Make, tmp_path: Path) -> None:
+def test_decode_reads_large_jpegs_scaled_or_full(feed: Make, prepare: Make, tmp_path: Path) -> None:
     folder = tmp_path / "photos"
     folder.mkdir()
     Image.effect_mandelbrot((400, 400), (-2.0, -1.5, 1.0, 1.5), 100).save(folder / "a.jpg", quality=95)
@@ -331,7 +331,7 @@ def test_decode_takes_large_jpegs_smaller_or_whole(feed: Make, prepare: Make, tm
 
 # breaks if no share of broken files stopped a start, or any did
 @pytest.mark.effect("data.max_skipped")
-def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_max_skipped_bounds_the_share_of_broken_files(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
     for number in range(21):
         (folder / f"broken-{number}.png").write_bytes(b"no picture")
@@ -347,7 +347,7 @@ def captions_of(fed: Any) -> list[str]:
 
 # breaks if captions came from elsewhere
 @pytest.mark.effect("data.captions.source")
-def test_captions_source_is_beside_or_in_the_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_captions_source_is_sidecar_or_file_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
     (folder / "000.png").rename(folder / "a_red_hat.png")
     (folder / "000.txt").unlink()
@@ -358,7 +358,7 @@ def test_captions_source_is_beside_or_in_the_name(feed: Make, noisy: Make, tmp_p
 
 # breaks if missing captions were always an error, or never
 @pytest.mark.effect("data.captions.missing")
-def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_captions_missing_is_error_skip_or_empty(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
     (folder / "000.txt").unlink()
     with refused("E1203", r"000\.png"):
@@ -371,7 +371,7 @@ def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, t
 
 # breaks if lines were joined where one is to be chosen, or chosen unevenly
 @pytest.mark.effect("data.captions.lines")
-def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_caption_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("one\ntwo\nthree\n")
     assert captions_of(feed(folder, captions__lines="join")) == ["one two three"]
@@ -384,20 +384,18 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
 
 # breaks if the chance were another one, or did not reach the loader
 @pytest.mark.effect("data.captions.dropout")
-def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tmp_path: Path) -> None:
-    fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2)
-    worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
-    where = np.zeros(DRAWN, np.int32)
-    visits = np.arange(DRAWN, dtype=np.int32)
-    request = BatchRequest(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
-    worker._pixels = lambda *ignored: torch.zeros(1)
-    dropped = sum(caption == "" for caption in worker[request].captions)
+def test_caption_dropout_is_the_share_of_empty_captions(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    fed = feed(noisy(tmp_path / "one", [(32, 32)]), captions__dropout=0.2, steps=60)
+    assert abs(captions_of(fed).count("") / 60 - 0.2) < three_sigma(0.2, 60)
+    lines = fed.catalogue.captions(0)
+    visits = (Visit(0, 5, 0, 0, visit) for visit in range(DRAWN))
+    dropped = sum(captions.choose(lines, visit, dropout=0.2) == "" for visit in visits)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
 
 
-# breaks if the share were another one, the limit not held, or held-out samples trained all the same
+# breaks if the share were another one, the limit not held, or held-out samples trained anyway
 @pytest.mark.effect("data.holdout.fraction", "data.holdout.max_samples")
-def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_holdout_fraction_is_not_trained(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__fraction=0.4, holdout__max_samples=2)
     assert (len(fed.dataset.rows), len(fed.dataset.held)) == (6, 2)
     trained = {k for b in fed.batches() for k in b.keys}
@@ -414,7 +412,7 @@ def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path
 
 # breaks if workers were not started, or what they decode differed
 @pytest.mark.effect("data.workers")
-def test_workers_are_processes_that_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_worker_processes_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
     by_workers = {}
     for workers in (0, 2):
@@ -442,9 +440,7 @@ class Counting(Loader):
 # breaks if the workers were asked for another number of batches ahead
 @pytest.mark.effect("data.prefetch")
 @pytest.mark.parametrize("ahead", [2, 5])
-def test_prefetch_counts_the_batches_that_a_worker_keeps_ready(
-    ahead: int, feed: Make, noisy: Make, tmp_path: Path
-) -> None:
+def test_prefetch_counts_batches_a_worker_prepares(ahead: int, feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)]), workers=1, prefetch=ahead)
     data = fed.recipe.data
     rows = fed.dataset.rows
@@ -457,7 +453,7 @@ def test_prefetch_counts_the_batches_that_a_worker_keeps_ready(
 
 # breaks if both ways gave the same epochs, or `add` had another meaning
 @pytest.mark.effect("data.epoch_seed")
-def test_epoch_seed_is_an_address_or_a_sum(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_epoch_seed_is_hashed_or_added(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 8)
 
     def epochs(kind: str, seed: int) -> list[Any]:
@@ -476,7 +472,7 @@ def test_epoch_seed_is_an_address_or_a_sum(feed: Make, noisy: Make, tmp_path: Pa
 # --- the cache ----------------------------------------------------------------------------------------------------
 
 
-# breaks if a cached run loaded the VAE, or encoded pictures all the same
+# breaks if a cached run loaded the VAE, or encoded images anyway
 @pytest.mark.effect("data.cache.latents")
 def test_cache_latents_trains_without_a_vae(prepare: Make) -> None:
     plain, cached = prepare(data__cache__latents=False), prepare(data__cache__latents=True)
@@ -489,7 +485,7 @@ def test_cache_latents_trains_without_a_vae(prepare: Make) -> None:
     torch.testing.assert_close(plain.family.encode_media(encoded.pixels), stored.moments, rtol=1e-4, atol=1e-4)
 
 
-# breaks if a cached run loaded the text encoder, or embedded captions all the same
+# breaks if a cached run loaded the text encoder, or embedded captions anyway
 @pytest.mark.effect("data.cache.text")
 def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
     plain, cached = prepare(data__cache__text=False), prepare(data__cache__text=True)
@@ -506,9 +502,7 @@ def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
 
 # breaks if the encoder were read whole whatever is asked, or whatever memory there is
 @pytest.mark.effect("data.cache.encoders")
-def test_cache_encoders_says_whether_layers_are_read_in_turn(
-    prepare: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_encoders_selects_layer_streaming(prepare: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
     fill = state.Filling.fill
     monkeypatch.setattr(state.Filling, "fill", lambda self, names: (reads.append(1), fill(self, names))[1])
@@ -529,9 +523,9 @@ def test_cache_encoders_says_whether_layers_are_read_in_turn(
         assert (count == once) == is_whole, how
 
 
-# breaks if caches or indexes lay elsewhere
+# breaks if caches or indexes were elsewhere
 @pytest.mark.effect("data.cache.path")
-def test_cache_path_is_where_caches_and_indexes_lie(prepare: Make, tmp_path: Path) -> None:
+def test_cache_path_holds_caches_and_indexes(prepare: Make, tmp_path: Path) -> None:
     ready = prepare(data__cache__path=tmp_path / "here", data__cache__text=True)
     assert {"catalogues", "latents", "text"} <= {p.name for p in (tmp_path / "here").iterdir()}
     assert ready.job.caches.latents.folder.is_relative_to(tmp_path / "here")
@@ -547,7 +541,7 @@ def row_bytes(ready: Any) -> dict[Any, int]:
 
 # breaks if moments were stored whatever is asked, or a stored draw were drawn again
 @pytest.mark.effect("data.cache.content")
-def test_cache_content_is_moments_or_one_draw(prepare: Make) -> None:
+def test_cache_content_is_moments_or_one_sample(prepare: Make) -> None:
     moments, sample = prepare(data__cache__content="moments"), prepare(data__cache__content="sample")
     [with_moments], [with_draw] = moments.next_batches().batches, sample.next_batches().batches
     assert with_moments.latents is None
@@ -578,7 +572,7 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
 
 # breaks if another number of placements were kept, or visits took the first one alone
 @pytest.mark.effect("data.cache.crops")
-def test_cache_crops_counts_the_placements_of_a_picture(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+def test_cache_crops_counts_crops_per_image(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     usual = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}
     for crops in (1, 3):
         ready = prepare(data__cache__crops=crops, data__cache__path=tmp_path / "cache", **usual)

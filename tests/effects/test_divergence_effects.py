@@ -28,28 +28,28 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 # breaks if the count were not kept over the way back, the run ended at once, or the skipped steps were trained
 @pytest.mark.effect("run.roll_back.times", "run.on_divergence", "run.roll_back.skip")
 @pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_it_goes_back_at_most_so_often(world: Any, poison: Callable[..., None], times: int) -> None:
+def test_run_rolls_back_at_most_the_given_times(shared_world: Any, poison: Callable[..., None], times: int) -> None:
     poison(4, 5, 6, 7)
     name = f"times-{times}"
-    assert world.train(name, **SETTINGS, run__roll_back__times=times) == (0 if times == 2 else 3)
-    assert [(event["to"], event["at"]) for event in events(world.root / name)] == [(4, 6), (6, 8)][:times]
+    assert shared_world.train(name, **SETTINGS, run__roll_back__times=times) == (0 if times == 2 else 3)
+    assert [(event["to"], event["at"]) for event in events(shared_world.root / name)] == [(4, 6), (6, 8)][:times]
 
 
 # breaks if rates stayed, or the lower one were forgotten by the next checkpoint
 @pytest.mark.effect("run.roll_back.factor")
-def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Callable[..., None]) -> None:
+def test_rolled_back_batches_repeat_at_a_lower_rate(shared_world: Any, poison: Callable[..., None]) -> None:
     poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)
     settings = SETTINGS | {"run__roll_back__skip": False, "run__roll_back__factor": 0.5}
-    assert world.train("slower", **settings) == 0
-    assert logged(world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
-    assert not any(isinstance(loss, str) for loss in logged(world.root / "slower"))
-    assert world.train("slower", **settings | {"run__extend": "1 steps"}) == 0
-    assert logged(world.root / "slower", "lr/denoiser")[-1] == 5e-4
+    assert shared_world.train("slower", **settings) == 0
+    assert logged(shared_world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
+    assert not any(isinstance(loss, str) for loss in logged(shared_world.root / "slower"))
+    assert shared_world.train("slower", **settings | {"run__extend": "1 steps"}) == 0
+    assert logged(shared_world.root / "slower", "lr/denoiser")[-1] == 5e-4
 
 
 # breaks if a step of usual size were written, a spike were not, or a resumed run knew no steps before
 @pytest.mark.effect("run.spike_factor")
-def test_a_spike_is_written_with_its_samples(tmp_path: Path) -> None:
+def test_loss_spike_is_logged_with_its_samples(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     losses = [1.0] * 20 + [3.0, 30.0, 1.0, math.nan, 31.0]
 

@@ -54,7 +54,7 @@ def middle(sigma: Tensor) -> float:
 
 # breaks if all densities drew alike, or a name meant another
 @pytest.mark.effect("objective.flow.density")
-def test_density_is_how_often_levels_are_drawn() -> None:
+def test_density_selects_the_noise_level_distribution() -> None:
     assert middle(levels("density=uniform")) == pytest.approx(1 / 3, abs=0.03)
     assert middle(levels("density=logit-normal")) == pytest.approx(0.51, abs=0.03)
     assert middle(levels("density=mode")) == pytest.approx(0.6, abs=0.03)
@@ -66,39 +66,39 @@ def test_density_is_how_often_levels_are_drawn() -> None:
 
 # breaks if more were less noise of logit-normal, as diffusers counts, or the same of log-snr
 @pytest.mark.effect("objective.flow.mean")
-def test_mean_moves_towards_noise_or_signal() -> None:
+def test_density_mean_shifts_noise_levels() -> None:
     assert levels("mean=1.0").mean() > levels().mean() + 0.1
     assert levels("density=log-snr", "mean=2.0").mean() < levels("density=log-snr").mean() - 0.1
 
 
 # breaks if the deviation were left out
 @pytest.mark.effect("objective.flow.std")
-def test_std_spreads_levels() -> None:
+def test_density_std_spreads_noise_levels() -> None:
     assert middle(levels("std=0.5")) > middle(levels()) > middle(levels("std=2.0"))
 
 
 # breaks if the scale were not the density's
 @pytest.mark.effect("objective.flow.mode_scale")
-def test_mode_scale_gathers_levels_in_the_middle() -> None:
+def test_mode_scale_concentrates_levels_in_the_middle() -> None:
     assert middle(levels("density=mode", "mode_scale=1.29")) > middle(levels("density=mode", "mode_scale=0"))
     assert middle(levels("density=mode", "mode_scale=-0.8")) < middle(levels("density=mode", "mode_scale=0"))
 
 
 # breaks if the scale were not multiplied with
 @pytest.mark.effect("objective.flow.sigmoid_scale")
-def test_sigmoid_scale_spreads_levels() -> None:
+def test_sigmoid_scale_spreads_noise_levels() -> None:
     assert middle(levels("density=sigmoid", "sigmoid_scale=0.5")) > middle(levels("density=sigmoid"))
 
 
 # breaks if the exponents were exchanged
 @pytest.mark.effect("objective.flow.beta")
-def test_beta_leans_to_noise_by_its_first_exponent() -> None:
+def test_beta_first_exponent_favours_noise() -> None:
     assert levels("density=beta", "beta=[3, 1]").mean() == pytest.approx(0.75, abs=0.02)
 
 
 # breaks if levels of the table were not those of diffusers' scripts, or continuous ones were rounded
 @pytest.mark.effect("objective.flow.grid")
-def test_grid_is_a_thousand_levels_or_any() -> None:
+def test_grid_is_a_thousand_levels_or_continuous() -> None:
     on_table, any_level = levels() * 1000, levels("grid=continuous") * 1000
     assert float((on_table - on_table.round()).abs().max()) < 1e-3 < float((any_level - any_level.round()).abs().max())
 
@@ -115,14 +115,14 @@ def test_shift_moves_levels_towards_noise() -> None:
 
 # breaks if limits held before shifting alone
 @pytest.mark.effect("objective.flow.sigmas")
-def test_sigmas_limit_what_is_trained() -> None:
+def test_sigma_limits_bound_trained_levels() -> None:
     sigma = levels("sigmas=[0.5, 0.75]", "shift=3.0")
     assert 0.5 - 1e-6 <= float(sigma.min()) < float(sigma.max()) <= 0.75 + 1e-6
 
 
-# breaks if the error were of the velocity all the same
+# breaks if the error were of the velocity anyway
 @pytest.mark.effect("objective.flow.preconditioned")
-def test_preconditioned_weighs_by_the_square_of_sigma() -> None:
+def test_preconditioned_loss_is_weighted_by_sigma_squared() -> None:
     plain, ours = objective(), objective("preconditioned=true")
     x_0 = torch.randn(3, 4, 4, 4, generator=torch.Generator().manual_seed(0))
     noised = plain.noise(x_0, StepDraws.at(0, 1, np.arange(3), "cpu"))
@@ -141,7 +141,7 @@ def _reading(words: tuple[str, ...]) -> Any:
 
 # breaks if the pipeline's length were taken whatever the recipe says
 @pytest.mark.effect("model.sd3.t5_tokens")
-def test_t5_of_sd3_reads_so_many_tokens() -> None:
+def test_t5_token_limit_of_sd3() -> None:
     named = ("model.family=sd3", "model.path=tiny-sd3")
     assert files(*named).text_shape() == (77 + 256, 32)
     assert files(*named, "model.sd3.t5_tokens=77").text_shape() == (77 + 77, 32)
@@ -150,7 +150,7 @@ def test_t5_of_sd3_reads_so_many_tokens() -> None:
 
 # breaks if the pipeline's length were taken whatever the recipe says
 @pytest.mark.effect("model.flux.t5_tokens")
-def test_t5_of_flux_reads_so_many_tokens() -> None:
+def test_t5_token_limit_of_flux() -> None:
     assert files(*FLUX).text_shape() == (512, 16)
     assert files(*FLUX, "model.flux.t5_tokens=77").text_shape() == (77, 16)
 
@@ -158,7 +158,7 @@ def test_t5_of_flux_reads_so_many_tokens() -> None:
 # breaks if training told the pipeline's scale, or none
 @pytest.mark.effect("model.flux.guidance")
 @pytest.mark.parametrize(("words", "scale"), [((), 1.0), (("model.flux.guidance=3.5",), 3.5)])
-def test_guidance_is_told_in_training(words: tuple[str, ...], scale: float) -> None:
+def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> None:
     reading = _reading((*FLUX, "model.flux.t5_tokens=16", *words))
     opened = files(*FLUX, "model.flux.t5_tokens=16", *words)
     family = family_class(reading.recipe).load(opened, ["text_encoder", "text_encoder_2"])
@@ -174,7 +174,7 @@ def test_guidance_is_told_in_training(words: tuple[str, ...], scale: float) -> N
     ("flux2", "model_index.json", {"is_distilled": True}),
     ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
 ])  # fmt: skip
-def test_distilled_models_wait_for_a_word(tmp_path: Path, family: str, file: str, value: Any) -> None:
+def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file: str, value: Any) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
     edit(folder / file, **value)
     named = (f"model.family={family}", f"model.path={folder}")
@@ -186,7 +186,7 @@ def test_distilled_models_wait_for_a_word(tmp_path: Path, family: str, file: str
 # breaks if an unknown template were run, or refused although it is to be ignored
 @pytest.mark.effect("model.z_image.ignore_chat_template", "model.flux2.ignore_chat_template")
 @pytest.mark.parametrize("family", ["z-image", "flux2"])
-def test_an_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> None:
+def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
     (folder / "tokenizer" / "chat_template.jinja").write_text("{{ 1 }}")
     named = (f"model.family={family}", f"model.path={folder}")
@@ -205,7 +205,7 @@ def test_an_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) ->
     "model.ltx.text_tokens",
 )
 @pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "wan", "ltx"])
-def test_a_caption_has_so_many_tokens(family: str) -> None:
+def test_caption_token_limit_applies(family: str) -> None:
     named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
     length, width = files(*named).text_shape()
     assert length == (128 if family == "ltx" else 512)
@@ -213,10 +213,10 @@ def test_a_caption_has_so_many_tokens(family: str) -> None:
     assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
 
 
-# breaks if no clip or every clip began with its own first frame, whatever the recipe says
+# breaks if no clip or every clip started with its own first frame, whatever the recipe says
 @pytest.mark.effect("model.wan.first_frame_prob", "model.ltx.first_frame_prob")
 @pytest.mark.parametrize("name", ["wan", "ltx"])
-def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path) -> None:
+def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
     words = (
         f"model.family={name}",
@@ -241,7 +241,7 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
 
 # breaks if the folder's own second denoiser were read whatever file is named
 @pytest.mark.effect("model.wan.low_noise")
-def test_the_second_denoiser_is_that_of_the_file(tmp_path: Path) -> None:
+def test_second_denoiser_comes_from_the_file(tmp_path: Path) -> None:
     folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "model")
     assert main(["convert", str(folder), str(tmp_path / "other.safetensors"), "--part=denoiser"]) == 0
     named = ("model.family=wan", f"model.path={folder}", "model.weights=files")
@@ -255,7 +255,7 @@ def test_the_second_denoiser_is_that_of_the_file(tmp_path: Path) -> None:
 # breaks if the pipeline's rate were told whatever the recipe says
 @pytest.mark.effect("model.ltx.frame_rate")
 @torch.no_grad()
-def test_ltx_is_told_how_fast_its_clips_are() -> None:
+def test_ltx_receives_the_frame_rate() -> None:
     scales = []
     for words in ((), ("model.ltx.frame_rate=50",)):
         line = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
@@ -268,9 +268,9 @@ def test_ltx_is_told_how_fast_its_clips_are() -> None:
     assert scales == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
 
 
-# breaks if the picture were not what the clip begins with, or the file did not say so
+# breaks if the image were not what the clip starts with, or the file did not say so
 @pytest.mark.effect("sample.clip.first_frame")
-def test_a_clip_begins_with_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clip_starts_with_the_conditioning_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, latents = tmp_path / "red.png", []
     Image.new("RGB", (40, 40), (255, 0, 0)).save(path)
     kind: Any = family_class(_reading(("model.family=ltx", "model.path=tiny-ltx")).recipe)
@@ -293,7 +293,7 @@ def test_a_clip_begins_with_a_picture(tmp_path: Path, monkeypatch: pytest.Monkey
 # breaks if the pipeline's layers were read whatever the recipe says, or a layer that is not there
 @pytest.mark.effect("model.flux2.text_layers")
 @torch.no_grad()
-def test_klein_reads_the_layers_that_are_named() -> None:
+def test_klein_reads_the_named_text_encoder_layers() -> None:
     named = ("model.family=flux2", "model.path=tiny-flux2", "model.flux2.text_tokens=16")
     states = {}
     for words in ((), ("model.flux2.text_layers=[5, 18, 27]",)):
@@ -309,9 +309,9 @@ def test_klein_reads_the_layers_that_are_named() -> None:
     assert caught.value.code == "E1093"
 
 
-# breaks if latents were drawn all the same, or the mean where a draw is asked for
+# breaks if latents were drawn anyway, or the mean where a draw is asked for
 @pytest.mark.effect("objective.posterior")
-def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
+def test_latents_are_a_sample_or_the_mean(prepare: Any) -> None:
     losses = {}
     for posterior in ("sample", "mean"):
         ready = prepare(objective__posterior=posterior)
@@ -330,7 +330,7 @@ def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
 # breaks if Wan's time embedding, modulation and norms went to the smaller type whatever the recipe says
 @pytest.mark.effect("run.keep_in_fp32")
 @pytest.mark.parametrize(("value", "expected"), [("true", torch.float32), ("false", torch.bfloat16)])
-def test_islands_stay_float32(value: str, expected: torch.dtype) -> None:
+def test_keep_in_fp32_modules_stay_float32(value: str, expected: torch.dtype) -> None:
     named = ("model.family=wan", "model.path=tiny-wan", "model.adapter.kind=lora", "run.precision=bf16")
     words = (*named, f"run.keep_in_fp32={value}")
     form = forms_of_frozen(_reading(words).recipe, ["denoiser"])["denoiser"]

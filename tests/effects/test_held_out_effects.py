@@ -1,4 +1,4 @@
-"""Rows of what is measured besides training: folders of their own, a share of the trained pictures."""
+"""Rows of what is measured in addition to training: folders of their own, a share of the trained images."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def sets(noisy: Make, tmp_path: Path) -> tuple[Path, Path]:
     return noisy(tmp_path / "faces", [(48, 48)] * 3), noisy(tmp_path / "places", [(64, 48)] * 2)
 
 
-# breaks if one folder had no name, several were one set, or their pictures were trained
+# breaks if one folder had no name, several were one set, or their images were trained
 @pytest.mark.effect("data.holdout.path")
-def test_holdout_path_names_folders_that_are_measured_and_never_trained(
+def test_holdout_path_folders_are_measured_and_not_trained(
     prepare: Make, sets: tuple[Path, Path], shared_world: Any
 ) -> None:
     faces, places = sets
@@ -59,7 +59,7 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
 
 # breaks if a lone folder were not a set, the report passed it over, or the measure depended on how latents are come by
 @pytest.mark.effect("data.holdout.path")
-def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path, Path]) -> None:
+def test_single_holdout_folder_is_named_val(prepare: Make, sets: tuple[Path, Path]) -> None:
     losses = []
     for cached in (True, False):
         cache = {"data__cache__latents": cached, "data__cache__text": cached}
@@ -75,24 +75,23 @@ def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path
 
 # breaks if measuring moved anything: the trained weights of a run with and without it
 @pytest.mark.effect("data.holdout.path", "run.validation.training_fraction")
-def test_what_is_measured_changes_nothing_of_what_is_trained(
-    shared_world: Any, sets: tuple[Path, Path], prepare: Make
-) -> None:
+def test_validation_does_not_change_training(shared_world: Any, sets: tuple[Path, Path], prepare: Make) -> None:
     measuring = {
         "data__holdout__path": str(sets[0]),
         "run__validation__training_fraction": 0.5,
         "run__validation__every": 1,
+        "run__validation__timesteps": 1,
     }
     for name, settings in (("unmeasured", {"run__validation__every": "null"}), ("measured", measuring)):
-        short = {"data__cache__latents": True, "data__cache__text": True, "run__steps": 3}
+        short = {"data__cache__latents": True, "data__cache__text": True, "run__steps": 2, "optim__ema__rule": "none"}
         assert shared_world.train(name, **short | settings) == 0
     assert shared_world.end("measured") == shared_world.end("unmeasured")
     assert "held-out loss" in (shared_world.root / "measured" / "logs" / "report.txt").read_text()
 
 
-# breaks if a trained picture among them were passed over in silence
+# breaks if a trained image among them were ignored silently
 @pytest.mark.effect("data.holdout.path")
-def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
+def test_trained_images_in_holdout_give_a_warning(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
     for number in range(2):
         shutil.copy(shared_world.pictures / f"0{number}.png", sets[0] / f"again-{number}.png")
         (sets[0] / f"again-{number}.txt").write_text("again")
@@ -107,14 +106,14 @@ def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[P
 
 # breaks if a large folder were measured whole
 @pytest.mark.effect("data.holdout.max_samples")
-def test_max_samples_bounds_each_set(prepare: Make, sets: tuple[Path, Path]) -> None:
+def test_max_samples_bounds_each_holdout_set(prepare: Make, sets: tuple[Path, Path]) -> None:
     many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_fraction": 0.9}
     ready = prepare(data__holdout__max_samples=2, **many, **QUICK)
     assert [len(one.rows) for one in ready.job.dataset.sets.values()] == [2, 2]
     assert len(held_out.trained_rows(ready.recipe, ready.job.dataset)) == 2
 
 
-def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
+def test_impossible_holdout_set_is_refused(prepare: Make, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"data\.holdout\.path, set faces: .*does not exist"):
         prepare(data__holdout__path={"faces": str(tmp_path / "nowhere")}, **QUICK)
     for name in ("loss", "all", "train", "x_shadow", "a/b", ""):
@@ -122,7 +121,7 @@ def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
             read_text(f"data: {{holdout: {{path: {{'{name}': x}}}}}}")
 
 
-def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
+def test_holdout_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "faces").mkdir()
     (tmp_path / "r.yaml").write_text("schema: 1\nsample: {prompt_file: p.txt}\ndata: {holdout: {path: faces}}\n")
     (tmp_path / "p.txt").write_text("a fox")
@@ -135,7 +134,7 @@ def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
 
 # breaks if other rows were measured, the share were another one, or they were taken out of training
 @pytest.mark.effect("run.validation.training_fraction")
-def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make) -> None:
+def test_training_fraction_measures_trained_images(prepare: Make) -> None:
     ready = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
     dataset = ready.job.dataset
     rows = held_out.trained_rows(ready.recipe, dataset)

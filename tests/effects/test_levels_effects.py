@@ -1,4 +1,4 @@
-"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, pictures to begin
+"""Rows of the section `sample`: levels of noise, what guidance leads away from, sizes that are told, images to begin
 with, and a second model."""
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.stages import Framing, TextEmbedding
-from mezzotint.tasks.sample import sample as verb
+from mezzotint.tasks.sample import sample as command
 from support.model_export import export_model, load_model
 
 TABLE = Schedule.scaled_linear()
 
 
-class Drawn:
-    """One picture of the verb. seen: of each call of a denoiser, its width of text and its timesteps. told: the numbers
+class Sampled:
+    """One image of the command. seen: of each call of a denoiser, its text width and its timesteps. told: the numbers
     of each call. texts: the text it got, negatives first."""
 
     def __init__(self, place: Path, out: Path, words: tuple[str, ...], patch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ class Drawn:
         usual = ("--prompt=a red circle", "--size=32x32", "--steps=4", "--guidance=1", "--solver=euler")
         names = {word.partition("=")[0] for word in words}
         kept = [word for word in usual if word.partition("=")[0] not in names]
-        assert verb.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
+        assert command.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
             self.pixels, self.facts = np.asarray(image), recorded_in(image)
@@ -73,10 +73,10 @@ class Drawn:
 
 
 @pytest.fixture
-def draw(sdxl_folder: Path, tmp_path: Path) -> Callable[..., Drawn]:
-    def make(*words: str) -> Drawn:
+def sample_image(sdxl_folder: Path, tmp_path: Path) -> Callable[..., Sampled]:
+    def make(*words: str) -> Sampled:
         with pytest.MonkeyPatch.context() as patch:
-            return Drawn(sdxl_folder, tmp_path / f"{len(list(tmp_path.iterdir()))}", words, patch)
+            return Sampled(sdxl_folder, tmp_path / f"{len(list(tmp_path.iterdir()))}", words, patch)
 
     return make
 
@@ -89,37 +89,37 @@ def refiner(refiner_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return export_model(load_model(Family, settings), folder)
 
 
-def _nearest(sigma: float) -> int:
+def nearest_timestep(sigma: float) -> int:
     return int((TABLE.sigma - sigma).abs().argmin())
 
 
 # breaks if the levels of a descent were the schedule's whatever is asked, or the PNG did not say which they were
 @pytest.mark.effect("sample.sigmas")
-def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> None:
-    usual, karras, edm = draw(), draw("sample.sigmas=karras"), draw("sample.sigmas=edm")
+def test_sigmas_are_the_visited_noise_levels(sample_image: Callable[..., Sampled]) -> None:
+    usual, karras, edm = sample_image(), sample_image("sample.sigmas=karras"), sample_image("sample.sigmas=edm")
     assert usual.timesteps == [751, 501, 251, 1]
     low, high = float(TABLE.sigma[0]), float(TABLE.sigma[-1])
     ramp = [(high ** (1 / 7) + k / 3 * (low ** (1 / 7) - high ** (1 / 7))) ** 7 for k in range(4)]
-    assert karras.timesteps == [_nearest(sigma) for sigma in ramp]
+    assert karras.timesteps == [nearest_timestep(sigma) for sigma in ramp]
     assert edm.timesteps[0] == 999, "80 is above the schedule's highest level, which is the nearest one"
     assert "sigmas" not in usual.facts
     assert (karras.facts["sigmas"], edm.facts["sigmas"]) == ("karras", "edm")
     with pytest.raises(RecipeError, match=r"pndm visits .* sample.sigmas=karras needs one of ddim, euler") as caught:
-        draw("sample.sigmas=karras", "--solver=pndm")
+        sample_image("sample.sigmas=karras", "--solver=pndm")
     assert caught.value.code == "E1070"
 
 
-# breaks if Stability's timesteps began below the last one, or went to the first
+# breaks if Stability's timesteps started below the last one, or went to the first
 @pytest.mark.effect("sample.timestep_spacing")
-def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., Drawn]) -> None:
-    assert draw("--spacing=stability").timesteps == [999, 749, 499, 249]
+def test_stability_spacing_is_even_from_the_last_timestep(sample_image: Callable[..., Sampled]) -> None:
+    assert sample_image("--spacing=stability").timesteps == [999, 749, 499, 249]
 
 
 # breaks if a bound did not bound, or were taken where there are no such levels
 @pytest.mark.effect("sample.sigma_min")
 @pytest.mark.effect("sample.sigma_max")
 @pytest.mark.effect("sample.rho")
-def test_bounds_and_density_of_levels() -> None:
+def test_sigma_bounds_and_rho_shape_the_levels() -> None:
     def drawn_levels(**options: Any) -> list[float]:
         words = [f"sample.{name}={value}" for name, value in options.items()]
         settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
@@ -140,9 +140,9 @@ def test_bounds_and_density_of_levels() -> None:
 
 # breaks if the base model were led away from an encoded empty caption, or a negative prompt were thrown away unasked
 @pytest.mark.effect("sample.unconditional")
-def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
+def test_unconditional_selects_zeros_or_empty_caption(sample_image: Callable[..., Sampled]) -> None:
     def away(*words: str) -> tuple[bool, str | None]:
-        drawn = draw("--guidance=3", "--steps=1", *words)
+        drawn = sample_image("--guidance=3", "--steps=1", *words)
         text = drawn.texts[0]
         assert text.pooled is not None
         zeros = [not bool(part[0].any()) for part in (text.states, text.pooled)]
@@ -159,53 +159,55 @@ def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
 # breaks if nothing were bounded, or by another quantile
 @pytest.mark.effect("sample.thresholding.ratio")
 @pytest.mark.effect("sample.thresholding.max")
-def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., Drawn]) -> None:
+def test_thresholding_bounds_the_predicted_latents(sample_image: Callable[..., Sampled]) -> None:
+    few = "--steps=2"
     ways = {
-        "none": draw(),
-        "cut": draw("sample.thresholding.ratio=0.9"),
-        "tighter": draw("sample.thresholding.ratio=0.1"),
-        "wide": draw("sample.thresholding.ratio=0.99", "sample.thresholding.max=3"),
-        "wide, tighter": draw("sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
+        "none": sample_image(few),
+        "cut": sample_image(few, "sample.thresholding.ratio=0.9"),
+        "tighter": sample_image(few, "sample.thresholding.ratio=0.1"),
+        "wide": sample_image(few, "sample.thresholding.ratio=0.99", "sample.thresholding.max=3"),
+        "wide, tighter": sample_image(few, "sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
     }
     pixels = {name: drawn.pixels.tobytes() for name, drawn in ways.items()}
     assert pixels["cut"] == pixels["tighter"], "with a largest bound of 1 the share does not matter"
     assert len(set(pixels.values())) == 4
     assert ways["wide"].facts["thresholding.max"] == "3.0"
     with pytest.raises(RecipeError, match="leave one out"):
-        draw("sample.thresholding.ratio=0.9", "--rescale=0.7")
+        sample_image("sample.thresholding.ratio=0.9", "--rescale=0.7")
 
 
 # breaks if the model were told other sizes, in another order, or the scores of the refiner were fixed
 @pytest.mark.effect("sample.micro_conditioning.original_size")
 @pytest.mark.effect("sample.micro_conditioning.target_size")
 @pytest.mark.effect("sample.micro_conditioning.crop_top_left")
-def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
-    assert draw("--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
-    drawn = draw(
-        "sample.micro_conditioning.original_size=[300, 200]", "sample.micro_conditioning.target_size=[100, 90]",
-        "sample.micro_conditioning.crop_top_left=[5, 7]",
+def test_micro_conditioning_reaches_the_model(sample_image: Callable[..., Sampled]) -> None:
+    assert sample_image("--steps=1", "--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
+    drawn = sample_image(
+        "--steps=1", "sample.micro_conditioning.original_size=[300, 200]",
+        "sample.micro_conditioning.target_size=[100, 90]", "sample.micro_conditioning.crop_top_left=[5, 7]",
     )  # fmt: skip
     assert drawn.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
     assert drawn.facts["micro_conditioning.crop_top_left"] == "[5, 7]"
-    assert draw("sample.micro_conditioning.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
+    named = sample_image("--steps=1", "sample.micro_conditioning.original_size=sdxl-1.46")
+    assert named.told[0].tolist()[0][:2] == [832, 1216]
 
 
-# breaks if the second model were not drawn with, were told other scores, or began or ended elsewhere
+# breaks if the second model were not drawn with, were told other scores, or started or ended elsewhere
 @pytest.mark.effect("sample.refiner.path")
 @pytest.mark.effect("sample.refiner.guidance")
 @pytest.mark.effect("sample.micro_conditioning.aesthetic_score")
 @pytest.mark.effect("sample.micro_conditioning.negative_aesthetic_score")
-def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path) -> None:
+def test_refiner_runs_the_last_steps(sample_image: Callable[..., Sampled], refiner: Path) -> None:
     words = (f"sample.refiner.path={refiner}", "sample.refiner.strength=0.5", "--spacing=stability")
-    drawn = draw(*words)
+    drawn = sample_image(*words)
     # five levels with the last 0: the lowest two, without it, are the second model's
     assert drawn.timesteps == [999, 749, 499, 249]
     widths = [width for width, _ in drawn.seen]
     assert widths == [80, 80, 80, 48], "the base model has two text encoders, the refiner the second alone"
     assert drawn.told[-1].tolist() == [[32, 32, 0, 0, 2.5], [32, 32, 0, 0, 6.0]]
-    alone = draw(*words, "sample.refiner.guidance=1", "sample.micro_conditioning.aesthetic_score=7")
+    alone = sample_image(*words, "sample.refiner.guidance=1", "sample.micro_conditioning.aesthetic_score=7")
     assert alone.told[-1].tolist() == [[32, 32, 0, 0, 7.0]]
-    other = draw(*words, "sample.micro_conditioning.negative_aesthetic_score=1")
+    other = sample_image(*words, "sample.micro_conditioning.negative_aesthetic_score=1")
     assert other.told[-1][0, -1] == 1.0
     assert drawn.facts["refiner.path"] == "refiner"
     assert len(bytes.fromhex(drawn.facts["refiner.model"])) == 32
@@ -214,8 +216,8 @@ def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path)
 # breaks if the share were another one, or the second model added noise that is there already
 @pytest.mark.effect("sample.refiner.strength")
 @pytest.mark.effect("sample.refiner.finish")
-def test_a_second_model_goes_on_or_begins_with_new_noise(
-    draw: Callable[..., Drawn], refiner: Path, monkeypatch: pytest.MonkeyPatch
+def test_refiner_continues_or_starts_from_new_noise(
+    sample_image: Callable[..., Sampled], refiner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed: list[tuple[Tensor, Tensor, int]] = []
     plain = sampling.run_solver
@@ -227,30 +229,30 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
 
     monkeypatch.setattr(sampling, "run_solver", watched)
     words = (f"sample.refiner.path={refiner}", "--spacing=stability")
-    draw(*words, "sample.refiner.strength=0.6")
+    sample_image(*words, "sample.refiner.strength=0.6")
     (_, left, _), (begun, _, count) = handed
     assert torch.equal(left, begun), "the very latents, with their noise"
     assert count == 3, "three of five levels, the last 0"
     handed.clear()
-    drawn = draw(*words, "sample.refiner.strength=0.6", "sample.refiner.finish=false")
+    drawn = sample_image(*words, "sample.refiner.strength=0.6", "sample.refiner.finish=false")
     assert drawn.timesteps == [999, 749, 499, 249, 499, 249]
     (start, clean, _), (begun, _, _) = handed
     fresh = (begun - clean) / float(TABLE.sigma[499])
     assert 0.8 < float(fresh.std()) < 1.2
     assert float((fresh * start).mean() / start.std()) < 0.3, "not the noise that the first model began with"
     with pytest.raises(RecipeError, match="leaves nothing to the first model"):
-        draw(*words, "sample.image=x.png", "sample.strength=0.1")
+        sample_image(*words, "sample.image=x.png", "sample.strength=0.1")
 
 
-# breaks if the picture were not begun with, at the wrong level, or drawn in another size
+# breaks if the image were not begun with, at the wrong level, or drawn in another size
 @pytest.mark.effect("sample.image")
 @pytest.mark.effect("sample.strength")
-def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdxl_folder: Path) -> None:
+def test_initial_image_and_strength(sample_image: Callable[..., Sampled], tmp_path: Path, sdxl_folder: Path) -> None:
     path = tmp_path / "begin.png"
     rows = np.linspace(0, 255, 70, dtype=np.uint8)
     Image.fromarray(np.repeat(rows[None, :, None], 150, 0).repeat(3, 2)).save(path)
     words = (f"sample.image={path}", "--spacing=stability")
-    none = draw(*words, "sample.strength=0", "--size=64x128")
+    none = sample_image(*words, "sample.strength=0", "--size=64x128")
     assert none.timesteps == []
     family = Family.of(ModelSettings(family="sdxl", path=sdxl_folder))
     pixels = torch.from_numpy(np.array(Image.open(path).resize((64, 137), Image.Resampling.LANCZOS))[4:132])
@@ -259,7 +261,7 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
     latents = posterior_sample(moments, normal(address, (4, *moments.shape[2:])))
     expected = sampling.as_bytes(family.decode_media(latents)[0]).astype(int)
     assert np.abs(expected - none.pixels).max() <= 1, "the picture, through the autoencoder"
-    half = draw(*words, "sample.strength=0.75")
+    half = sample_image(*words, "sample.strength=0.75")
     assert half.timesteps == [499, 249], "three of five levels, the last 0"
     assert half.pixels.shape == (32, 32, 3)
     assert (half.facts["image"], half.facts["strength"]) == (str(path), "0.75")
@@ -268,13 +270,13 @@ def test_a_picture_to_begin_with(draw: Callable[..., Drawn], tmp_path: Path, sdx
     assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
     (tmp_path / "broken.png").write_text("no picture")
     with pytest.raises(RecipeError, match="use another image") as caught:
-        draw(f"sample.image={tmp_path / 'broken.png'}")
+        sample_image(f"sample.image={tmp_path / 'broken.png'}")
     assert caught.value.code == "E1091"
 
 
 # breaks if a name stood for another size, or the sides were told in the other order
 @pytest.mark.effect("sample.size")
-def test_size_takes_sdxls_names() -> None:
+def test_size_accepts_sdxl_names() -> None:
     def size(word: str) -> Any:
         return read_text("schema: 1", "x", [f"sample.size={word}"]).recipe.sample.size
 

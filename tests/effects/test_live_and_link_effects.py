@@ -22,25 +22,27 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 # breaks if no link were made, or if it led elsewhere
 @pytest.mark.effect("run.export.link")
-def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
+def test_export_link_points_to_exports(shared_world: Any, prepare: Any) -> None:
     assert (
-        world.train("linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON) == 0
+        shared_world.train(
+            "linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON
+        )
+        == 0
     )
-    run = world.root / "linked"
+    run = shared_world.root / "linked"
     assert (run / "ckpts").readlink() == Path("exports")
     [model] = (run / "ckpts").iterdir()
     assert model.name == "last-run-2"
-    assert world.train("plain", **COMMON) == 0
-    assert not (world.root / "plain" / "ckpts").exists()
-    (world.root / "kept" / "ckpts").mkdir(parents=True)
-    assert world.train("kept", run__export__link="ckpts", **COMMON) == 0
-    assert (world.root / "kept" / "ckpts").is_dir()
-    assert not (world.root / "kept" / "ckpts").is_symlink(), "what lies there stays"
+    assert not (prepare(**COMMON).folder.path / "ckpts").exists()
+    (shared_world.root / "kept" / "ckpts").mkdir(parents=True)
+    prepare(run__folder=shared_world.root / "kept", run__export__link="ckpts", **COMMON)
+    assert (shared_world.root / "kept" / "ckpts").is_dir()
+    assert not (shared_world.root / "kept" / "ckpts").is_symlink(), "an existing folder stays"
 
 
 # breaks if a signal always left a model, or never, or it were called like any other
 @pytest.mark.effect("run.export.when_stopped", "run.export.name")
-def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: Any, capsys: Any) -> None:
+def test_when_stopped_exports_after_a_signal(prepare: Any, capsys: Any) -> None:
     for asks in (False, True):
         ready = prepare(
             run__export__when_stopped=asks, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
@@ -54,27 +56,27 @@ def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: A
         assert ("the model at this step: " in capsys.readouterr().out) is asks
 
 
-def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_links_gives_a_warning(prepare: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, target: Any, target_is_directory: bool = False) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
-    assert world.train("run", run__export__link="ckpts", **COMMON) == 0
+    prepare(run__export__link="ckpts", **COMMON)
     assert "could not be linked to exports/" in capsys.readouterr().out
 
 
 # breaks if the file changed what it may not
 @pytest.mark.effect("run.live.fixed", "run.live.path")
-def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
-    path = world.root / "live.yaml"
+def test_fixed_settings_ignore_the_live_file(shared_world: Any, capsys: Any) -> None:
+    path = shared_world.root / "live.yaml"
     path.write_text("objective: {noise_offset: 0.3, min_snr_gamma: 5}\noptim: {lr: 0.5}\n")
     words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset", "optim.lr"], **COMMON}
-    assert world.train("fixed", **words) == 0
-    assert events(world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
+    assert shared_world.train("fixed", **words) == 0
+    assert events(shared_world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
     assert "cannot change during a run" not in capsys.readouterr().out
 
 
-def test_a_name_of_unknown_fields_says_which_there_are() -> None:
+def test_export_name_with_unknown_field_lists_known_ones() -> None:
     with pytest.raises(
         RecipeError, match=r"accepts only \{name\}, \{what\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\}"
     ):
@@ -84,7 +86,7 @@ def test_a_name_of_unknown_fields_says_which_there_are() -> None:
         read_text("schema: 1", overrides=["run.export.link='../x'"])
 
 
-def test_samples_take_the_seed_of_the_run(world: Any) -> None:
-    assert world.train("run", run__seed=-1, sample__seed=-1, **COMMON) == 0
-    recipe = yaml.safe_load((world.root / "run" / "recipe.yaml").read_text())
+def test_sample_seed_minus_one_is_the_seed_of_the_run(prepare: Any) -> None:
+    ready = prepare(run__seed=-1, sample__seed=-1, **COMMON)
+    recipe = yaml.safe_load((ready.folder.path / "recipe.yaml").read_text())
     assert recipe["sample"]["seed"] == recipe["run"]["seed"] >= 0

@@ -1,4 +1,4 @@
-"""Rows of `data.mask`: which parts of pictures are learnt."""
+"""Rows of `data.mask`: which parts of images are learnt."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from PIL import Image
 
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
+from mezzotint.training.callbacks.validation import Validation
 from support.arrow_tables import PICTURE, pictures, png, write
 from support.contradictions import contradiction
 from support.mask_cases import red, red_of, require_clip_masks, require_masks
@@ -30,15 +31,15 @@ def grey(path: Path, size: tuple[int, int], shade: int) -> None:
 
 
 def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
-    """A plain mask for each picture, in a folder of their own."""
+    """A plain mask for each image, in a folder of their own."""
     for path in pictures.glob("*.png"):
         grey(folder / path.name, Image.open(path).size, shade)
     return folder
 
 
-# breaks if a mask were not cut and mirrored as its picture is, were trained as one, or were not asked for
+# breaks if a mask were not cut and mirrored as its image is, were trained as one, or were not asked for
 @pytest.mark.effect("data.mask.source")
-def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_mask_files_are_cropped_and_flipped_with_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(40, 32), (32, 48), (32, 32)])
     for name in ("000", "001"):
         Image.open(folder / f"{name}.png").getchannel("R").save(folder / f"{name}-masklabel.png")
@@ -56,8 +57,8 @@ def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, no
     assert note.startswith("2 files called NAME-masklabel.png: trained as images")
 
 
-# breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
-def test_mask_source_alpha_is_what_is_opaque(feed: Make, tmp_path: Path) -> None:
+# breaks if opacity were turned another way than the image, or whole images were taken for masked ones
+def test_mask_source_alpha_masks_transparent_pixels(feed: Make, tmp_path: Path) -> None:
     rng = np.random.Generator(np.random.Philox(key=3))
     pixels = rng.integers(0, 200, (48, 32, 4), dtype=np.uint8)
     pixels[..., 3] = np.where(rng.random((48, 32)) < 0.5, 0, 255)
@@ -73,9 +74,9 @@ def test_mask_source_alpha_is_what_is_opaque(feed: Make, tmp_path: Path) -> None
     assert (of["b.png"][0] == 255).all()
 
 
-# breaks if another folder's masks were taken, or a folder of masks inside the pictures' were trained
+# breaks if another folder's masks were taken, or a folder of masks inside the images' were trained
 @pytest.mark.effect("data.mask.path")
-def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_mask_path_is_one_folder_or_one_per_data_path(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
     masks = [masks_of(folder, folder / "masks", shade) for folder, shade in zip(folders, (10, 20), strict=True)]
     grey(masks[1] / "stranger.png", (8, 8), 0)
@@ -92,24 +93,24 @@ def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, nois
     )
 
 
-# breaks if the number did not reach the loss of training or of held-out pictures
+# breaks if the number did not reach the loss of training or of held-out images
 @pytest.mark.effect("data.mask.background")
 @pytest.mark.effect("data.mask.mean")
-def test_mask_background_and_mean_weigh_the_loss(shared_world: Any, prepare: Make) -> None:
+def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Make) -> None:
     """Under masks that are black everywhere the background alone counts: a quarter of the loss, or, over the sum of
     weights, the whole."""
     world = shared_world
     black = masks_of(world.pictures, world.root / "black", 0)
-    cached = {"run__steps": 1, "data__cache__latents": True, "data__cache__text": True, "data__holdout__fraction": 0.2,
-              "run__validation__every": "1 epochs"}  # fmt: skip
+    cached = {"data__holdout__fraction": 0.2, "run__validation__every": "1 epochs"}
     masked = cached | {"data__mask__source": "files", "data__mask__path": black}
 
-    def losses(name: str, **settings: Any) -> list[float]:
-        assert world.train(name, **settings) == 0
-        return [logged(world.root / name, tag)[0] for tag in ("loss", "val/loss")]
+    def losses(**settings: Any) -> list[float]:
+        ready = prepare(**settings)
+        [validation] = [callback for callback in ready.trainer.callbacks if isinstance(callback, Validation)]
+        return [ready.step().report.loss, validation.measure()["val/loss"]]
 
-    plain = losses("plain", **cached)
-    quarter = losses("quarter", **masked, data__mask__background=0.25, data__mask__mean="picture")
+    plain = losses(**cached)
+    quarter = losses(**masked, data__mask__background=0.25, data__mask__mean="picture")
     assert quarter == pytest.approx([number / 4 for number in plain], rel=1e-5)
     even = prepare(**masked, data__mask__background=0.25).step().report.loss
     assert even == pytest.approx(plain[0], rel=1e-5)
@@ -117,10 +118,10 @@ def test_mask_background_and_mean_weigh_the_loss(shared_world: Any, prepare: Mak
     assert "no effect without masks" in contradiction("data.mask.mean=picture")
 
 
-# breaks if a cached mask belonged to another placement, picture or mask, or were lost with its entry
-def test_masks_in_a_cache_are_those_that_are_read_without_one(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+# breaks if a cached mask belonged to another placement, image or mask, or were lost with its entry
+def test_cached_masks_equal_uncached_masks(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(64, 56)] * 3)
-    shutil.copy(folder / "001.png", folder / "002.png")  # equal pictures, of which each has a mask of its own
+    shutil.copy(folder / "001.png", folder / "002.png")  # equal images, of which each has a mask of its own
     for number in range(3):
         Image.open(folder / "000.png").getchannel("RGB"[number]).save(folder / f"00{number}-masklabel.png")
     settings = {"data__path": folder, "data__mask__source": "files", "data__crop": "center", "data__flip": 1.0,
@@ -140,7 +141,7 @@ def test_masks_in_a_cache_are_those_that_are_read_without_one(prepare: Make, noi
     assert not torch.equal(read["001.png"], read["002.png"])
 
 
-def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_missing_or_misfitting_mask_is_refused(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(32, 32)] * 2)
 
     def refused(**settings: Any) -> tuple[str | None, str]:
@@ -172,11 +173,11 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert "defines where masks are (members KEY.mask.png of its shards); leave out data.mask.path" in own
 
 
-# --- other formats than folders of pictures ---
+# --- other formats than folders of images ---
 
 
 def as_table(folder: Path) -> dict[str, Any]:
-    """The mask is in a folder of its own, which the column `mask` names; the second picture has none."""
+    """The mask is in a folder of its own, which the column `mask` names; the second image has none."""
     (folder / "of").mkdir()
     (folder / "of" / "any name.png").write_bytes(red_of(folder / "000.png"))
     table(folder, row("000.png") | {"mask": "of/any name.png"}, row("001.png") | {"mask": None})
@@ -215,10 +216,10 @@ def as_shard(folder: Path) -> dict[str, Any]:
     return {"format": "webdataset"}
 
 
-# breaks if a format lost its masks, gave them to another picture, or trained them as pictures
+# breaks if a format lost its masks, gave them to another image, or trained them as images
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard])
-def test_masks_come_with_every_format_of_pictures(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_masks_are_read_from_every_image_format(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
     require_masks(kind, feed, noisy, tmp_path)
 
 
@@ -238,16 +239,14 @@ def as_film_table(folder: Path, mask: bytes) -> dict[str, Any]:
 # breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
 @pytest.mark.effect("data.mask.source")
 @pytest.mark.parametrize("kind", [as_films, as_film_table])
-def test_a_clip_has_one_mask_for_all_its_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
+def test_clip_mask_applies_to_all_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
     require_clip_masks(kind, feed, write_clip, tmp_path)
 
 
 # breaks if masks of clips did not reach the loss of a model of clips, or were lost between cache and step
 @pytest.mark.slow
 @pytest.mark.effect("data.mask.source")
-def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
-    shared_world: Any, write_clip: Make, tmp_path: Path
-) -> None:
+def test_clip_masks_weight_the_loss_cached_or_not(shared_world: Any, write_clip: Make, tmp_path: Path) -> None:
     films = tmp_path / "films"
     films.mkdir()
     for name in "ab":
@@ -276,7 +275,7 @@ def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
     assert read == pytest.approx(cached, rel=1e-4)
 
 
-def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_invalid_masks_of_each_format_are_named(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "own", [(32, 32)] * 3)
     table(folder, row("000.png") | {"mask": "gone.png"}, row("001.png") | {"mask": 3}, row("002.png"))
     with pytest.raises(DatasetError) as caught:

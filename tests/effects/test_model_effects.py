@@ -26,9 +26,9 @@ from mezzotint.weights.layouts.sd import LAYOUT
 Prepare = Callable[..., Any]
 
 
-# breaks if the family were fixed: an unknown name would train all the same
+# breaks if the family were fixed: an unknown name would train anyway
 @pytest.mark.effect("model.family")
-def test_family_is_found_by_its_name(prepare: Prepare) -> None:
+def test_family_is_found_by_name(prepare: Prepare) -> None:
     assert type(prepare(model__family="sd").family) is sd.Family
     assert assemble.family_class(read_text("model: {family: sd}").recipe) is sd.Family
     with pytest.raises(RecipeError, match="sd"):
@@ -37,10 +37,10 @@ def test_family_is_found_by_its_name(prepare: Prepare) -> None:
 
 # breaks if the model came from another folder than the one named
 @pytest.mark.effect("model.path")
-def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+def test_model_path_is_the_folder_read(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     wider = shutil.copytree(shared_world.model, tmp_path / "wider")
     config = json.loads((wider / "unet" / "config.json").read_text())
-    config["block_out_channels"] = [32, 32]
+    config["block_out_channels"] = [32]
     (wider / "unet" / "config.json").write_text(json.dumps(config))
     assert conv_in(prepare(model__path=shared_world.model)).shape[0] == 16
     assert conv_in(prepare(model__path=wider)).shape[0] == 32
@@ -51,7 +51,7 @@ def conv_in(ready: Any) -> torch.Tensor:
     return weight
 
 
-# breaks if `files` did not read what lies there, or `random` did
+# breaks if `files` did not read what is there, or `random` did
 @pytest.mark.effect("model.weights")
 def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world: Any) -> None:
     random = prepare(model__weights="random", run__seed=1, optim__ema__rule="none")
@@ -80,7 +80,7 @@ def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
 
 # breaks if configurations of a single file came from elsewhere: a file of this size has none that ship
 @pytest.mark.effect("model.config")
-def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+def test_config_supplies_configurations_of_a_single_file(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
     shutil.copytree(folder, other := file.parent / "other")
     path = other / "scheduler" / "scheduler_config.json"
@@ -92,15 +92,15 @@ def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one
         prepare(model__path=file, model__weights="files")
 
 
-# breaks if the folder's networks were built all the same, here or in what `check` counts, or those of read weights not
+# breaks if the folder's networks were built anyway, here or in what `check` counts, or those of read weights not
 @pytest.mark.effect("model.config")
-def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
+def test_config_defines_networks_with_random_weights(prepare: Prepare, shared_world: Any, tmp_path: Path) -> None:
     other = shutil.copytree(shared_world.model, tmp_path / "other")
     path = other / "unet" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [8, 8]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"block_out_channels": [8]}))
     plain, built = prepare(), prepare(model__config=other)
     assert [ready.family.parts()["denoiser"].config.block_out_channels for ready in (plain, built)] == [
-        [16, 32], [8, 8],
+        [16], [8],
     ]  # fmt: skip
     assert f"configurations in {other};" in (built.job.start.folder.path / "run.log").read_text()
     settings = built.job.resolved.recipe.model
@@ -108,12 +108,12 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
         p.numel() for p in built.family.parts()["denoiser"].parameters()
     )
     read = settings.model_copy(update={"weights": "files"})
-    assert described(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16, 32]
+    assert described(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16]
 
 
-# breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export
+# breaks if the model's own autoencoder were used anyway, for the cache's address, or for the export
 @pytest.mark.effect("model.vae")
-def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
+def test_vae_replaces_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     own = prepare(data__cache__latents=False, optim__ema__rule="none")
     own.trainer.host.export(own.trainer)
     [exported] = own.job.start.folder.exports.iterdir()
@@ -135,9 +135,9 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
     assert all(torch.equal(written[name], t.half()) for name, t in weights.items())
 
 
-# breaks if the averaged copy were taken all the same, or never
+# breaks if the averaged copy were taken anyway, or never
 @pytest.mark.effect("model.ema_weights")
-def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
+def test_ema_weights_selects_the_trained_copy(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
     settings = {"model__path": file, "model__config": folder, "model__weights": "files"}
     plain, ignored, used = (prepare(**settings, **which) for which in (
@@ -149,7 +149,7 @@ def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file
 
 # breaks if the setting did not reach the objective's target, or the exported scheduler
 @pytest.mark.effect("model.prediction")
-def test_prediction_is_the_target(prepare: Prepare) -> None:
+def test_prediction_sets_the_target(prepare: Prepare) -> None:
     x_0 = torch.full((2, 4, 2, 2), 0.5)
     draws, times = StepDraws.at(0, 0, np.arange(2), "cpu"), torch.tensor([100, 900])
     for word, name in (("null", "epsilon"), ("epsilon", "epsilon"), ("v", "v_prediction")):
@@ -164,9 +164,9 @@ def test_prediction_is_the_target(prepare: Prepare) -> None:
         assert config["prediction_type"] == name
 
 
-# breaks if the last layer were taken all the same, or the final norm left out
+# breaks if the last layer were taken anyway, or the final norm left out
 @pytest.mark.effect("model.clip_skip")
-def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
+def test_clip_skip_omits_last_layers(prepare: Prepare) -> None:
     whole, skipped = (prepare(model__clip_skip=n, data__cache__text=False).family for n in (0, 1))
     encoder = skipped.parts()["text_encoder"]
     seen: list[torch.Tensor] = []
@@ -183,7 +183,7 @@ def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
 # breaks if a part that is not named moved, or one that is named did not
 @pytest.mark.effect("model.train")
 @pytest.mark.parametrize("parts", [["denoiser"], ["text_encoder"], ["denoiser", "text_encoder"]])
-def test_train_names_the_parts_that_move(prepare: Prepare, parts: list[str]) -> None:
+def test_train_names_the_parts_that_change(prepare: Prepare, parts: list[str]) -> None:
     ready = prepare(model__train=parts, data__cache__text=False, data__cache__latents=False)
     before = {part: [p.detach().clone() for p in m.parameters()] for part, m in ready.family.parts().items()}
     ready.step()
@@ -222,7 +222,7 @@ class Kernels(TorchDispatchMode):
 
 # breaks if the trainer computed attention outside of the kernel's context
 @pytest.mark.effect("model.attention")
-def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
+def test_attention_selects_the_kernel(prepare: Prepare) -> None:
     results = {}
     for kernel in ("flash", "math"):
         ready = prepare(model__attention=kernel)
@@ -255,7 +255,7 @@ def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
     assert parts.report.loss == pytest.approx(whole.report.loss, rel=1e-5)
 
 
-# breaks if a package that is not there were passed over in silence
+# breaks if a package that is not there were ignored silently
 @pytest.mark.effect("model.attention")
 def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: None)
@@ -264,9 +264,9 @@ def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.Monkey
     assert caught.value.code == "E1062"
 
 
-# breaks if the denoiser were not handed to the package, or its refusal were no sentence
+# breaks if the denoiser were not handed to the package, or its refusal were no message
 @pytest.mark.effect("model.attention")
-def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_xformers_is_enabled_on_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
     calls: list[str] = []
     where = "diffusers.UNet2DConditionModel.enable_xformers_memory_efficient_attention"

@@ -27,15 +27,16 @@ def draws_of(count: int) -> StepDraws:
 # breaks if the two were exchanged, if huber's delta were fixed, or if the share counted another number of timesteps
 @pytest.mark.effect("objective.loss", "objective.huber_delta")
 @pytest.mark.parametrize("delta", [1.0, 0.5])
-def test_loss_goes_from_huber_to_mse_with_the_timestep(prepare: Prepare, delta: float) -> None:
+def test_huber_and_mse_are_blended_by_timestep(prepare: Prepare, delta: float) -> None:
     places = torch.tensor([0, 250, 500, 999])
     late = places / 1000
-    for error in (0.3, 3.0):
-        huber = torch.tensor(0.5 * error**2 if error <= delta else delta * (error - 0.5 * delta))
-        mse = torch.tensor(error**2)
-        expected = {"mse-huber": late * mse + (1 - late) * huber, "huber-mse": late * huber + (1 - late) * mse}
-        for kind, formula in expected.items():
-            objective = prepare(objective__loss=kind, objective__huber_delta=delta).objective
+    for kind in ("mse-huber", "huber-mse"):
+        objective = prepare(objective__loss=kind, objective__huber_delta=delta).objective
+        for error in (0.3, 3.0):
+            huber = torch.tensor(0.5 * error**2 if error <= delta else delta * (error - 0.5 * delta))
+            mse = torch.tensor(error**2)
+            last, first = (huber, mse) if kind == "huber-mse" else (mse, huber)
+            formula = late * last + (1 - late) * first
             noised = objective.noise_at(torch.zeros(4, 4, 2, 2), draws_of(4), places)
             result = objective.loss(objective.target(noised) + error, noised, torch.ones(4)).per_sample
             torch.testing.assert_close(result, formula.expand(4), rtol=1e-4, atol=1e-6)
@@ -55,7 +56,7 @@ def coarse_share(objective: Objective) -> float:
 
 # breaks if the levels were left out, weighed alike, added unnormalised, or were missing from the target
 @pytest.mark.effect("objective.pyramid_discount")
-def test_pyramid_discount_gives_noise_large_shapes(prepare: Prepare) -> None:
+def test_pyramid_discount_adds_low_frequency_noise(prepare: Prepare) -> None:
     plain, faint, strong = (coarse_share(with_discount(discount)) for discount in (0.0, 0.3, 0.8))
     assert plain == pytest.approx(1 / 64, rel=0.1)
     assert faint > 1.5 * plain
@@ -67,8 +68,8 @@ def test_pyramid_discount_gives_noise_large_shapes(prepare: Prepare) -> None:
 
 # breaks if the held-out loss were measured on plain noise, or drew other noise at each look
 @pytest.mark.effect("objective.pyramid_discount")
-def test_pyramid_noise_counts_for_the_held_out_loss(prepare: Prepare) -> None:
-    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1}
+def test_pyramid_noise_is_used_in_validation(prepare: Prepare) -> None:
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
     results = []
     for discount in (0.0, 0.6):
         ready = prepare(objective__pyramid_discount=discount, **settings)
@@ -94,7 +95,8 @@ class States:
 # breaks if nothing were added, if its deviation were not g/√D, or if validation were perturbed too
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
-    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "run__validation__timesteps": 1}
+    settings |= {"data__captions__dropout": 0}
     seen, losses = {}, {}
     for strength in (0.0, 0.5, 1.0):
         ready = prepare(objective__embedding_perturbation=strength, **settings)
@@ -116,7 +118,7 @@ def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
 
 # breaks if the noise cut the text encoder off from its gradient, or followed the batch's split
 @pytest.mark.effect("objective.embedding_perturbation")
-def test_embedding_perturbation_leaves_the_text_encoder_its_gradient(prepare: Prepare) -> None:
+def test_embedding_perturbation_keeps_text_encoder_gradients(prepare: Prepare) -> None:
     settings = {"objective__embedding_perturbation": 0.5, "optim__lr": 1e-3, "optim__ema__rule": "none"} | BOTH
     whole, split = prepare(**settings), prepare(run__micro_batch=1, **settings)
     one, other = whole.step(), split.step()
@@ -128,7 +130,7 @@ def test_embedding_perturbation_leaves_the_text_encoder_its_gradient(prepare: Pr
 # breaks if -1 were a seed like any other, were drawn anew on resume, or were recorded as it was written
 @pytest.mark.slow
 @pytest.mark.effect("run.seed")
-def test_seed_minus_one_is_drawn_once_a_run(prepare: Prepare) -> None:
+def test_seed_minus_one_is_drawn_once_per_run(prepare: Prepare) -> None:
     first, second = prepare(run__seed=-1), prepare(run__seed=-1)
     seeds = [ready.recipe.run.seed for ready in (first, second)]
     assert all(0 <= seed < 2**30 for seed in seeds)

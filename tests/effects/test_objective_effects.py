@@ -37,7 +37,7 @@ def loss_of_error(objective: Objective, error: float) -> float:
 
 # breaks if Objective._error took one formula for both, or the settings did not reach the trainer's objective
 @pytest.mark.effect("objective.loss", "objective.huber_delta")
-def test_loss_is_squared_or_huber_with_its_delta(prepare: Prepare) -> None:
+def test_loss_is_squared_or_huber_with_delta(prepare: Prepare) -> None:
     mse = prepare()
     huber, wide = (prepare(objective__loss="huber", objective__huber_delta=delta) for delta in (0.5, 2.0))
     assert mse.trainer.model.objective is mse.objective
@@ -114,7 +114,7 @@ def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
 
 # breaks if timesteps were drawn from another range, missed an end of it, or were not even
 @pytest.mark.effect("objective.timesteps")
-def test_timesteps_are_drawn_evenly_from_the_range(prepare: Prepare) -> None:
+def test_timesteps_are_uniform_over_the_range(prepare: Prepare) -> None:
     ready = prepare(objective__timesteps=[200, 300])
     drawn = ready.objective.noise(torch.zeros(10_000, 4, 1, 1), draws_of(10_000)).model_t
     assert (int(drawn.min()), int(drawn.max())) == (200, 299)
@@ -129,7 +129,7 @@ def test_timesteps_are_drawn_evenly_from_the_range(prepare: Prepare) -> None:
 
 # breaks if the perturbation entered the target, or had another size
 @pytest.mark.effect("objective.input_perturbation")
-def test_input_perturbation_is_seen_and_not_asked_for() -> None:
+def test_input_perturbation_changes_input_not_target() -> None:
     plain, perturb_text = (
         Objective(ObjectiveSettings(input_perturbation=p), STABLE_DIFFUSION, "epsilon") for p in (0.0, 0.1)
     )
@@ -152,7 +152,7 @@ def drawn_by(prepare: Prepare, count: int = 20_000, **settings: Any) -> Tensor:
 
 # breaks if the bias did not reach the draw, reached the loss as well, preferred the wrong end, or end were inclusive
 @pytest.mark.effect("objective.timestep_bias.strategy", "objective.timestep_bias.multiplier")
-def test_timestep_bias_draws_some_more_often_and_weighs_nothing(prepare: Prepare) -> None:
+def test_timestep_bias_changes_frequency_not_weight(prepare: Prepare) -> None:
     none = drawn_by(prepare, timestep_bias__multiplier=4)
     assert float(none[:250].mean()) == pytest.approx(1, abs=0.05)
     whole = 0.25 * 4 + 0.75
@@ -168,7 +168,7 @@ def test_timestep_bias_draws_some_more_often_and_weighs_nothing(prepare: Prepare
 
 # breaks if range ignored its ends, or took the last one in
 @pytest.mark.effect("objective.timestep_bias.begin", "objective.timestep_bias.end")
-def test_timestep_bias_range_has_its_begin_and_not_its_end(prepare: Prepare) -> None:
+def test_timestep_bias_range_is_half_open(prepare: Prepare) -> None:
     result = drawn_by(
         prepare, timestep_bias__strategy="range", timestep_bias__multiplier=1e9,
         timestep_bias__begin=200, timestep_bias__end=210,
@@ -185,7 +185,7 @@ def test_timestep_bias_range_has_its_begin_and_not_its_end(prepare: Prepare) -> 
 
 # breaks if another share of the timesteps were preferred
 @pytest.mark.effect("objective.timestep_bias.portion")
-def test_timestep_bias_portion_is_the_share_that_is_preferred(prepare: Prepare) -> None:
+def test_timestep_bias_portion_is_the_preferred_share(prepare: Prepare) -> None:
     for strategy, low, high in (("earlier", 0, 100), ("later", 900, 1000)):
         result = drawn_by(
             prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=1e9, timestep_bias__portion=0.1

@@ -33,7 +33,7 @@ def adam_direction(step: Any, name: str, eps: float = 1e-8) -> Tensor:
     return step.grads[name] / (step.grads[name].abs() + eps)
 
 
-def test_the_first_step_of_a_plain_run_is_what_the_formulas_below_assume(prepare: Prepare) -> None:
+def test_reported_norm_is_that_of_the_gradients(prepare: Prepare) -> None:
     step = prepare(**PLAIN).step()
     assert step.grads.keys() == step.before.keys()
     assert norm(step.grads.values()) == pytest.approx(step.report.norm, rel=1e-4)
@@ -41,7 +41,7 @@ def test_the_first_step_of_a_plain_run_is_what_the_formulas_below_assume(prepare
 
 # breaks if Trainer.rates did not start from optim.lr, or Update passed another rate to the kernel
 @pytest.mark.effect("optim.lr")
-def test_lr_twice_the_rate_is_twice_the_way(prepare: Prepare) -> None:
+def test_doubled_lr_doubles_the_change(prepare: Prepare) -> None:
     slow, fast = (prepare(optim__lr=rate, **PLAIN).step() for rate in (1e-3, 2e-3))
     assert slow.largest("denoiser") == pytest.approx(1e-3, rel=1e-3)
     assert fast.largest("denoiser") == pytest.approx(2e-3, rel=1e-3)
@@ -52,7 +52,7 @@ def test_lr_twice_the_rate_is_twice_the_way(prepare: Prepare) -> None:
 
 # breaks if Trainer.rates looked at optim.lr alone
 @pytest.mark.effect("optim.part_lr")
-def test_part_lr_gives_a_part_a_rate_of_its_own(prepare: Prepare) -> None:
+def test_part_lr_sets_the_rate_of_a_part(prepare: Prepare) -> None:
     step = prepare(optim__lr=1e-3, optim__part_lr={"text_encoder": 4e-3}, **BOTH, **PLAIN).step()
     assert step.largest("denoiser") == pytest.approx(1e-3, rel=1e-3)
     assert step.largest("text_encoder") == pytest.approx(4e-3, rel=1e-3)
@@ -81,7 +81,7 @@ def test_kind_adamw_is_torchs_adamw(prepare: Prepare) -> None:
 
 # breaks if Update passed fixed betas to the kernel
 @pytest.mark.effect("optim.optimizer.betas")
-def test_betas_are_what_stays_of_the_moments(prepare: Prepare) -> None:
+def test_betas_are_the_decay_of_the_moments(prepare: Prepare) -> None:
     step = prepare(optim__optimizer__betas=[0.5, 0.75], **PLAIN).step()
     for name, grad in step.grads.items():
         torch.testing.assert_close(step.mean[name], 0.5 * grad, rtol=1e-4, atol=1e-9)
@@ -90,7 +90,7 @@ def test_betas_are_what_stays_of_the_moments(prepare: Prepare) -> None:
 
 # breaks if Update passed a fixed eps to the kernel
 @pytest.mark.effect("optim.optimizer.eps")
-def test_eps_calms_small_gradients(prepare: Prepare) -> None:
+def test_eps_damps_small_gradients(prepare: Prepare) -> None:
     step = prepare(optim__lr=1e-3, optim__optimizer__eps=1.0, **PLAIN).step()
     for name in step.grads:
         torch.testing.assert_close(step.moved(name), -1e-3 * adam_direction(step, name, 1.0), rtol=1e-2, atol=1e-7)
@@ -117,7 +117,7 @@ def factor(step: int, **schedule: Any) -> float:
 
 # breaks if Trainer.rates left the schedule out: the factors below would be nobody's
 @pytest.mark.effect("optim.schedule.warmup_steps")
-def test_warmup_rises_from_rest(prepare: Prepare) -> None:
+def test_warmup_rises_from_zero(prepare: Prepare) -> None:
     ready = prepare(optim__lr=4e-3, optim__schedule__warmup_steps=4, **PLAIN)
     steps = [ready.step() for _ in range(2)]
     assert steps[0].largest("denoiser") == 0.0
@@ -148,7 +148,7 @@ def test_schedule_kind_is_the_curve_of_the_rate(kind: str, at_25: float, at_75: 
 
 # breaks if the decay always took the length of the run
 @pytest.mark.effect("optim.schedule.decay_steps")
-def test_decay_steps_is_where_the_floor_is_reached() -> None:
+def test_decay_steps_is_when_the_floor_is_reached() -> None:
     assert [factor(s, kind="linear", decay_steps=50) for s in (25, 50, 90)] == pytest.approx([0.5, 0.0, 0.0])
     assert [factor(s, kind="linear") for s in (25, 50, 90)] == pytest.approx([0.75, 0.5, 0.1])
 
@@ -162,14 +162,14 @@ def test_floor_is_the_lowest_factor(kind: str) -> None:
 
 # breaks if restarts fell once whatever the cycles
 @pytest.mark.effect("optim.schedule.cycles")
-def test_cycles_counts_the_falls() -> None:
+def test_cycles_counts_decays() -> None:
     assert [factor(s, kind="restarts", cycles=4) for s in (0, 25, 50, 75)] == pytest.approx([1.0] * 4)
     assert factor(12, kind="restarts", cycles=2) == pytest.approx(0.5 + 0.5 * math.cos(math.pi * 0.24))
 
 
 # breaks if polynomial were always a straight line
 @pytest.mark.effect("optim.schedule.power")
-def test_power_bends_the_polynomial() -> None:
+def test_power_is_the_exponent_of_the_polynomial() -> None:
     assert [factor(s, kind="polynomial", power=3) for s in (20, 50)] == pytest.approx([0.8**3, 0.125])
 
 
@@ -183,7 +183,7 @@ def test_points_are_steps_with_factors() -> None:
 
 # breaks if the plan or the loader did not get the number, or the loss were a sum over batches
 @pytest.mark.effect("optim.accumulation")
-def test_accumulation_makes_one_step_of_several_batches(prepare: Prepare) -> None:
+def test_accumulation_joins_batches_into_one_step(prepare: Prepare) -> None:
     one, two = prepare(data__batch_size=2), prepare(data__batch_size=2, optim__accumulation=2)
     batches = one.job.dataset.timeline.epoch(0).num_batches
     assert one.job.dataset.timeline.steps_of(0) == batches
@@ -197,7 +197,7 @@ def test_accumulation_makes_one_step_of_several_batches(prepare: Prepare) -> Non
 
 # breaks if clipping did not happen, or happened at another length
 @pytest.mark.effect("optim.clip.norm")
-def test_clip_norm_is_the_longest_gradient(prepare: Prepare) -> None:
+def test_clip_norm_bounds_the_gradient(prepare: Prepare) -> None:
     for length, expected in (("0.1", 0.1), ("1000", None), ("null", None)):
         step = prepare(**PLAIN | {"optim__clip__norm": length}).step()
         taken = norm(step.mean.values()) / 0.1  # the first moment is (1 − 0.9) times what was taken
@@ -207,7 +207,7 @@ def test_clip_norm_is_the_longest_gradient(prepare: Prepare) -> None:
 
 # breaks if the coefficients of one scope were used for another
 @pytest.mark.effect("optim.clip.scope")
-def test_clip_scope_is_what_is_shortened_together(prepare: Prepare) -> None:
+def test_clip_scope_groups_gradients(prepare: Prepare) -> None:
     results = {
         scope: prepare(optim__clip__norm=1e-3, optim__clip__scope=scope, **BOTH).step()
         for scope in ("all", "part", "tensor")
@@ -224,22 +224,22 @@ def test_clip_scope_is_what_is_shortened_together(prepare: Prepare) -> None:
         assert taken("tensor", name) == pytest.approx(min(1e-3, norm([grad])), rel=1e-2)
 
 
-def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
+def train_with_ema(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
     """The weights before and after each step, and the average at the end."""
     ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
     steps_made = [ready.step() for _ in range(steps)]
     return [steps_made[0].before, *(step.after for step in steps_made)], ready.trainer.model.update.ema
 
 
-def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
-    """shadow ← d · average + (1 − d) · weights, begun as a copy."""
+def expected_average(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
+    """average ← d · average + (1 − d) · weights, starting as a copy."""
     average = weights[0]
     for after, d in zip(weights[1:], decays, strict=True):
         average = {name: d * s + (1 - d) * after[name] for name, s in average.items()}
     return average
 
 
-def assert_alike(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def assert_all_close(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-6)
 
@@ -254,12 +254,12 @@ def assert_alike(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> Non
         ("saturating", [0.6 * (1 - math.exp(-u / 2000)) for u in (1, 2, 3)]),
     ],
 )
-def test_ema_rule_is_how_the_average_follows(prepare: Prepare, rule: str, decays: list[float]) -> None:
-    weights, average = averaged(prepare, rule=rule, decay=0.6)
-    assert_alike(average.weights, followed(weights, decays))
+def test_ema_rule_sets_the_decay_curve(prepare: Prepare, rule: str, decays: list[float]) -> None:
+    weights, average = train_with_ema(prepare, rule=rule, decay=0.6)
+    assert_all_close(average.weights, expected_average(weights, decays))
 
 
-# breaks if `none` kept an average all the same
+# breaks if `none` kept an average anyway
 @pytest.mark.effect("optim.ema.rule")
 def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
     ready = prepare(optim__ema__rule="none")
@@ -269,18 +269,18 @@ def test_ema_rule_none_keeps_no_average(prepare: Prepare) -> None:
 
 # breaks if the decay were fixed
 @pytest.mark.effect("optim.ema.decay")
-def test_ema_decay_is_what_stays_of_the_average(prepare: Prepare) -> None:
+def test_ema_decay_is_the_kept_share(prepare: Prepare) -> None:
     for decay in (0.1, 0.95):
-        weights, average = averaged(prepare, steps=2, rule="constant", decay=decay)
-        assert_alike(average.weights, followed(weights, [decay] * 2))
+        weights, average = train_with_ema(prepare, steps=2, rule="constant", decay=decay)
+        assert_all_close(average.weights, expected_average(weights, [decay] * 2))
 
 
 # breaks if the average moved at every step
 @pytest.mark.effect("optim.ema.interval")
 def test_ema_interval_counts_steps_between_updates(prepare: Prepare) -> None:
-    weights, average = averaged(prepare, rule="constant", decay=0.5, interval=2)
+    weights, average = train_with_ema(prepare, rule="constant", decay=0.5, interval=2)
     assert float(average.updates) == 1
-    assert_alike(average.weights, followed([weights[0], weights[2]], [0.5]))
+    assert_all_close(average.weights, expected_average([weights[0], weights[2]], [0.5]))
 
 
 class AtOnce:
@@ -294,10 +294,10 @@ class AtOnce:
         return done
 
 
-# breaks if the average always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
+# breaks if the average always was beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
 @pytest.mark.parametrize(("where", "device"), [("same", "cuda"), ("cpu", "cpu")])
-def test_ema_device_is_where_the_average_lives(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ema_device_holds_the_average(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
     for name in ("Stream", "Event"):  # and to no real device
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)
@@ -329,7 +329,7 @@ def moved_by(optimizer: dict[str, Any], steps: int = 2) -> torch.Tensor:
 
 # breaks if every name took the same class
 @pytest.mark.effect("optim.optimizer.class_name")
-def test_class_name_is_the_optimizer_that_moves() -> None:
+def test_class_name_selects_the_optimizer() -> None:
     assert torch.equal(moved_by({"kind": "library", "class_name": "torch.optim.SGD"}, 1)[0], torch.tensor([0.6, 1.2]))
     assert not torch.equal(
         moved_by({"kind": "library", "class_name": "torch.optim.NAdam"}, 1)[0], torch.tensor([0.6, 1.2])
@@ -345,7 +345,7 @@ def test_options_reach_the_class() -> None:
 
 # breaks if Adafactor's update were not clipped at this root mean square
 @pytest.mark.effect("optim.optimizer.clip_update")
-def test_clip_update_bounds_the_root_mean_square_of_a_step() -> None:
+def test_clip_update_bounds_the_rms_of_a_step() -> None:
     def last_step(clip_update: float) -> float:
         optimizer = {"kind": "adafactor", "clip_update": clip_update}
         trained = {"denoiser/a": torch.nn.Parameter(torch.ones(4))}
@@ -365,7 +365,7 @@ def test_clip_update_bounds_the_root_mean_square_of_a_step() -> None:
 
 # breaks if the second moment forgot at another pace
 @pytest.mark.effect("optim.optimizer.beta2_decay")
-def test_beta2_decay_is_the_pace_of_adafactors_second_moment() -> None:
+def test_beta2_decay_sets_adafactors_second_moment() -> None:
     def gradient_shrinks(beta2_decay: float) -> float:
         settings = OptimSettings(optimizer={"kind": "adafactor", "beta2_decay": beta2_decay}, clip={"norm": None})
         trained = {"denoiser/a": torch.nn.Parameter(torch.ones(1))}
@@ -398,7 +398,7 @@ def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
 
 # breaks if prodigy's own settings did not reach it
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.d0", "optim.optimizer.bias_correction")
-def test_prodigys_first_step_is_its_first_guess() -> None:
+def test_prodigy_starts_at_its_initial_estimate() -> None:
     assert prodigy(1, bias_correction=True)[0] == pytest.approx(0.1 * 1e-4, rel=1e-4)
     assert prodigy(1, bias_correction=True, d0=1e-3)[0] == pytest.approx(0.1 * 1e-3, rel=1e-4)
     assert prodigy(1)[0] == pytest.approx(0.1 * 1e-4 * (1 - 0.9) / (1 - 0.999) ** 0.5, rel=1e-4)
@@ -406,7 +406,7 @@ def test_prodigys_first_step_is_its_first_guess() -> None:
 
 # breaks if the rate were found in another way: it is what the way covered, over what gradients have summed up to
 @pytest.mark.effect("optim.optimizer.d_beta", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
-def test_prodigys_settings_shape_the_rate_that_it_finds() -> None:
+def test_prodigy_settings_change_the_estimated_rate() -> None:
     result = prodigy()[1]
     assert prodigy(d_coef=2.0)[1] == pytest.approx(2 * result, rel=1e-5)
     assert prodigy(d_beta=0.0)[1] == pytest.approx((1 + 0.999**0.5) * result, rel=1e-5)
@@ -415,14 +415,14 @@ def test_prodigys_settings_shape_the_rate_that_it_finds() -> None:
 
 # breaks if the rate could leap
 @pytest.mark.effect("optim.optimizer.growth_rate")
-def test_growth_rate_bounds_how_fast_prodigys_rate_rises() -> None:
+def test_growth_rate_bounds_the_rise_of_prodigys_rate() -> None:
     free, bounded = prodigy(40)[0], prodigy(40, growth_rate=1.01)[0]
     assert bounded < 0.5 * free
 
 
 # breaks if Lion were another optimizer, or its two decays changed places
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.betas")
-def test_lion_steps_by_the_sign_of_a_mean() -> None:
+def test_lion_steps_by_the_sign_of_the_mean() -> None:
     plain = {"kind": "lion", "weight_decay": 0.0}
     signs = torch.tensor([[1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
     torch.testing.assert_close(moved_by(plain, 2), 1 - 0.1 * 2 * signs)

@@ -53,7 +53,7 @@ DIALECT = Toy()
 
 # breaks if the file were not written when the run is saved, or not read into the optimizer of the run that begins
 @pytest.mark.effect("run.export.optimizer_file", "run.start.optimizer")
-def test_moments_go_out_and_come_back_in_another_programs_file(
+def test_moments_are_exported_to_and_read_from_a_foreign_file(
     prepare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(
@@ -75,16 +75,22 @@ def test_moments_go_out_and_come_back_in_another_programs_file(
 
 # breaks if the file were read as a recipe of ours, or the line did not count before it
 @pytest.mark.effect("run.live.dialect", "run.live.line")
-def test_a_foreign_file_is_read_below_the_line_that_began_the_run(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(world.root / "site", monkeypatch, {"toy_line.py": DIALECT}, {"mezzotint.dialects": {"toy": "toy_line"}})
-    path = world.root / "toy.json"
+def test_live_line_overrides_the_live_file_of_a_dialect(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(
+        shared_world.root / "site", monkeypatch, {"toy_line.py": DIALECT}, {"mezzotint.dialects": {"toy": "toy_line"}}
+    )
+    path = shared_world.root / "toy.json"
     path.write_text(json.dumps({"gamma": 5.0, "offset": 0.3}))
     common = {"data__cache__latents": True, "run__steps": 2, "optim__ema__rule": "none"}
     words = {"run__live__path": str(path), "run__live__dialect": "toy", **common}
-    assert world.train("file", **words) == 0
-    assert world.train("line", run__live__line=["--offset", "0.05"], **words) == 0
+    assert shared_world.train("file", **words) == 0
+    assert shared_world.train("line", run__live__line=["--offset", "0.05"], **words) == 0
     read = [
-        next(event["values"] for event in outside.read_lines(world.root / name / "history.jsonl") if "values" in event)
+        next(
+            event["values"]
+            for event in outside.read_lines(shared_world.root / name / "history.jsonl")
+            if "values" in event
+        )
         for name in ("file", "line")
     ]
     assert [values["objective.min_snr_gamma"] for values in read] == [5.0, 5.0]

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import plan
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
@@ -23,7 +22,7 @@ Make = Callable[..., Any]
 
 
 def captioned(folder: Path, *captions: str) -> Path:
-    """A picture for each caption."""
+    """An image for each caption."""
     folder.mkdir(parents=True, exist_ok=True)
     for i, caption in enumerate(captions):
         Image.new("RGB", (32, 32), (i, 5, 5)).save(folder / f"{i}.png")
@@ -37,7 +36,7 @@ def captions_of(fed: Any) -> list[str]:
 
 # breaks if a batch that was filled up with itself counted fully, or by another power
 @pytest.mark.effect("data.remainder_power", "data.remainder")
-def test_discount_is_the_power_by_which_a_repeated_batch_counts_less(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_discount_reduces_weight_of_repeated_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
     for power in (1.5, 3.0):
         batches = feed(folder, batch_size=4, remainder="repeat", remainder_power=power).batches()
@@ -46,9 +45,9 @@ def test_discount_is_the_power_by_which_a_repeated_batch_counts_less(feed: Make,
         assert [b.size for b in batches] == [4, 4]
 
 
-# breaks if the table were worked out, or pictures dealt by log(width / height): 1.53 is nearer to 1.67 that way
+# breaks if the table were worked out, or images dealt by log(width / height): 1.53 is nearer to 1.67 that way
 @pytest.mark.effect("data.buckets.shape")
-def test_shape_table_takes_the_listed_sizes_and_their_rule(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_bucket_table_uses_the_listed_sizes(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(640, 512), (765, 500), (500, 773)])
     fed = feed(folder, resolution=512, buckets__shape="table", batch_size=1)
     sizes = {b.keys[0]: tuple(b.target_size[0].tolist()) for b in fed.batches()}
@@ -59,7 +58,7 @@ def test_shape_table_takes_the_listed_sizes_and_their_rule(feed: Make, noisy: Ma
 
 # breaks if all were used each epoch, the share fell another way, or ratings did not count
 @pytest.mark.effect("data.rating.fraction", "data.rating.epochs")
-def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
+def test_rating_share_and_epochs_drop_low_rated_images() -> None:
     n = 1000
     rating = np.where(np.arange(n) < n // 2, 4.0, 1.0).astype(np.float32)
     columns = plan.PlanColumns(
@@ -82,7 +81,7 @@ def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
 
 # breaks if captions stayed as written, the first part moved, or all visits had one order
 @pytest.mark.effect("data.captions.shuffle_tags", "data.captions.keep_tags")
-def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path: Path) -> None:
+def test_shuffle_tags_keeps_first_and_kept_tags(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a cat, one, two, three, four")
     assert set(captions_of(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
     moved = {tuple(caption.split(", ")) for caption in captions_of(feed(folder, steps=60, captions__shuffle_tags=True))}
@@ -95,25 +94,21 @@ def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path:
 
 # breaks if a cached run saw one order only, or wanted one that the cache does not keep
 @pytest.mark.effect("data.cache.shuffles")
-def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp_path: Path) -> None:
+def test_cache_shuffles_counts_cached_tag_orders(prepare: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "own", *(f"{name}, one, two, three" for name in "abcd"))
     ready = prepare(
         data__path=folder,
         data__captions__shuffle_tags=True,
         data__cache__shuffles=3,
         data__captions__dropout=0,
-        run__device_prefetch=0,
+        run__steps=20,
     )
-    rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}
-    worker = ready.job.trainer.batches._worker  # what answers the loader's requests; text is read from the cache
-    worker._latents, worker._pixels = None, lambda *ignored: None
-    visits = np.arange(40, dtype=np.int32)
-    for row in rows:
-        where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = worker[BatchRequest(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
-        assert piece.text.states.shape[0] == 40
-        seen[piece.keys[0]] = set(piece.captions)
+    for _ in range(20):
+        for batch in ready.next_batches().batches:
+            assert batch.text.states.shape[0] == len(batch.keys)
+            for key, caption in zip(batch.keys, batch.captions, strict=True):
+                seen.setdefault(key, set()).add(caption)
     counts = {len(orders) for orders in seen.values()}
     assert counts <= {2, 3}  # of six; two of the three may be alike
     assert 3 in counts
@@ -123,7 +118,7 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
 
 # breaks if the place were drawn evenly or in the middle, or edges were not cut
 @pytest.mark.effect("data.crop", "data.jitter")
-def test_jitter_cuts_edges_and_the_triangle_favours_the_middle() -> None:
+def test_jitter_crops_edges_and_triangular_favours_middle() -> None:
     def placed(size: Size, **how: Any) -> list[Any]:
         settings = DataSettings.model_validate({"crop": "triangular", **how})
         keys = [draws.key(1, "crop", n) for n in range(4000)]

@@ -15,7 +15,7 @@ from support.shards import picture, shard
 
 # breaks if what was fetched were kept without end, or what was just used went first
 @pytest.mark.effect("data.cache.fetched_gb")
-def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_files_are_removed_first(tmp_path: Path) -> None:
     fields = [field for i in range(8) for field in ((f"{i}.png", picture(i)), (f"{i}.txt", "x"))]
     shard(tmp_path / "data" / "0.tar", *fields)
     settings = DataSettings.model_validate({"path": [f"file://{tmp_path}/data"], "format": "webdataset"})

@@ -22,7 +22,7 @@ Prepare = Callable[..., Any]
 FEW = {"run__preview__every": 1, "run__preview__weights": "raw", "sample__steps": 2, "sample__guidance": 1}
 
 
-class Drawn:
+class Previewed:
     """The previews of a run before its first step. seen: the batch size and timestep of each call of the denoiser."""
 
     def __init__(self, ready: Any) -> None:
@@ -48,49 +48,49 @@ class Drawn:
 
 
 @pytest.fixture
-def draw(prepare: Prepare) -> Callable[..., Drawn]:
-    def make(**settings: Any) -> Drawn:
+def preview(prepare: Prepare) -> Callable[..., Previewed]:
+    def make(**settings: Any) -> Previewed:
         options = {"sample__prompts": ["a red circle"]} | FEW
-        return Drawn(prepare(**options | {f"sample__{name}": value for name, value in settings.items()}))
+        return Previewed(prepare(**options | {f"sample__{name}": value for name, value in settings.items()}))
 
     return make
 
 
 # breaks if other prompts were drawn, fewer of them, or none where none is written
 @pytest.mark.effect("sample.prompts")
-def test_prompts_are_what_is_drawn(draw: Callable[..., Drawn]) -> None:
-    drawn = draw(prompts=["a red circle", "a blue square, tiny"])
+def test_prompts_are_sampled(preview: Callable[..., Previewed]) -> None:
+    drawn = preview(prompts=["a red circle", "a blue square, tiny"])
     assert drawn.names == ["00-raw.png", "01-raw.png"]
     assert [drawn.facts(i)["prompt"] for i in (0, 1)] == ["a red circle", "a blue square, tiny"]
-    assert not np.array_equal(drawn.pixels(0), draw(prompts=["a blue square, tiny"]).pixels(0))
-    without = draw(prompts=[])
+    assert not np.array_equal(drawn.pixels(0), preview(prompts=["a blue square, tiny"]).pixels(0))
+    without = preview(prompts=[])
     assert [without.facts(i)["prompt"] for i in range(4)] == [f"picture number {i}" for i in range(4)]
     assert len(without.names) == 4
 
 
 # breaks if guidance moved away from something else, or the text did not count
 @pytest.mark.effect("sample.negative_prompt")
-def test_negative_prompt_is_what_guidance_moves_away_from(draw: Callable[..., Drawn]) -> None:
-    empty, ugly = draw(guidance=7), draw(guidance=7, negative_prompt="ugly")
+def test_negative_prompt_is_used_only_with_guidance(preview: Callable[..., Previewed]) -> None:
+    empty, ugly, plain = preview(guidance=7), preview(guidance=7, negative_prompt="ugly"), preview()
     assert ugly.facts()["negative_prompt"] == "ugly"
     assert not np.array_equal(empty.pixels(), ugly.pixels())
-    assert np.array_equal(draw(negative_prompt="ugly").pixels(), draw().pixels()), "without guidance it is not seen"
-    same = draw(guidance=7, negative_prompt="a red circle")
-    difference = np.abs(same.pixels().astype(int) - draw(guidance=1).pixels().astype(int))
+    assert np.array_equal(preview(negative_prompt="ugly").pixels(), plain.pixels()), "without guidance it is not used"
+    same = preview(guidance=7, negative_prompt="a red circle")
+    difference = np.abs(same.pixels().astype(int) - plain.pixels().astype(int))
     assert difference.max() <= 1, "away from itself is nowhere: n + s · (p − n) = p"
 
 
 # breaks if previews had the training's size whatever is asked
 @pytest.mark.effect("sample.size")
-def test_size_is_width_and_height(draw: Callable[..., Drawn]) -> None:
-    assert draw(size=[64, 32]).pixels().shape == (32, 64, 3)
-    assert draw(size="null").pixels().shape == (48, 48, 3)
+def test_size_is_width_and_height(preview: Callable[..., Previewed]) -> None:
+    assert preview(size=[64, 32]).pixels().shape == (32, 64, 3)
+    assert preview(size="null").pixels().shape == (48, 48, 3)
 
 
 # breaks if the seed did not address the noise, or something else did
 @pytest.mark.effect("sample.seed")
-def test_seed_is_the_noise_that_is_begun_with(draw: Callable[..., Drawn]) -> None:
-    one, again, other = draw(seed=1), draw(seed=1), draw(seed=2)
+def test_sample_seed_selects_the_initial_noise(preview: Callable[..., Previewed]) -> None:
+    one, again, other = preview(seed=1), preview(seed=1), preview(seed=2)
     assert np.array_equal(one.pixels(), again.pixels())
     assert not np.array_equal(one.pixels(), other.pixels())
 
@@ -98,16 +98,16 @@ def test_seed_is_the_noise_that_is_begun_with(draw: Callable[..., Drawn]) -> Non
 # breaks if the solver made another number of steps
 @pytest.mark.effect("sample.steps")
 @pytest.mark.parametrize("steps", [1, 3])
-def test_steps_counts_the_calls_of_the_denoiser(draw: Callable[..., Drawn], steps: int) -> None:
-    drawn = draw(steps=steps)
+def test_steps_counts_the_calls_of_the_denoiser(preview: Callable[..., Previewed], steps: int) -> None:
+    drawn = preview(steps=steps)
     assert len(drawn.seen) == steps
     assert [t for _, t in drawn.seen] == sorted({t for _, t in drawn.seen}, reverse=True)
 
 
 # breaks if guidance were left out or had another scale, or a scale of 1 cost twice the work
 @pytest.mark.effect("sample.guidance")
-def test_guidance_pushes_from_the_negative_prompt(draw: Callable[..., Drawn]) -> None:
-    results = {scale: draw(guidance=scale, steps=1) for scale in (1, 3, 9)}
+def test_guidance_scale_moves_the_image(preview: Callable[..., Previewed]) -> None:
+    results = {scale: preview(guidance=scale, steps=1) for scale in (1, 3, 9)}
     assert {scale: [n for n, _ in drawn.seen] for scale, drawn in results.items()} == {1: [1], 3: [2], 9: [2]}
     pixels = [results[scale].pixels().astype(int) for scale in (1, 3, 9)]
     nearer, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
@@ -116,7 +116,7 @@ def test_guidance_pushes_from_the_negative_prompt(draw: Callable[..., Drawn]) ->
 
 # breaks if another solver drew: each visits timesteps, or weighs predictions, of its own
 @pytest.mark.effect("sample.solver")
-def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_solver_selects_the_scheduler(preview: Callable[..., Previewed], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for module, name in (
         ("ddim", "DDIMScheduler"),
@@ -125,7 +125,7 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
     ):
         kind = getattr(__import__(f"diffusers.schedulers.scheduling_{module}", fromlist=[name]), name)
         monkeypatch.setattr(kind, "step", _noted(calls, name, kind.step))
-    pictures = [draw(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
+    pictures = [preview(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
     assert calls == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert not np.array_equal(pictures[a], pictures[b])
@@ -134,34 +134,34 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
 # breaks if a name stood for another solver, or diffusers' own name were not understood
 @pytest.mark.slow
 @pytest.mark.effect("sample.solver")
-def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
+def test_every_solver_name_samples_a_different_preview(preview: Callable[..., Previewed]) -> None:
     names: tuple[str, ...] = get_args(SolverName)
-    results = {name: draw(solver=name, steps=5) for name in names}
+    results = {name: preview(solver=name, steps=4) for name in names}
     calls = {name: len(drawn.seen) for name, drawn in results.items()}
-    assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6, "dpm++-2s-a": 9}
+    assert calls == dict.fromkeys(names, 4) | {"heun": 7, "dpm2": 7, "dpm2-a": 7, "pndm": 5, "dpm++-2s-a": 7}
     assert all(drawn.facts()["solver"] == name for name, drawn in results.items())
     pixels = {name: drawn.pixels().tobytes() for name, drawn in results.items()}
     same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
     # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
     assert same <= {("ddpm", "euler-a")}
-    stock = draw(solver="EulerAncestralDiscreteScheduler", steps=5)
+    stock = preview(solver="EulerAncestralDiscreteScheduler", steps=4)
     assert (stock.facts()["solver"], stock.pixels().tobytes()) == ("euler-a", pixels["euler-a"])
 
 
 # breaks if the contrast of the guided output stayed as it is, or were brought back all the way whatever is asked
 @pytest.mark.effect("sample.guidance_rescale")
-def test_guidance_rescale_brings_the_contrast_back(draw: Callable[..., Drawn]) -> None:
-    pixels = [draw(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
+def test_guidance_rescale_changes_guided_images_only(preview: Callable[..., Previewed]) -> None:
+    pixels = [preview(guidance=9, guidance_rescale=share).pixels().astype(int) for share in (0, 0.5, 1)]
     far, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
     assert 0 < far < further
-    assert np.array_equal(draw(guidance=1, guidance_rescale=1).pixels(), draw(guidance=1).pixels())
+    assert np.array_equal(preview(guidance=1, guidance_rescale=1).pixels(), preview(guidance=1).pixels())
 
 
 # breaks if the solver visited other timesteps than those asked for
 @pytest.mark.effect("sample.timestep_spacing")
-def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> None:
+def test_timestep_spacing_selects_timesteps(preview: Callable[..., Previewed]) -> None:
     visited = {
-        spacing: [round(t) for _, t in draw(timestep_spacing=spacing, steps=4).seen]
+        spacing: [round(t) for _, t in preview(timestep_spacing=spacing, steps=4).seen]
         for spacing in ("auto", "leading", "trailing", "linspace")
     }
     assert visited["auto"] == visited["leading"] == [751, 501, 251, 1]
@@ -169,11 +169,11 @@ def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> N
     assert visited["linspace"] == [999, 666, 333, 0]
 
 
-# breaks if all pictures were drawn together, or one by one, whatever is asked
+# breaks if all images were drawn together, or one by one, whatever is asked
 @pytest.mark.effect("sample.batch_size")
-def test_batch_size_is_how_many_are_drawn_together(draw: Callable[..., Drawn]) -> None:
+def test_batch_size_counts_images_per_call(preview: Callable[..., Previewed]) -> None:
     three = ["a red circle", "a blue square", "a star"]
-    results = {size: draw(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
+    results = {size: preview(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
     assert {size: [n for n, _ in drawn.seen] for size, drawn in results.items()} == {1: [1, 1, 1], 2: [2, 1], 8: [3]}
     for place in range(3):
         difference = results[1].pixels(place).astype(int) - results[8].pixels(place).astype(int)
@@ -188,21 +188,21 @@ def _noted(calls: list[str], name: str, step: Callable[..., Any]) -> Callable[..
     return noted
 
 
-# breaks if previews drew with other numbers than those written into the picture
-def test_the_picture_says_how_it_was_drawn(draw: Callable[..., Drawn]) -> None:
-    facts = draw(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
+# breaks if previews drew with other numbers than those written into the image
+def test_image_records_its_sampling_settings(preview: Callable[..., Previewed]) -> None:
+    facts = preview(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
     expected = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
     assert {name: facts[name] for name in expected} == expected
 
 
 # breaks if one scale of several were drawn, or their noise differed
 @pytest.mark.effect("sample.guidance")
-def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Drawn]) -> None:
-    several = draw(prompts=["a red circle", "a blue square"], guidance=[1, 4])
+def test_each_prompt_is_sampled_at_each_guidance_scale(preview: Callable[..., Previewed]) -> None:
+    several = preview(prompts=["a red circle", "a blue square"], guidance=[1, 4])
     assert [several.facts(i)["guidance"] for i in range(4)] == ["1.0", "4.0", "1.0", "4.0"]
     assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
     for index, scale in ((0, 1), (1, 4)):
-        alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
+        alone = preview(prompts=["a red circle", "a blue square"], guidance=scale)
         for pixels, expected in (
             (several.pixels(index), alone.pixels(0)),
             (several.pixels(2 + index), alone.pixels(1)),
@@ -230,7 +230,7 @@ class FromFile:
         self.path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), "utf-8")
 
     def on_step(self, step: int) -> list[dict[str, str]]:
-        """What the pictures of a step say of themselves."""
+        """What the images of a step say of themselves."""
         self.previews.on_step(None, Progress(step=step, last_step=99))
         folder = self.ready.folder.samples / f"step-{step:08d}"
         return [recorded_in(Image.open(path)) for path in sorted(folder.iterdir())]
@@ -255,7 +255,7 @@ def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 # breaks if the file were read once alone, or sample.prompts were drawn in its place
 @pytest.mark.effect("sample.prompt_file")
-def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile]) -> None:
+def test_prompt_file_is_reread_before_each_preview(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
     facts = file.on_step(1)
     assert (of(facts, "prompt"), of(facts, "seed"), of(facts, "index")) == (
@@ -268,7 +268,7 @@ def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile
 
 # breaks if a prompt that the text cache has not seen were drawn from other text than the model's encoder gives
 @pytest.mark.effect("sample.prompt_file")
-def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: Callable[..., FromFile]) -> None:
+def test_later_prompt_is_encoded_like_an_initial_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle")
     file.on_step(1)
     file.write("a star")
@@ -279,9 +279,9 @@ def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: C
     assert not np.array_equal(file.pixels(1), file.pixels(2))
 
 
-# breaks if a file that is broken, emptied or gone stopped the run or its previews, or were passed over in silence
+# breaks if a file that is broken, emptied or gone stopped the run or its previews, or were ignored silently
 @pytest.mark.effect("sample.prompt_file")
-def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable[..., FromFile]) -> None:
+def test_unusable_prompt_file_keeps_previous_prompts(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
     file.on_step(0)
     broken: list[tuple[Any, str]] = [
@@ -307,9 +307,9 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable
     assert of(file.on_step(10), "prompt") == ["a star"]
 
 
-# breaks if a run began with prompts that nobody wrote
+# breaks if a run started with prompts that nobody wrote
 @pytest.mark.effect("sample.prompt_file")
-def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
+def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     from_file: Callable[..., FromFile], tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match="line 1: --q is no option"):
@@ -322,7 +322,7 @@ def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
 
 # breaks if what a file says for all, or of one prompt, were not what is drawn
 @pytest.mark.effect("sample.prompt_file")
-def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., FromFile]) -> None:
+def test_json_prompt_file_sets_sampling_options(from_file: Callable[..., FromFile]) -> None:
     content = {
         "guidance": [1, 3], "steps": 2, "solver": "euler", "size": [32, 48], "seed": 9, "batch_size": 8,
         "negative_prompt": "grey",
@@ -340,34 +340,34 @@ def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., Fr
     ]
 
 
-# breaks if a seed of -1 were one seed, or could not be drawn again from what the picture says
+# breaks if a seed of -1 were one seed, or could not be drawn again from what the image says
 @pytest.mark.effect("sample.prompt_file")
-def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callable[..., FromFile]) -> None:
+def test_seed_minus_one_is_random_and_recorded(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a star", "seed": -1}, {"prompt": "a star", "seed": -1}]}, "p.json")
     seeds = [*of(file.on_step(1), "seed"), *of(file.on_step(2), "seed")]
     assert len(set(seeds)) == 4
     assert all(0 <= int(seed) < 2**31 for seed in seeds)
     again = from_file({"samples": [{"prompt": "a star", "seed": int(seeds[3])}]}, "q.json")
     again.on_step(7)
-    assert np.array_equal(again.pixels(7), file.pixels(2, 1))
+    assert np.abs(again.pixels(7).astype(int) - file.pixels(2, 1).astype(int)).max() <= 1
     assert of(file.on_step(2), "seed") == seeds[2:], "a run that goes on draws the same"
 
 
-# breaks if -1 of a line of text were the number itself, or the picture did not say which seed was drawn in its place
+# breaks if -1 of a line of text were the number itself, or the image did not say which seed was drawn in its place
 @pytest.mark.effect("sample.prompt_file")
-def test_a_line_of_text_can_ask_for_a_seed_of_minus_one(from_file: Callable[..., FromFile]) -> None:
+def test_text_line_accepts_seed_minus_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a star --d -1\na star --d -1\na star --d 7\n")
     seeds = of(file.on_step(1), "seed")
     assert seeds[2] == "7"
     assert len({*map(int, seeds)} - {-1}) == 3
     again = from_file(f"a star --d {seeds[1]}\n", "q.txt")
     again.on_step(3)
-    assert np.array_equal(again.pixels(3), file.pixels(1, 1))
+    assert np.abs(again.pixels(3).astype(int) - file.pixels(1, 1).astype(int)).max() <= 1
 
 
 # breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat
 @pytest.mark.effect("sample.prompt_file")
-def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable[..., FromFile]) -> None:
+def test_random_captions_depend_on_the_step(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
     drawn = {step: of(file.on_step(step), "prompt") for step in range(1, 7)}
     assert {text for texts in drawn.values() for text in texts} <= {f"picture number {i}" for i in range(10)}
@@ -377,7 +377,7 @@ def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable
 
 # breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
 @pytest.mark.effect("sample.prompt_file")
-def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFile]) -> None:
+def test_json_prompt_file_sets_the_preview_interval(from_file: Callable[..., FromFile]) -> None:
     content = {"at_start": False, "every_batches": 5, "samples": [{"prompt": "a"}]}
     file = from_file(content, "p.json", optim__accumulation=2)
 
@@ -395,11 +395,13 @@ def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFil
 
 # breaks if previews encoded prompts otherwise than the training encodes captions
 @pytest.mark.effect("model.clip_skip")
-def test_previews_leave_out_the_same_layers_as_the_training(draw: Callable[..., Drawn], prepare: Prepare) -> None:
+def test_previews_use_the_clip_skip_of_training(preview: Callable[..., Previewed], prepare: Prepare) -> None:
     plain = {"sample__prompts": ["a red circle"], "data__cache__text": False} | FEW
-    pixels = [Drawn(prepare(**plain, model__clip_skip=skip)).pixels() for skip in (0, 1)]
+    pixels = [Previewed(prepare(**plain, model__clip_skip=skip)).pixels() for skip in (0, 1)]
     assert not np.array_equal(*pixels)
     changed = prepare(**plain)
     changed.family.skip_layers(1)
-    assert np.array_equal(Drawn(changed).pixels(), pixels[1]), "also when it changes while the run goes"
-    assert np.array_equal(Drawn(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1])
+    assert np.array_equal(Previewed(changed).pixels(), pixels[1]), "also when it changes while the run goes"
+    assert np.array_equal(
+        Previewed(prepare(**plain | {"data__cache__text": True}, model__clip_skip=1)).pixels(), pixels[1]
+    )

@@ -26,7 +26,7 @@ def test_sizes_are_the_buckets(feed: Make, noisy: Make, tmp_path: Path) -> None:
 
 # breaks if the crop that conditions were another than the one that was drawn, in a bucket of the list
 @pytest.mark.effect("data.buckets.sizes")
-def test_the_crop_drawn_is_the_crop_that_is_told(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_recorded_crop_equals_the_applied_crop(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(64, 32), (48, 64)])
     fed = feed(folder, buckets={"shape": "list", "sizes": "[[32, 40], [40, 32]]"}, crop="random", steps=12)
     seen = set()
@@ -45,7 +45,7 @@ def test_the_crop_drawn_is_the_crop_that_is_told(feed: Make, noisy: Make, tmp_pa
 
 # breaks if false changed nothing, or the smooth filters took it as well
 @pytest.mark.effect("data.antialias")
-def test_antialias_off_looks_at_few_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_antialias_off_samples_few_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(192, 192)])
     pixels = {
         (name, smooth): feed(folder, resize=name, antialias=smooth).batches()[0].pixels
@@ -60,7 +60,7 @@ def test_antialias_off_looks_at_few_pixels(feed: Make, noisy: Make, tmp_path: Pa
 
 # breaks if "area" were Pillow's box
 @pytest.mark.effect("data.resize")
-def test_area_is_the_mean_of_what_is_covered(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_area_filter_is_the_mean_of_covered_pixels(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(48, 48)])
     [batch] = feed(folder, resize="area").batches()
     with Image.open(folder / "000.png") as image:
@@ -69,10 +69,10 @@ def test_area_is_the_mean_of_what_is_covered(feed: Make, noisy: Make, tmp_path: 
     assert np.abs((batch.pixels[0].numpy() + 1) * 127.5 - mean).max() <= 0.5001
 
 
-# breaks if the turn were not undone, or undone for a picture that was only mirrored
+# breaks if the turn were not undone, or undone for an image that was only mirrored
 @pytest.mark.effect("data.original_size")
 @pytest.mark.parametrize(("orientation", "stored"), [(1, [40, 64]), (3, [40, 64]), (6, [64, 40]), (8, [64, 40])])
-def test_original_size_is_that_before_or_after_the_turn(
+def test_original_size_is_before_or_after_exif_rotation(
     orientation: int, stored: list[int], feed: Make, tmp_path: Path
 ) -> None:
     folder = tmp_path / "one"
@@ -90,9 +90,7 @@ def test_original_size_is_that_before_or_after_the_turn(
 
 # breaks if the order were still drawn, or batches of several sizes stood in the order of their sizes
 @pytest.mark.effect("data.shuffle")
-def test_without_shuffling_batches_of_several_sizes_keep_to_the_listing(
-    feed: Make, noisy: Make, tmp_path: Path
-) -> None:
+def test_without_shuffling_mixed_sizes_keep_listing_order(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [((64, 32), (32, 32), (32, 64))[number % 3] for number in range(12)])
 
     def keys(**settings: Any) -> list[int]:

@@ -21,7 +21,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 # breaks if an encoder were not trained, took another's rate, or moved what takes no part
 @pytest.mark.effect("model.train", "optim.part_lr")
-def test_both_text_encoders_train_at_rates_of_their_own(prepare: Prepare, settings: dict[str, Any]) -> None:
+def test_both_text_encoders_train_at_their_own_rates(prepare: Prepare, settings: dict[str, Any]) -> None:
     rates = {"text_encoder": 4e-3, "text_encoder_2": 2e-3}
     trained = {"model__train": ["denoiser", *ENCODERS], "data__cache__text": False}
     ready = prepare(
@@ -32,7 +32,7 @@ def test_both_text_encoders_train_at_rates_of_their_own(prepare: Prepare, settin
     assert {name.split("/")[0] for name in step.grads} == {"denoiser", *ENCODERS}
     for part, rate in {"denoiser": 1e-3, **rates}.items():
         assert step.largest(part) == pytest.approx(rate, rel=1e-3)
-    # the states before the last layer are used; of the second encoder the pooled text besides, which is its last's
+    # the states before the last layer are used; of the second encoder the pooled text too, which is its last's
     still = {name for name in step.after if not step.moved(name).any()}
     assert {name.split("/")[0] for name in still} <= {"text_encoder", "text_encoder_2"}
     assert any("layers" in name for name in still if name.startswith("text_encoder/"))
@@ -42,7 +42,7 @@ def test_both_text_encoders_train_at_rates_of_their_own(prepare: Prepare, settin
 
 # breaks if what is recomputed were computed otherwise, or nothing were recomputed
 @pytest.mark.effect("run.gradient_checkpointing.enabled", "model.attention")
-def test_recompute_and_plain_attention_change_no_gradient(prepare: Prepare, settings: dict[str, Any]) -> None:
+def test_checkpointing_and_math_attention_keep_gradients(prepare: Prepare, settings: dict[str, Any]) -> None:
     plain = prepare(**settings)
     again = prepare(run__gradient_checkpointing__enabled=True, **settings)
     maths = prepare(model__attention="math", **settings)

@@ -43,7 +43,7 @@ def _seen(rank: int, shard: dict[str, Any]) -> dict[str, Any]:
 # breaks if blocks were always let go, or never
 @pytest.mark.effect("run.shard.parameters")
 @pytest.mark.distributed
-def test_parameters_says_whether_gathered_weights_are_let_go_before_the_backward_pass(tmp_path: Any) -> None:
+def test_shard_parameters_frees_weights_before_backward(tmp_path: Any) -> None:
     assert [seen["gathered"] for seen in in_two_processes({"parameters": True}, tmp_path)] == [False, False]
     assert [seen["gathered"] for seen in in_two_processes({"parameters": False}, tmp_path)] == [True, True]
 
@@ -51,7 +51,7 @@ def test_parameters_says_whether_gathered_weights_are_let_go_before_the_backward
 # breaks if all processes always shared, or every group wrote
 @pytest.mark.effect("run.shard.group")
 @pytest.mark.distributed
-def test_group_is_how_many_hold_the_weights_together(tmp_path: Any) -> None:
+def test_shard_group_is_the_number_of_sharing_processes(tmp_path: Any) -> None:
     together = in_two_processes({}, tmp_path)
     assert [(seen["rows"], seen["at"], seen["writes"]) for seen in together] == [(KEPT, 0, True), (KEPT, KEPT, True)]
     apart = in_two_processes({"group": 1}, tmp_path)

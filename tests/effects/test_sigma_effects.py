@@ -33,7 +33,7 @@ def scheduler_of(ready: Any) -> dict[str, Any]:
 # breaks if the input were not scaled, the target were another, a timestep were told for ¼ ln σ, or the export said less
 @pytest.mark.effect("model.prediction")
 @pytest.mark.parametrize("kind", ["edm", "v-edm", "epsilon-unscaled"])
-def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind: Any) -> None:
+def test_sigma_predictions_scale_input_and_are_exported(prepare: Prepare, kind: Any) -> None:
     ready = prepare(model__prediction=kind, **NO_AVERAGE)
     x_0, times = torch.full((2, 4, 2, 2), 0.5), torch.tensor([100, 900])
     noised = ready.objective.noise_at(x_0, draws_of(2), times)
@@ -58,7 +58,7 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
 
 # breaks if σ_d stayed EDM's, in the target, in the weight, or in what is exported
 @pytest.mark.effect("objective.sigma_data")
-def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> None:
+def test_sigma_data_changes_target_weight_and_export(prepare: Prepare) -> None:
     ready = prepare(model__prediction="edm", objective__sigma_data=1.0, objective__weighting="edm", **NO_AVERAGE)
     noised = ready.objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([500]))
     sigma = float(ready.objective.schedule.sigma[500])
@@ -67,9 +67,9 @@ def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> 
     assert scheduler_of(ready)["sigma_data"] == 1.0
 
 
-# breaks if levels came from the table all the same, or their spread were not the one that is written
+# breaks if levels came from the table anyway, or their spread were not the one that is written
 @pytest.mark.effect("objective.noise_levels", "objective.log_normal")
-def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -> None:
+def test_log_normal_levels_have_given_mean_and_deviation(prepare: Prepare) -> None:
     settings = {"model__prediction": "edm", "objective__noise_levels": "log-normal"}
     for mean, std in ((-1.2, 1.2), (0.5, 0.25)):
         ready = prepare(objective__log_normal=[mean, std], **settings)
@@ -78,7 +78,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
         assert float(logarithm.mean()) == pytest.approx(mean, abs=4 * std / 20_000**0.5)
         assert float(logarithm.std()) == pytest.approx(std, rel=0.03)
         torch.testing.assert_close(noised.model_t, 0.25 * logarithm)
-        assert ready.step().report.timesteps != ready.step().report.timesteps
+    assert ready.step().report.timesteps != ready.step().report.timesteps
     table = prepare(objective__noise_levels="log-normal").objective
     drawn = table.noise(torch.zeros(500, 4, 1, 1), draws_of(500))
     assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
@@ -89,7 +89,7 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
 
 # breaks if the network were told the timestep for ¼ ln σ, or the other way
 @pytest.mark.effect("objective.time_input")
-def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
+def test_time_input_is_timestep_or_log_sigma(prepare: Prepare) -> None:
     times = torch.tensor([100, 900])
     for kind, word, is_logarithm in (
         ("edm", "auto", True), ("edm", "timestep", False), ("v", "auto", False), ("v", "log-sigma", True),
@@ -118,29 +118,29 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
 
 # breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
 @pytest.mark.effect("objective.weighting")
-def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
-    for place in (100, 700):
-        sigma = float(prepare().objective.schedule.sigma[place])
-        expected = {
-            "prediction": sigma**-2,
-            "unit": 1.0,
-            "epsilon": sigma**-2,
-            "v": sigma**-2 + 1,
-            "edm": sigma**-2 + 4,
-        }
-        for kind, weight in expected.items():
-            objective = prepare(objective__weighting=kind).objective
-            assert x_0_weight(objective, place) == pytest.approx(weight, rel=1e-4)
-            assert x_0_weight(objective, place, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
-        clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0", "objective__weighting": "v"}
-        assert x_0_weight(prepare(**clamped).objective, place) == pytest.approx(min(sigma**-2 + 1, 3), rel=1e-4)
+def test_weighting_multiplies_the_error_of_x_0(prepare: Prepare) -> None:
+    formulas: dict[str, Callable[[float], float]] = {
+        "prediction": lambda snr: snr,
+        "unit": lambda snr: 1.0,
+        "epsilon": lambda snr: snr,
+        "v": lambda snr: snr + 1,
+        "edm": lambda snr: snr + 4,
+    }
+    clamped = {"objective__min_snr_gamma": 3, "objective__min_snr_form": "x0"}
+    cases = [(prepare(objective__weighting=kind).objective, formula) for kind, formula in formulas.items()]
+    cases.append((prepare(objective__weighting="v", **clamped).objective, lambda snr: min(snr + 1, 3)))
+    for objective, formula in cases:
+        for timestep in (100, 700):
+            weight = formula(float(objective.schedule.sigma[timestep]) ** -2)
+            assert x_0_weight(objective, timestep) == pytest.approx(weight, rel=1e-4)
+            assert x_0_weight(objective, timestep, error=2.0) == pytest.approx(4 * weight, rel=1e-4)
     assert "needs objective.loss mse or l1" in refusal("objective.weighting=v", "objective.loss=huber")
     assert "write objective.min_snr_form=x0" in refusal("objective.weighting=v", "objective.min_snr_gamma=5")
 
 
 # breaks if l1 were squared, or its weight the square's
 @pytest.mark.effect("objective.loss")
-def test_l1_takes_the_error_as_it_is(prepare: Prepare) -> None:
+def test_l1_loss_is_the_absolute_error(prepare: Prepare) -> None:
     plain = prepare(objective__loss="l1").objective
     noised = plain.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([300]))
     assert float(plain.loss(plain.target(noised) - 3.0, noised, torch.ones(1)).total) == pytest.approx(3.0)
@@ -150,9 +150,9 @@ def test_l1_takes_the_error_as_it_is(prepare: Prepare) -> None:
         assert x_0_weight(weighted, 300, error=error) == pytest.approx(error * sigma**-2, rel=1e-4)
 
 
-# breaks if a number were drawn for each channel all the same, or the target left it out
+# breaks if a number were drawn for each channel anyway, or the target left it out
 @pytest.mark.effect("objective.noise_offset_per")
-def test_offset_noise_per_sample_moves_all_channels_alike(prepare: Prepare) -> None:
+def test_offset_noise_per_sample_is_equal_in_all_channels(prepare: Prepare) -> None:
     def added(**settings: Any) -> Tensor:
         plain, offset = prepare().objective, prepare(objective__noise_offset=0.5, **settings).objective
         x_0, times = torch.zeros(2000, 4, 3, 3), torch.full((2000,), 300)

@@ -1,4 +1,4 @@
-"""Rows of `data.prior`: class pictures beside those of a subject."""
+"""Rows of `data.prior`: class images beside those of a subject."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def of_class(batch: Any) -> list[bool]:
     return [bool(one) for one in batch.is_class]
 
 
-# breaks if class pictures were not told from the others, were held out, or got the trigger word
+# breaks if class images were not told from the others, were held out, or got the trigger word
 @pytest.mark.effect("data.prior.path")
-def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_prior_path_is_trained_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
     fed = feed(own, prior__path=str(other), prior__balance="none", holdout__fraction=0.5, max_samples=4,
                captions__prefix="sks")  # fmt: skip
@@ -43,7 +43,7 @@ def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, 
 
 # breaks if the number did not reach the loss, or reached the others'
 @pytest.mark.effect("data.prior.weight")
-def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_prior_weight_multiplies_the_loss_of_class_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
     weights = {
         (weight, one)
@@ -54,9 +54,9 @@ def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: M
     assert "no effect without class images" in contradiction("data.prior.weight=0.5")
 
 
-# breaks if class pictures lost their captions all the same, or the subject's kept theirs
+# breaks if class images lost their captions anyway, or the subject's kept theirs
 @pytest.mark.effect("data.prior.dropout")
-def test_prior_dropout_spares_captions_of_class_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_prior_dropout_does_not_drop_class_captions(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
     for holds in (True, False):
         batches = feed(own, prior__path=str(other), prior__dropout=holds, captions__dropout=1.0).batches()
@@ -64,9 +64,9 @@ def test_prior_dropout_spares_captions_of_class_pictures(feed: Make, noisy: Make
         assert empty == {(True, False), (holds, True)}
 
 
-# breaks if folders of class pictures lost the repeats of their names, or those of the subject the weight of the others
+# breaks if folders of class images lost the repeats of their names, or those of the subject the weight of the others
 @pytest.mark.effect("data.prior.path", "data.prior.weight")
-def test_class_pictures_lie_in_folders_of_repeats_too(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_class_images_are_read_from_repeat_folders(feed: Make, noisy: Make, tmp_path: Path) -> None:
     noisy(tmp_path / "own" / "4_sks dog", [(32, 32)])
     noisy(tmp_path / "reg" / "2_dog", [(32, 32)] * 2)
     settings = {"format": "kohya", "prior__path": str(tmp_path / "reg"), "prior__weight": 0.5, "prior__balance": "none"}
@@ -83,7 +83,7 @@ def test_class_pictures_lie_in_folders_of_repeats_too(feed: Make, noisy: Make, t
 
 # breaks if one rule were taken for another
 @pytest.mark.effect("data.prior.balance")
-def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_prior_balance_sets_frequency_of_class_images(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 6), noisy(tmp_path / "class", [(32, 32)] * 3)
 
     def visits(balance: str) -> Counter[str]:
@@ -104,9 +104,7 @@ def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make,
 
 
 # breaks if a half's mean were the mean over both, or the report counted the weight in
-def test_the_loss_of_pairs_is_the_mean_of_one_half_and_the_weighted_mean_of_the_other(
-    prepare: Make, noisy: Make, tmp_path: Path
-) -> None:
+def test_pair_loss_adds_instance_and_weighted_class_means(prepare: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(48, 48)] * 3), noisy(tmp_path / "class", [(48, 48)] * 5)
     run = prepare(
         data__path=own, data__prior__path=other, data__prior__balance="pairs", data__prior__weight=0.3,
@@ -125,9 +123,9 @@ def test_the_loss_of_pairs_is_the_mean_of_one_half_and_the_weighted_mean_of_the_
     assert step.report.group_losses == pytest.approx({"instance": float(mine), "class": float(theirs)}, rel=1e-5)
 
 
-# breaks if captions beside class pictures were taken all the same, or their absence stopped the run
+# breaks if captions beside class images were taken anyway, or their absence stopped the run
 @pytest.mark.effect("data.prior.class_prompt")
-def test_class_prompt_is_the_caption_of_every_class_picture(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_class_prompt_captions_every_class_image(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 2)
     (other / "001.txt").unlink()
     with pytest.raises(DatasetError, match="no caption"):
@@ -139,7 +137,7 @@ def test_class_prompt_is_the_caption_of_every_class_picture(feed: Make, noisy: M
 
 # breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_pictures.py has the drawing itself
 @pytest.mark.effect("data.prior.num_class_images")
-def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_num_class_images_is_the_number_generated(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)
     said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
@@ -155,7 +153,7 @@ def captions_in(fed: Any) -> set[str]:
     return {caption for b in fed.batches() for caption in b.captions}
 
 
-# breaks if a folder got another folder's word, or class pictures got one
+# breaks if a folder got another folder's word, or class images got one
 @pytest.mark.effect("data.captions.trigger")
 def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
@@ -169,9 +167,9 @@ def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: P
     assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
 
 
-# breaks if the places were not filled, or pictures without a caption were refused where none is needed
+# breaks if the places were not filled, or images without a caption were refused where none is needed
 @pytest.mark.effect("data.captions.template")
-def test_template_makes_captions_of_the_word(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_template_builds_captions_from_the_trigger(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two = (noisy(tmp_path / name, [(32, 32)] * 2) for name in ("one", "two"))
     (one / "000.txt").write_text("on {trigger} grass")
     (one / "001.txt").write_text("")
@@ -192,7 +190,7 @@ def test_template_makes_captions_of_the_word(feed: Make, noisy: Make, tmp_path: 
 
 
 # breaks if a template that says nothing of the word were taken
-def test_a_template_without_a_place_for_the_word_is_refused() -> None:
+def test_template_without_a_placeholder_is_refused() -> None:
     assert "'a photo' does not contain {trigger}; write it" in contradiction(
         "data.captions.trigger=sks", "data.captions.template=a photo"
     )

@@ -16,7 +16,7 @@ Make = Callable[..., Any]
 
 
 def folder_of(folder: Path, *rows: dict[str, Any]) -> Path:
-    """Pictures a.png and b.png, and a table with these rows."""
+    """Images a.png and b.png, and a table with these rows."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in "ab":
         Image.new("RGB", (32, 32), (ord(name), 0, 0)).save(folder / f"{name}.png")
@@ -30,7 +30,7 @@ def seen(fed: Any) -> dict[str, str]:
 
 
 def prepare(cache: Path, config: str, folder: Path) -> None:
-    """Puts one configuration of someone/pictures where the library `datasets` keeps what it has fetched."""
+    """Puts one configuration of someone/images where the library `datasets` keeps what it has fetched."""
     files = datasets.data_files.DataFilesList([str(path) for path in sorted(folder.iterdir())], [()] * 3)
     ImageFolder(
         str(cache), "pictures", config_name=config, config_id=config, hash="abc",
@@ -42,7 +42,7 @@ def prepare(cache: Path, config: str, folder: Path) -> None:
 
 # breaks if a fixed column were read
 @pytest.mark.effect("data.columns.image", "data.columns.caption")
-def test_columns_are_those_that_are_named(feed: Make, tmp_path: Path) -> None:
+def test_named_columns_are_read(feed: Make, tmp_path: Path) -> None:
     row = {"file_name": "a.png", "other_file_name": "b.png", "text": "one", "prompt": "two"}
     folder = folder_of(tmp_path / "one", row)
     by_columns = [
@@ -54,7 +54,7 @@ def test_columns_are_those_that_are_named(feed: Make, tmp_path: Path) -> None:
 
 # breaks if every table were read, or the first one
 @pytest.mark.effect("data.split")
-def test_split_is_the_part_that_is_read(feed: Make, tmp_path: Path) -> None:
+def test_split_is_the_subset_read(feed: Make, tmp_path: Path) -> None:
     for part in ("train", "test"):
         folder_of(tmp_path / "one" / part, {"file_name": "a.png", "text": part})
     by_part = [seen(feed(tmp_path / "one", format="metadata", split=part)) for part in ("train", "test")]
@@ -63,7 +63,7 @@ def test_split_is_the_part_that_is_read(feed: Make, tmp_path: Path) -> None:
 
 # breaks if the library's own folder were always taken, or the newest configuration
 @pytest.mark.effect("data.hub_config", "data.hub_cache")
-def test_hub_cache_and_config_are_where_a_name_is_looked_for(
+def test_hub_name_is_searched_in_hub_cache_and_config(
     feed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "load_dataset", None)

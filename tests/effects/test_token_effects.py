@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import CLIPTokenizer
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.shared import learned_tokens
@@ -27,13 +28,15 @@ ROWS = "tokens/text_encoder"
 
 # breaks if a new word did not begin as the words it is given, or if the table were trained
 @pytest.mark.effect("model.tokens.words")
-def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
+def test_learned_tokens_start_from_words_and_only_they_train(prepare: Prepare) -> None:
     ready = prepare(**WORDS)
     encoder = ready.family.parts()["text_encoder"]
     table = encoder.get_input_embeddings().weight
     before = {name: p.clone() for part in ready.family.parts().values() for name, p in part.named_parameters()}
     step = ready.step()
-    red = ready.family._tokenizer("text_encoder")("red", add_special_tokens=False).input_ids
+    red = CLIPTokenizer.from_pretrained(str(ready.recipe.model.path / "tokenizer"))(
+        "red", add_special_tokens=False
+    ).input_ids
     assert torch.equal(step.before[ROWS], table[red[:1]])
     assert set(step.after) == {ROWS}
     assert step.largest("tokens") > 0
@@ -44,15 +47,19 @@ def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
 
 # breaks if a word had always one token
 @pytest.mark.effect("model.tokens.vectors")
-def test_vectors_are_tokens_of_a_word(prepare: Prepare) -> None:
+def test_vectors_is_the_number_of_tokens_per_word(prepare: Prepare) -> None:
     ready = prepare(**WORDS, model__tokens__vectors=3)
     assert ready.trainer.model.trained[ROWS].shape == (3, 32)
-    assert ready.family._tokens("text_encoder", ["<toy>"])[0][0, 1:4].diff().tolist() == [1, 1]
+    tokens: list[torch.Tensor] = []
+    encoder = ready.family.parts()["text_encoder"]
+    encoder.register_forward_pre_hook(lambda module, inputs: tokens.append(inputs[0]))
+    ready.family.encode_text(["<toy>"])
+    assert tokens[0][0, 1:4].diff().tolist() == [1, 1]
 
 
-# breaks if the file's rows were not what training begins with
+# breaks if the file's rows were not what training starts with
 @pytest.mark.effect("model.tokens.files")
-def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
+def test_token_files_load_learned_tokens(prepare: Prepare, tmp_path: Path) -> None:
     rows = torch.linspace(-1, 1, 64).reshape(2, 32)
     save_file({"<toy>": rows}, tmp_path / "toy.safetensors")
     settings = {name: value for name, value in WORDS.items() if name != "model__tokens__words"}
@@ -81,17 +88,17 @@ def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:
+def test_conflicting_token_settings_are_refused(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)
 
 
-def test_a_word_that_no_caption_has_ends_the_run_at_its_start(prepare: Prepare) -> None:
+def test_learned_token_missing_from_captions_is_refused(prepare: Prepare) -> None:
     with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         prepare(**WORDS | {"data__captions__prefix": ""})
     assert caught.value.code == "E1474"
 
 
-def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
+def test_family_without_token_embeddings_is_refused(tmp_path: Path) -> None:
     text = f'schema: 1\nmodel:\n  family: flux\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
     recipe = read_text(text).recipe
     flux: Any = SimpleNamespace(spec=family_spec("flux"))

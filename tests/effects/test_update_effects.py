@@ -28,7 +28,7 @@ BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False
 
 # breaks if all parts took optim.optimizer
 @pytest.mark.effect("optim.part_optimizer")
-def test_part_optimizer_gives_a_part_a_rule_of_its_own(prepare: Prepare) -> None:
+def test_part_optimizer_sets_the_optimizer_of_a_part(prepare: Prepare) -> None:
     rules = {"text_encoder": {"kind": "lion", "weight_decay": 0.0}}
     ready = prepare(optim__part_optimizer=rules, optim__lr=1e-2, **PLAIN, **BOTH)
     step = ready.step()
@@ -43,7 +43,7 @@ def test_part_optimizer_gives_a_part_a_rule_of_its_own(prepare: Prepare) -> None
 
 # breaks if all parts took optim.schedule
 @pytest.mark.effect("optim.part_schedule")
-def test_part_schedule_gives_a_part_a_curve_of_its_own(prepare: Prepare) -> None:
+def test_part_schedule_sets_the_schedule_of_a_part(prepare: Prepare) -> None:
     curves = {"text_encoder": {"kind": "cosine", "decay_steps": 4}}
     ready = prepare(optim__part_schedule=curves, optim__lr=2e-3, **PLAIN, **BOTH)
     rates = [ready.trainer.train_step.rates(step) for step in (0, 2, 4, 7)]
@@ -75,7 +75,7 @@ def factor(step: int, total: int = 100, **schedule: Any) -> float:
 
 # breaks if the decay always were the run's length, or the share were rounded up
 @pytest.mark.effect("optim.schedule.decay_ratio")
-def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
+def test_decay_ratio_is_relative_to_the_run(prepare: Prepare) -> None:
     assert factor(100, kind="cosine", decay_ratio=1.5) == pytest.approx(0.25)
     assert factor(50, kind="linear", decay_ratio=0.5) == 0.0
     assert factor(7, total=5, kind="linear", decay_ratio=1.5) == 0.0, "5 steps and a half of it are 7"
@@ -87,7 +87,7 @@ def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
 
 # breaks if the warm-up were a share of the run, or acted beside warmup_steps
 @pytest.mark.effect("optim.schedule.warmup_ratio")
-def test_warmup_ratio_is_of_the_decay() -> None:
+def test_warmup_ratio_is_relative_to_the_decay() -> None:
     points = {"kind": "linear", "decay_ratio": 1.5, "warmup_ratio": 0.02}
     assert [factor(step, **points) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
     assert [factor(step, total=99, **points) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"
@@ -95,9 +95,9 @@ def test_warmup_ratio_is_of_the_decay() -> None:
     assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_ratio=0.1")
 
 
-# breaks if a cosine stayed at its floor, or another curve went on
+# breaks if a cosine stayed at its floor, or another curve continued
 @pytest.mark.effect("optim.schedule.after_decay")
-def test_beyond_the_decay_a_wave_rises_again() -> None:
+def test_after_decay_cosine_rises_again() -> None:
     past = (40, 60, 80, 100)
     assert [factor(step, kind="cosine", decay_steps=40) for step in past] == [0.0] * 4
     results = [factor(step, kind="cosine", decay_steps=40, after_decay="cosine") for step in past]
@@ -109,20 +109,19 @@ def test_beyond_the_decay_a_wave_rises_again() -> None:
 
 # breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written
 @pytest.mark.effect("optim.ema.strength")
-def test_ema_strength_is_what_is_left_of_the_start(prepare: Prepare) -> None:
+def test_ema_strength_sets_the_decay_from_the_run_length(prepare: Prepare) -> None:
     settings = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
-    ready = prepare(optim__lr=1e-2, **settings)
+    ready = prepare(optim__lr=1e-2, run__steps=4, **settings)
     weights = [ready.trainer.model.update.masters]
     weights = [{name: w.clone() for name, w in weights[0].items()}]
-    weights += [ready.step().after for _ in range(8)]
-    decay = 0.1**0.25
+    weights += [ready.step().after for _ in range(4)]
+    decay = 0.1**0.5
     average = weights[0]
-    for step in (2, 4, 6, 8):
+    for step in (2, 4):
         average = {name: decay * s + (1 - decay) * weights[step][name] for name, s in average.items()}
     for name, tensor in ready.trainer.model.update.ema.weights.items():
         torch.testing.assert_close(tensor, average[name], rtol=1e-4, atol=1e-6)
-    assert decay**4 == pytest.approx(0.1)
-    assert "decay 0.5623413252" in (ready.folder.path / "run.log").read_text()
+    assert "decay 0.316227766" in (ready.folder.path / "run.log").read_text()
     [started] = [one for one in ready.folder.events() if one["event"] == "started"]
     assert started["ema_decay"] == pytest.approx(decay)
     ready.trainer.host.save(ready.trainer)
@@ -143,10 +142,10 @@ def exported(prepare: Prepare) -> Path:
     return next(path for path in ready.folder.exports.iterdir() if path.is_dir())
 
 
-# breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
+# breaks if the average started at the trained weights, the trained weights at its start, or a resume anew
 @pytest.mark.slow
 @pytest.mark.effect("optim.ema.start")
-def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: Path) -> None:
+def test_ema_start_is_the_initial_average(prepare: Prepare, exported: Path) -> None:
     for start in (exported, exported.with_suffix(".safetensors")):
         settings = {"optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__ema__start": start}
         ready = prepare(**settings)
@@ -174,7 +173,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
 
 # breaks if weights of other shapes were taken, or their refusal named no remedy
 @pytest.mark.effect("optim.ema.start")
-def test_an_average_of_another_model_is_refused(prepare: Prepare, another_sd: Path) -> None:
+def test_ema_start_of_another_model_is_refused(prepare: Prepare, another_sd: Path) -> None:
     with pytest.raises(
         WeightsError, match=r"other is not the same model .* have another shape in it .*; name a model"
     ) as e:
@@ -194,7 +193,7 @@ def trained_layers(prepare: Prepare, **settings: Any) -> list[str]:
 
 # breaks if the first layers moved, the last or what comes after them did not, or the embeddings did
 @pytest.mark.effect("model.last_layers")
-def test_last_layers_are_all_that_moves_of_the_text_encoder(prepare: Prepare) -> None:
+def test_last_layers_limits_text_encoder_training(prepare: Prepare) -> None:
     everything = trained_layers(prepare)
     assert {"encoder.layers.0", "encoder.layers.1", "final_layer_norm.weight"} < set(everything)
     one = trained_layers(prepare, model__last_layers=1)
@@ -210,13 +209,13 @@ def test_last_layers_are_all_that_moves_of_the_text_encoder(prepare: Prepare) ->
 def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
     ready = prepare(run__scaler__growth=1.5, **settings)
-    assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 768, 768, 1152]
+    assert [ready.step().report.loss_scale for _ in range(3)] == [512, 512, 768]
     scale = ready.trainer.model.scale
-    scale.update(torch.ones(()), 5)
-    assert float(scale.scale) == 768
+    scale.update(torch.ones(()), 3)
+    assert float(scale.scale) == 512
 
 
-# breaks if stages were left out, began a step too early, or changed the factor without the interval
+# breaks if stages were left out, started a step too early, or changed the factor without the interval
 @pytest.mark.effect("run.scaler.stages")
 def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
     settings = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
@@ -227,10 +226,10 @@ def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
 
 # breaks if the average's work touched the weights it follows
 @pytest.mark.effect("optim.ema.rule")
-def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepare) -> None:
+def test_ema_does_not_change_trained_weights(prepare: Prepare) -> None:
     def after(**settings: Any) -> dict[str, Tensor]:
         ready = prepare(optim__lr=1e-2, **settings)
-        return [ready.step() for _ in range(4)][-1].after
+        return [ready.step() for _ in range(2)][-1].after
 
     alone = after(optim__ema__rule="none")
     for averaged in (
@@ -248,7 +247,7 @@ def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepa
 
 # breaks if weights moved after the backward pass, or gradients stayed; or what it cannot be combined with were taken
 @pytest.mark.effect("optim.in_backward")
-def test_in_backward_moves_weights_before_the_pass_is_over(prepare: Prepare) -> None:
+def test_in_backward_updates_weights_during_backward(prepare: Prepare) -> None:
     ready = prepare(**PLAIN, optim__in_backward=True)
     update, trained = ready.trainer.model.update, ready.trainer.model.trained
     (first, _), *_, (last, weight) = trained.items()
@@ -270,13 +269,13 @@ def test_in_backward_moves_weights_before_the_pass_is_over(prepare: Prepare) -> 
         ("optim.optimizer={kind: prodigy}", "prodigy updates all weights together"),
     ],
 )
-def test_in_backward_refuses_what_it_cannot_be_combined_with(word: str, part: str) -> None:
+def test_in_backward_refuses_conflicting_settings(word: str, part: str) -> None:
     words = ("optim.in_backward=true", "optim.clip.norm=null", "data.batch_size=4")
     assert read_text("schema: 1", overrides=[*words, "optim.optimizer={kind: adafactor}"]).recipe.optim.in_backward
     assert part in refusal(*words, word)
 
 
-def test_in_backward_is_of_one_process(prepare: Prepare) -> None:
+def test_in_backward_needs_one_process(prepare: Prepare) -> None:
     job = prepare(**PLAIN, optim__in_backward=True).job
     many = SimpleNamespace(world_size=2)
     with pytest.raises(RecipeError, match="2 processes sum them") as caught:
@@ -284,9 +283,9 @@ def test_in_backward_is_of_one_process(prepare: Prepare) -> None:
     assert caught.value.code == "E1830"
 
 
-# breaks if the warm-up began at 0 all the same
+# breaks if the warm-up started at 0 anyway
 @pytest.mark.effect("optim.schedule.warmup_from")
-def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
+def test_warmup_from_is_the_initial_rate(prepare: Prepare) -> None:
     results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
     assert results == pytest.approx([0.2, 0.4, 1.0, 1.0])
     ready = prepare(optim__lr=1e-3, optim__schedule__warmup_steps=4, optim__schedule__warmup_from=0.5, **PLAIN)

@@ -23,9 +23,9 @@ def _numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_numbers_format(tmp_path / "packages", monkeypatch)
 
 
-# breaks if files were safetensors all the same, or the format were promised of families without a layout in it
+# breaks if files were safetensors anyway, or the format were promised of families without a layout in it
 @pytest.mark.effect("run.export.file_format")
-def test_export_file_format_is_that_of_files(prepare: Any) -> None:
+def test_export_file_format_applies_to_single_files(prepare: Any) -> None:
     settings = COMMON | {"optim__ema__rule": "none", "run__export__name": "x"}
     for parts, suffix, written in (
         ({"run__export__single_file": True}, ".numbers", ["x", "x.numbers"]),
@@ -43,7 +43,7 @@ def test_export_file_format_is_that_of_files(prepare: Any) -> None:
 
 # breaks if the file had the format of the others, or were left out where only that of the others differs
 @pytest.mark.effect("run.export.trained_file")
-def test_export_trained_file_may_have_another_format_than_other_files(prepare: Any) -> None:
+def test_export_trained_file_may_have_its_own_format(prepare: Any) -> None:
     settings = COMMON | {"optim__ema__rule": "none", "run__export__name": "x"}
     for parts, written in (
         ({"run__export__single_file": True}, ["unet-x.numbers", "x", "x.safetensors"]),

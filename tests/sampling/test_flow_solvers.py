@@ -39,7 +39,7 @@ def tables() -> dict[str, Tensor]:
     return load_file(DATA / "schedules.safetensors")
 
 
-def test_fixed_shifts_visit_the_recorded_levels(tables: dict[str, Tensor]) -> None:
+def test_fixed_shifts_use_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     seen = 0
     for key, recorded in tables.items():
         match = re.fullmatch(r"sample\.shift_([\d.]+)\.steps_(\d+)(\.given_linspace)?\.sigmas", key)
@@ -50,7 +50,7 @@ def test_fixed_shifts_visit_the_recorded_levels(tables: dict[str, Tensor]) -> No
     assert seen == 40
 
 
-def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor]) -> None:
+def test_resolution_shifts_use_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     seen = 0
     for key, recorded in tables.items():
         match = re.fullmatch(r"sample\.(\w+)\.(\w+)\.length_(\d+)\.steps_(\d+)\.sigmas", key)
@@ -64,13 +64,13 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
     assert seen == 90
 
 
-def test_one_step_goes_from_noise_to_the_picture() -> None:
+def test_one_step_goes_from_noise_to_the_image() -> None:
     for line in LINES.values():
         schedule = FlowSchedule.of({"use_dynamic_shifting": True, **line}, Tokens(cell=1))
         torch.testing.assert_close(sigmas_of(schedule, (4, 64, 1), 1), torch.tensor([1.0, 0.0]))
 
 
-def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
+def test_unipc_uses_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     for shift in (3.0, 5.0):
         for steps in (4, 20, 50):
             solver = open_solver(
@@ -81,7 +81,7 @@ def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
             assert torch.equal(solver.timesteps, tables[f"{name}.timesteps"])
 
 
-def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
+def test_euler_step_equals_the_recorded_one(tables: dict[str, Tensor]) -> None:
     solver = open_solver(
         "euler", FlowSchedule.of({"shift": 3.0}, Tokens(uniform_sigmas=False)), (4, 3, 5), steps=4, device="cpu"
     )
@@ -111,7 +111,7 @@ def test_every_solver_integrates_a_constant_velocity_exactly(name: Any) -> None:
         ("euler", {"thresholding": {"ratio": 0.9}}, "sample.thresholding"),
     ],
 )  # fmt: skip
-def test_what_flow_matching_models_do_not_support_is_refused(solver: Any, settings: dict[str, Any], word: str) -> None:
+def test_settings_unsupported_by_flow_matching_are_refused(solver: Any, settings: dict[str, Any], word: str) -> None:
     with pytest.raises(RecipeError) as caught:
         check_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
     assert caught.value.code == "E1219"

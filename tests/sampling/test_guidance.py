@@ -15,7 +15,7 @@ def _linear(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tens
     return x + text.states.mean(dim=(1, 2)).reshape(-1, 1, 1, 1) + t.reshape(-1, 1, 1, 1)
 
 
-def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
+def test_guidance_extrapolates_from_negative_to_prompt() -> None:
     calls: list[int] = []
 
     def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
@@ -32,7 +32,7 @@ def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
     assert calls == [2, 4, 4]  # one forward pass each; a scale of 1 has no second half
 
 
-def test_embeddings_are_joined_with_their_masks_and_pooled_parts() -> None:
+def test_embeddings_are_joined_with_masks_and_pooled_parts() -> None:
     one = TextEmbedding(torch.zeros(1, 2, 3), torch.ones(1, 2), torch.zeros(1, 4), lengths=(2,))
     joined = concatenate([one, zeros_like(one)])
     assert joined.lengths == (2, 2)

@@ -62,7 +62,7 @@ class Knowing:
 @pytest.mark.parametrize("form", [Form("edm"), Form("edm", 1.0, "timestep"), Form("v-edm"), Form("epsilon-unscaled"),
                                   Form("v", time_input="log-sigma"), Form("v")], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["ddim", "euler", "dpm++", "heun"])
-def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
+def test_perfect_denoiser_reproduces_the_image(form: Form, solver: Any) -> None:
     family: Any = Knowing(form)
     request = Request("", Size(32, 32), text=TEXT, negative_text=TEXT)
     settings = SampleSettings(steps=12, guidance=(1.0,), solver=solver)
@@ -75,7 +75,7 @@ def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     assert (max(family.told) < 3) is form.takes_log_sigma
 
 
-def test_thresholding_holds_each_text_before_guidance() -> None:
+def test_thresholding_applies_before_guidance() -> None:
     away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
     bound = ThresholdingSettings(ratio=1.0, max=1.0)
 

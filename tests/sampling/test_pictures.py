@@ -35,18 +35,18 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
     return "\n".join(lines[:cut]), negative, {key: json.loads(v) if v[:1] == '"' else v for key, v in pairs}
 
 
-def told_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
+def facts_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
     request = Request(prompt, Size(24, 16), negative=negative, seed=7, index=3, guidance=5.0, solver=solver)
     return pictures.facts(request, SampleSettings(steps=30)) | {"model_name": name, "model": "ab" * 32}
 
 
-def test_no_chunk_is_called_prompt_or_workflow() -> None:
+def test_no_chunk_is_named_prompt_or_workflow() -> None:
     """ComfyUI parses these two as JSON before it looks at `parameters`."""
-    assert set(opened(told_of("a red fox")).text) == {"mezzotint", "parameters"}
+    assert set(opened(facts_of("a red fox")).text) == {"mezzotint", "parameters"}
 
 
-def test_parameters_have_the_form_of_the_web_ui() -> None:
-    text = opened(told_of("a red fox,\nrunning", "dark, ugly", solver="euler-a")).text["parameters"]
+def test_parameters_have_the_web_ui_format() -> None:
+    text = opened(facts_of("a red fox,\nrunning", "dark, ugly", solver="euler-a")).text["parameters"]
     assert text == (
         "a red fox,\nrunning\nNegative prompt: dark, ugly\n"
         f"Steps: 30, Sampler: Euler a, CFG scale: 5, Seed: 7, Size: 24x16, Model: fox, Version: mezzotint {__version__}"
@@ -55,8 +55,8 @@ def test_parameters_have_the_form_of_the_web_ui() -> None:
     assert (prompt, negative, rest["Seed"]) == ("a red fox,\nrunning", "dark, ugly", "7")
 
 
-def test_without_a_negative_prompt_there_is_no_such_line_and_odd_names_are_quoted() -> None:
-    text = opened(told_of("a fox", name='it"s, mine: v2')).text["parameters"]
+def test_parameters_omit_empty_negative_and_quote_names() -> None:
+    text = opened(facts_of("a fox", name='it"s, mine: v2')).text["parameters"]
     prompt, negative, rest = parsed(text)
     assert "Negative" not in text
     assert (prompt, negative) == ("a fox", "")
@@ -65,13 +65,13 @@ def test_without_a_negative_prompt_there_is_no_such_line_and_odd_names_are_quote
 
 
 @pytest.mark.parametrize("prompt", ["a red fox", "ein Fuß ☃", 'a "sign", {"not": json}', ""])
-def test_our_own_chunk_holds_everything_as_json(prompt: str) -> None:
-    facts = told_of(prompt)
+def test_own_chunk_holds_everything_as_json(prompt: str) -> None:
+    facts = facts_of(prompt)
     image = opened(facts)
     assert json.loads(image.text["mezzotint"]) == facts == pictures.recorded_in(image)
 
 
-def test_a_prompt_that_another_program_wrote_into_a_picture_is_not_taken_for_ours() -> None:
+def test_prompts_written_by_other_programs_are_ignored() -> None:
     info, file = PngInfo(), io.BytesIO()
     for name, text in {"prompt": '{"3": {}}', "workflow": "{}"}.items():
         info.add_itxt(name, text)
@@ -79,6 +79,8 @@ def test_a_prompt_that_another_program_wrote_into_a_picture_is_not_taken_for_our
     assert pictures.recorded_in(Image.open(file)) == {}
 
 
-def test_every_solver_has_a_name_there() -> None:
+def test_every_solver_has_a_web_ui_name() -> None:
     solvers = SolverName.__args__  # type: ignore[attr-defined]
-    assert set(pictures._SAMPLERS) == set(solvers)
+    for solver in solvers:
+        _, _, settings = parsed(opened(facts_of("a fox", solver=solver)).text["parameters"])
+        assert settings["Sampler"] != solver

@@ -31,13 +31,13 @@ def error_of(path: Path) -> str:
     return caught.value.message.removeprefix(str(path))
 
 
-def test_a_text_has_a_prompt_a_line_with_options_behind_it(write: Any) -> None:
+def test_text_file_has_one_prompt_with_options_per_line(write: Any) -> None:
     file = prompt_file.read(write("\ufeff# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3\n\nein Fuß ☃\n", "p.txt"))
     assert file.lines == (Line("a fox", width=48, height=40, seed=7, steps=1, guidance=(3.0,)), Line("ein Fuß ☃"))
     assert (file.settings, file.at_start, file.batches, file.notes) == ({}, None, None, ())
 
 
-def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
+def test_json_file_sets_common_and_per_prompt_options(write: Any) -> None:
     file = prompt_file.read(
         write(
             {
@@ -64,13 +64,13 @@ def test_json_says_what_holds_for_all_and_for_each(write: Any) -> None:
     )
 
 
-def test_a_seed_for_all_that_is_new_each_time_is_that_of_every_prompt_without_its_own(write: Any) -> None:
+def test_common_random_seed_applies_to_prompts_without_seed(write: Any) -> None:
     file = prompt_file.read(write({"seed": -1, "samples": [{"prompt": "a"}, {"prompt": "b", "seed": 3}]}))
     assert [line.seed for line in file.lines] == [-1, 3]
     assert "seed" not in file.settings
 
 
-def test_an_empty_file_has_no_prompts(write: Any) -> None:
+def test_empty_file_has_no_prompts(write: Any) -> None:
     for content, name in (("", "a.txt"), ("# later\n\n", "b.txt"), (" \n", "c.json"), ('{"samples": []}', "d.json")):
         assert prompt_file.read(write(content, name)).lines == ()
 
@@ -101,23 +101,23 @@ def test_an_empty_file_has_no_prompts(write: Any) -> None:
         ({"samples": [{"prompt": "a", "aspect_ratio": 0}]}, 5, "samples[0].aspect_ratio is 0; write a number from 0.1"),
     ],
 )
-def test_a_mistake_in_json_is_named_with_its_line(write: Any, change: Any, line: int, said: str) -> None:
+def test_json_mistake_is_reported_with_its_line(write: Any, change: Any, line: int, said: str) -> None:
     assert f" line {line}: {said}" in error_of(write(change)) + ";"
 
 
-def test_what_is_no_json_is_named_with_its_line(write: Any) -> None:
+def test_invalid_json_is_reported_with_its_line(write: Any) -> None:
     assert error_of(write('{\n  "seed": 1,\n  "samples": [}\n')).startswith(" line 3: is no JSON (Expecting value)")
     assert "is no JSON" in error_of(write("[" * 100_000))
     assert "write { " in error_of(write("[1]"))
     assert "is NaN" in error_of(write('{"guidance": NaN}'))
 
 
-def test_a_file_that_is_indented_with_tabs_or_long_is_refused(write: Any) -> None:
+def test_tab_indented_or_long_file_is_refused(write: Any) -> None:
     assert ": cfg unknown key" in error_of(write('{\n\t"cfg": 7\n}'))
     assert error_of(write('{"cfg": 7' + " " * 1_000_000 + "}")).startswith(": cfg unknown key")
 
 
-def test_a_file_that_cannot_be_read_is_named(write: Any, tmp_path: Path) -> None:
+def test_unreadable_file_is_named(write: Any, tmp_path: Path) -> None:
     assert "No such file" in error_of(tmp_path / "none.txt")
     (tmp_path / "p.txt").write_bytes(b"\xff\xfe\x00")
     assert "not UTF-8" in error_of(tmp_path / "p.txt")
@@ -130,14 +130,12 @@ def test_a_file_that_cannot_be_read_is_named(write: Any, tmp_path: Path) -> None
         (1.5, 768, (896, 640)), (1.0, 1024, (1024, 1024)), (1.5, 48, (56, 40)),
     ],
 )  # fmt: skip
-def test_an_aspect_ratio_has_a_size_of_about_the_same_area(
-    aspect: float, resolution: int, size: tuple[int, int]
-) -> None:
+def test_aspect_ratio_keeps_the_area(aspect: float, resolution: int, size: tuple[int, int]) -> None:
     assert size_of(aspect, resolution) == size
     assert abs(size[0] * size[1] - resolution**2) <= max(resolution**2 / 32, 128)
 
 
-def test_sizes_for_512_are_those_of_the_rule_that_everydream2_documents() -> None:
+def test_sizes_for_512_equal_everydream2() -> None:
     sides = range(256, 961, 64)
     near = [(w, h) for w in sides for h in sides if abs(w * h - 512 * 512) <= 8192]
     for aspect in (0.3, 0.6, 0.9, 1.1, 1.4, 1.9, 3.0):

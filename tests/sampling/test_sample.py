@@ -28,7 +28,7 @@ def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_
     return list(sample(family, requests, Sampling(family.schedule, family.prediction, "cpu", settings)))
 
 
-def test_pictures_come_in_order_in_their_own_sizes(tiny: Family) -> None:
+def test_images_keep_their_order_and_sizes(tiny: Family) -> None:
     sizes = [Size(64, 32), Size(64, 32), Size(32, 64), Size(64, 32)]
     pictures = _draw(tiny, [Request(f"picture {i}", size, index=i) for i, size in enumerate(sizes)])
     assert [p.request.prompt for p in pictures] == [f"picture {i}" for i in range(4)]
@@ -36,7 +36,7 @@ def test_pictures_come_in_order_in_their_own_sizes(tiny: Family) -> None:
     assert all(p.pixels.dtype == np.uint8 for p in pictures)
 
 
-def test_a_picture_does_not_depend_on_its_batch(tiny: Family) -> None:
+def test_image_does_not_depend_on_its_batch(tiny: Family) -> None:
     requests = [Request("a red circle", Size(64, 64), seed=2, index=i) for i in range(3)]
     together_, alone = _draw(tiny, requests), _draw(tiny, requests, batch_size=1)
     for a, b in zip(together_, alone, strict=True):
@@ -44,14 +44,14 @@ def test_a_picture_does_not_depend_on_its_batch(tiny: Family) -> None:
     assert not np.array_equal(alone[0].pixels, alone[1].pixels)
 
 
-def test_noise_is_addressed_by_seed_and_index(tiny: Family) -> None:
+def test_noise_depends_only_on_seed_and_index(tiny: Family) -> None:
     noise = initial_noise(tiny, [Request("a", Size(32, 64), seed=5, index=9), Request("b", Size(32, 64), seed=5)])
     address = torch.from_numpy(np.array([draws.key(5, "sample", 9)], dtype=np.uint64).view(np.int64))
     assert torch.equal(noise[:1], normal(address, (4, 8, 4)))
     assert not torch.equal(noise[0], noise[1])
 
 
-def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(tiny: Family) -> None:
+def test_precomputed_embeddings_give_the_same_images(tiny: Family) -> None:
     settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
     whole = Family.of(settings)
     cached = Family.of(settings, only=["denoiser", "vae"])
@@ -75,7 +75,7 @@ def test_each_text_is_encoded_once(tiny: Family, monkeypatch: pytest.MonkeyPatch
     assert texts == ["a", "", "b"]
 
 
-def test_sampling_leaves_the_denoisers_mode_and_makes_no_gradient(tiny: Family) -> None:
+def test_sampling_keeps_the_mode_and_builds_no_graph(tiny: Family) -> None:
     unet = tiny.parts()["denoiser"]
     unet.train()
     try:

@@ -31,7 +31,7 @@ def fresh(number: int) -> Tensor:
 
 
 def knowing(form: Parameterization) -> Any:
-    """A network that knows the picture: what it says of its input and what it is told of the level."""
+    """A network that knows the image: what it says of its input and what it is told of the level."""
 
     def network(shown: Tensor, time: Tensor) -> Tensor:
         sigma = (4 * time).exp() if form.takes_log_sigma else SCHEDULE.sigma[time]
@@ -50,9 +50,7 @@ def knowing(form: Parameterization) -> Any:
 @pytest.mark.parametrize(
     "settings", [{"timestep_spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"]
 )
-def test_a_network_that_knows_the_picture_is_led_to_it(
-    name: SolverName, prediction: str, settings: dict[str, Any]
-) -> None:
+def test_perfect_network_converges_to_the_image(name: SolverName, prediction: str, settings: dict[str, Any]) -> None:
     form = Parameterization(prediction)
     denoiser = CleanLatents(knowing(form), SCHEDULE, form, lambda output: output)
     visited = compute_sigmas(SampleSettings(**settings), SCHEDULE, form.solved, 12)
@@ -62,7 +60,7 @@ def test_a_network_that_knows_the_picture_is_led_to_it(
 
 @pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])
 @pytest.mark.parametrize("at", [1, 5, 11])
-def test_stopping_at_a_level_and_continuing_gives_the_whole_result(name: SolverName, at: int) -> None:
+def test_stopping_and_continuing_equals_one_pass(name: SolverName, at: int) -> None:
     network = CleanLatents(
         lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, Parameterization("epsilon"), lambda output: output
     )

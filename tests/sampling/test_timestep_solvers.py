@@ -103,33 +103,35 @@ def ours(family: Family) -> Any:
     return draw
 
 
-def test_every_solver_has_its_stock_counterpart_and_every_class_a_short_name() -> None:
+def test_every_solver_has_a_stock_class_and_short_name() -> None:
     assert set(STOCK) == set(SOLVERS)
     for kind, name in SOLVER_CLASSES.items():
         assert STOCK[name][1] == kind
         assert SampleSettings(solver=kind).solver == name
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 5.0])
+@pytest.mark.parametrize(
+    ("solver", "scale"), [*((solver, 5.0) for solver in SOLVERS), pytest.param("euler", 1.0, id="without-guidance")]
+)
 def test_latents_equal_the_stock_pipelines(stock: Any, ours: Any, solver: SolverName, scale: float) -> None:
     mine = ours(_requests(), scale, solver)
     assert mine.shape == (2, 4, 6, 8)
     torch.testing.assert_close(mine, stock(solver, _requests(), scale), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("spacing", ["trailing", pytest.param("linspace", marks=pytest.mark.slow)])
-def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
-    stock: Any, ours: Any, solver: SolverName, spacing: Spacing
-) -> None:
-    mine = ours(_requests(), 3.0, solver, timestep_spacing=spacing)
-    theirs = stock(solver, _requests(), 3.0, timestep_spacing=spacing)
-    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
-    schedule = Schedule.scaled_linear()
-    first = float(open_solver(solver, schedule, "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])
-    assert first == 999
+@pytest.mark.parametrize("spacing", ["trailing", "linspace"])
+def test_timestep_spacing_equals_stock_schedulers(solver: SolverName, spacing: Spacing, shallow_sd: Path) -> None:
+    module, name, own = STOCK[solver]
+    config = json.loads((shallow_sd / "scheduler" / "scheduler_config.json").read_text())
+    kind = getattr(importlib.import_module(f"diffusers.schedulers.scheduling_{module}"), name)
+    scheduler = kind.from_config({**config, **own, "timestep_spacing": spacing})
+    scheduler.set_timesteps(STEPS)
+    mine = open_solver(solver, Schedule.scaled_linear(), "epsilon", steps=STEPS, device="cpu", spacing=spacing)
+    assert float(mine.timesteps[0]) == 999
+    torch.testing.assert_close(mine.timesteps, scheduler.timesteps, check_dtype=False)
+    noise = torch.ones(1, 4, 2, 2)
+    torch.testing.assert_close(mine.initial_state(noise), noise * scheduler.init_noise_sigma)
 
 
 def test_rescaled_guidance_equals_the_stock_pipelines(stock: Any, ours: Any) -> None:
@@ -139,7 +141,9 @@ def test_rescaled_guidance_equals_the_stock_pipelines(stock: Any, ours: Any) -> 
 
 
 @pytest.mark.parametrize("solver", FROM_ZERO_SNR)
-def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family: Family, solver: SolverName) -> None:
+def test_zero_terminal_snr_starts_at_the_last_timestep(
+    stock: Any, ours: Any, family: Family, solver: SolverName
+) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
     requests = [Request("a red circle", Size(64, 64))]
     mine = ours(requests, 1.0, solver, schedule=schedule, prediction="v")
@@ -151,7 +155,7 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
 
 
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_ZERO_SNR, "dpm++-single")])
-def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
+def test_solvers_without_zero_snr_support_are_refused(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
     with pytest.raises(RecipeError, match=r"pure noise; use one of ddim, .*sample.timestep_spacing=leading") as caught:
         open_solver(solver, schedule, "v", steps=5, device="cpu")
@@ -161,18 +165,18 @@ def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: Solv
     assert torch.isfinite(stopping_short.initial_state(torch.ones(1))).all()
 
 
-def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
-    """How far from the picture a solver ends whose denoiser knows it."""
+def _final_error(solver: SolverName, prediction: str, schedule: Schedule) -> float:
+    """How far from the image a solver ends whose denoiser knows it."""
     picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     fresh = torch.Generator().manual_seed(2)
     solver_ = open_solver(solver, schedule, prediction, steps=20, device="cpu")
     x = solver_.initial_state(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
 
-    def knowing(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+    def perfect_denoiser(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         at = _alpha_bar(schedule, t)
         return target(prediction, picture, (seen - at.sqrt() * picture) / (1 - at).sqrt(), at)
 
-    x = run_solver(solver_, x, knowing, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
+    x = run_solver(solver_, x, perfect_denoiser, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
     return float((x - picture).abs().max())
 
 
@@ -198,23 +202,21 @@ def _cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("solver", "prediction", "terminal"), _cases())
-def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, prediction: str, terminal: bool) -> None:
+def test_perfect_denoiser_converges_to_the_image(solver: SolverName, prediction: str, terminal: bool) -> None:
     schedule = Schedule.scaled_linear()
     schedule = schedule.rescaled_to_zero_terminal_snr() if terminal else schedule
     # DDIM ends at the schedule's first entry, where √(1 − ᾱ) = 0.03 of the noise is left
-    assert _led(solver, prediction, schedule) < 0.15
+    assert _final_error(solver, prediction, schedule) < 0.15
 
 
 @pytest.mark.parametrize("solver", ["pndm", "dpm2", "dpm2-a"])
-def test_what_knows_no_prediction_of_the_picture_says_so(solver: SolverName) -> None:
+def test_solvers_without_x0_support_are_refused(solver: SolverName) -> None:
     with pytest.raises(RecipeError, match=f"{solver} needs a model that predicts epsilon or v"):
         open_solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")
 
 
 @pytest.mark.parametrize("steps", [4, 5])
-def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
-    steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_single_step_solver_causes_no_library_warning(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     scheduling = importlib.import_module("diffusers.schedulers.scheduling_dpmsolver_singlestep")
     monkeypatch.setattr(scheduling.logger, "warning", lambda text, *_: heard.append(text))
@@ -241,13 +243,13 @@ LIBRARY = {
 """Those that Open-Sora-Plan v1.1 samples with, and LMS."""
 
 
-def says(x: torch.Tensor, t: Any) -> torch.Tensor:
+def fake_denoiser(x: torch.Tensor, t: Any) -> torch.Tensor:
     """A made-up denoiser."""
     return torch.tanh(1.7 * x.roll(1, -1)) * (1.0 + float(t) / 2000.0)
 
 
 @pytest.mark.parametrize("name", LIBRARY)
-def test_steps_are_those_of_the_class_with_its_defaults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_spacing_equals_the_class_defaults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scheduling = importlib.import_module(f"diffusers.schedulers.scheduling_{LIBRARY[name][0]}")
     stock = getattr(scheduling, LIBRARY[name][1])(beta_start=0.0001, beta_end=0.02)  # the default of eight of them
     stock.set_timesteps(6)
@@ -259,19 +261,19 @@ def test_steps_are_those_of_the_class_with_its_defaults(name: str, monkeypatch: 
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(number + 1))
         monkeypatch.setattr(scheduling, "randn_tensor", lambda *_, noise=noise, **__: noise, raising=False)
         added = []
-        x = ours.step(number, x, says, lambda at, noise=noise, added=added: added.append(at) or noise)  # type: ignore[misc]
+        x = ours.step(number, x, fake_denoiser, lambda at, noise=noise, added=added: added.append(at) or noise)  # type: ignore[misc]
         assert added == ([number] if name in STOCHASTIC else [])
-        y = stock.step(says(stock.scale_model_input(y, t), t), t, y, return_dict=False)[0]
+        y = stock.step(fake_denoiser(stock.scale_model_input(y, t), t), t, y, return_dict=False)[0]
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-4)
 
 
-def test_pndm_begins_with_runge_kutta() -> None:
+def test_pndm_starts_with_runge_kutta_steps() -> None:
     solver = open_solver("pndm", Schedule.linear(), "epsilon", steps=50, device="cpu", spacing="library")
     assert len(solver.timesteps) == 59
     assert int(solver.timesteps[0]) == 980
 
 
-def test_the_single_step_solver_never_begins_at_pure_noise() -> None:
+def test_single_step_solver_never_starts_at_pure_noise() -> None:
     schedule = Schedule.linear().rescaled_to_zero_terminal_snr()
     for spacing in ("auto", "leading", "library"):
         with pytest.raises(RecipeError, match="pure noise"):

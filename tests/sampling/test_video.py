@@ -13,7 +13,7 @@ from mezzotint.errors import RecipeError
 pytest.importorskip("av")
 
 
-def test_another_codecs_encoder_is_taken_with_a_note_and_none_at_all_is_an_error() -> None:
+def test_fallback_encoder_gives_a_note_and_none_an_error() -> None:
     from mezzotint.sampling.video import encoder
 
     assert encoder("h264", ["mpeg4", "libopenh264"]) == ("libopenh264", "")
@@ -24,7 +24,7 @@ def test_another_codecs_encoder_is_taken_with_a_note_and_none_at_all_is_an_error
     assert caught.value.code == "E1467"
 
 
-def test_a_clip_has_its_frames_its_rate_and_says_how_it_was_drawn() -> None:
+def test_clip_has_frames_rate_and_recorded_settings() -> None:
     import av
 
     from mezzotint.sampling.video import mp4

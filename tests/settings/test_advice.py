@@ -24,7 +24,7 @@ from mezzotint.settings.reading.read import read_text
         (["objective.min_snr_gamma=5", "objective.noise_offset=0.5"], []),
     ],
 )
-def test_sdxl_has_advice_of_its_own(words: list[str], paths: list[str]) -> None:
+def test_sdxl_has_its_own_advice(words: list[str], paths: list[str]) -> None:
     assert left("model.family=sdxl", *words) == paths
 
 
@@ -34,7 +34,7 @@ def left(*words: str, **seen: Any) -> list[str]:
     return [note.partition(" ")[0] for note in advice.notes(recipe, **seen)]
 
 
-def test_advice_is_about_settings_that_are_there_and_explain_carries_it() -> None:
+def test_advice_names_existing_settings_and_is_explained() -> None:
     assert advice.ADVICE.keys() <= by_path().keys()
     for path, words in advice.ADVICE.items():
         text = " ".join(reference.explain(path).split())
@@ -43,13 +43,13 @@ def test_advice_is_about_settings_that_are_there_and_explain_carries_it() -> Non
 
 
 @pytest.mark.parametrize("name", ["sd15-lora", "subject", "style"])
-def test_recipes_of_adapters_that_ship_are_left_in_peace(name: str) -> None:
+def test_shipped_adapter_recipes_cause_no_advice(name: str) -> None:
     path = Path(__file__).parents[2] / "recipes" / f"{name}.yaml"
     recipe = read_text(path.read_text("utf-8")).recipe
     assert [note for note in advice.notes(recipe, prediction="epsilon") if not note.startswith("data.flip")] == []
 
 
-def test_a_recipe_that_keeps_to_it_is_left_in_peace() -> None:
+def test_recipe_following_advice_causes_none() -> None:
     assert left(steps=1000, memory=24_000_000_000) == []
 
 
@@ -84,7 +84,7 @@ def test_a_recipe_that_keeps_to_it_is_left_in_peace() -> None:
         (["optim.ema={rule: ramp, device: cpu}"], {"memory": 48_000_000_000}, "optim.ema.device"),
     ],
 )  # fmt: skip
-def test_what_leaves_it_is_told(words: list[str], seen: dict[str, Any], path: str) -> None:
+def test_recipe_leaving_advice_is_reported(words: list[str], seen: dict[str, Any], path: str) -> None:
     assert left(*words, **seen) == [path]
 
 
@@ -109,5 +109,5 @@ def test_what_leaves_it_is_told(words: list[str], seen: dict[str, Any], path: st
         (["model.weights=random", "optim.lr=1", "data.flip=0.5"], {}),
     ],
 )
-def test_what_keeps_to_it_or_is_another_kind_of_run_is_not(words: list[str], seen: dict[str, Any]) -> None:
+def test_other_kinds_of_runs_cause_no_advice(words: list[str], seen: dict[str, Any]) -> None:
     assert left(*words, **seen) == []

@@ -12,7 +12,7 @@ from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.recipe import Recipe
 
 
-def test_other_values_lie_at_their_paths_and_nothing_else_changes() -> None:
+def test_with_values_changes_only_the_given_paths() -> None:
     recipe = Recipe()
     other = with_values(recipe, {"run.seed": 7, "run.export.folder": Path("x"), "data.cache.latents": True})
     assert (other.run.seed, other.run.export.folder, other.data.cache.latents) == (7, Path("x"), True)
@@ -30,7 +30,7 @@ def test_other_values_lie_at_their_paths_and_nothing_else_changes() -> None:
         ("data: {cache: {batches: free}}", "data.cache.batches"),
     ],
 )
-def test_words_of_older_recipes_are_unknown_like_any_other(text: str, said: str) -> None:
+def test_old_setting_names_are_unknown(text: str, said: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text(text)
     (problem,) = caught.value.problems
@@ -48,20 +48,20 @@ def test_words_of_older_recipes_are_unknown_like_any_other(text: str, said: str)
         "sample.batch_size", "sample.clip.frames", "sample.size",
     ],
 )  # fmt: skip
-def test_what_no_machine_can_do_is_refused_with_a_bound(path: str) -> None:
+def test_impossible_values_are_refused_with_a_bound(path: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[f"{path}={f'[{10**18}, 64]' if path == 'sample.size' else 10**18}"])
     assert any("at most" in problem.what for problem in caught.value.problems)
 
 
-def test_what_is_longer_than_any_run_is_refused() -> None:
+def test_excessive_lengths_are_refused() -> None:
     for text in ("2000000000 steps", "2000000 epochs"):
         with pytest.raises(RecipeError, match="longer than allowed"):
             read_text("schema: 1", overrides=[f"run.extend={text}"])
     assert read_text("schema: 1", overrides=["run.steps=1000000000", "run.extend=9 steps"]).recipe.run.steps == 10**9
 
 
-def test_numbers_that_float32_does_not_hold_are_refused() -> None:
+def test_numbers_beyond_float32_are_refused() -> None:
     with pytest.raises(RecipeError, match="too large to compute with"):
         read_text("schema: 1", overrides=["objective.min_snr_gamma=1e300"])
 
@@ -74,12 +74,12 @@ def test_numbers_that_float32_does_not_hold_are_refused() -> None:
         ("0.00001 minutes", "1e-05 minutes"),
     ],
 )  # fmt: skip
-def test_an_interval_is_written_as_it_is_read(text: str, written: str) -> None:
+def test_interval_round_trips(text: str, written: str) -> None:
     assert str(Every.parse(text)) == written
     assert Every.parse(written) == Every.parse(text)
 
 
 @pytest.mark.parametrize("text", ["1e999", "1..2 steps", ".", float("inf"), float("nan"), "1.5 epochs", "0 steps"])
-def test_what_is_no_interval_is_refused_with_what_is_one(text: object) -> None:
+def test_invalid_interval_is_refused_with_examples(text: object) -> None:
     with pytest.raises(ValueError, match="an interval"):
         Every.parse(text)

@@ -17,11 +17,11 @@ from mezzotint.settings.counting import counted, duration, nearest_multiples, si
         (3, "copy", "3 copies"),
     ],
 )
-def test_a_noun_follows_its_number(number: int, noun: str, words: str) -> None:
+def test_noun_agrees_with_its_number(number: int, noun: str, words: str) -> None:
     assert counted(number, noun) == words
 
 
-def test_the_multiples_around_a_number_are_named() -> None:
+def test_neighbouring_multiples_are_named() -> None:
     assert nearest_multiples(70, 8) == "write 64 or 72"
     assert nearest_multiples(5, 8) == "write 8"
 
@@ -37,7 +37,7 @@ def test_the_multiples_around_a_number_are_named() -> None:
         (2.5e15, "2,500 TB"),
     ],
 )
-def test_a_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str) -> None:
+def test_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str) -> None:
     assert size(num_bytes) == words
 
 
@@ -46,5 +46,5 @@ def test_a_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str
     [(0.3149, "0.315 s"), (12.34, "12.3 s"), (59.97, "1 min 0 s"), (250, "4 min 10 s"), (7980, "2 h 13 min"),
      (183_600, "2 d 3 h")],
 )  # fmt: skip
-def test_a_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
+def test_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
     assert duration(seconds) == words

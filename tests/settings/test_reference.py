@@ -57,7 +57,7 @@ def test_every_row_has_help_a_type_and_a_rule() -> None:
         ("recipe", ["schema", "optim.lr", "run.save.keep"]),
     ],
 )
-def test_explain_tells_type_default_and_rule(path: str, words: list[str]) -> None:
+def test_explain_prints_type_default_and_rule(path: str, words: list[str]) -> None:
     text = reference.explain(path)
     for word in words:
         assert word in text
@@ -65,14 +65,14 @@ def test_explain_tells_type_default_and_rule(path: str, words: list[str]) -> Non
 
 
 @pytest.mark.parametrize(("path", "meant"), [("optim.lrr", "optim.lr"), ("optm", "optim"), ("data.flp", "data.flip")])
-def test_explain_names_the_nearest(path: str, meant: str) -> None:
+def test_explain_suggests_the_nearest(path: str, meant: str) -> None:
     with pytest.raises(RecipeError) as caught:
         reference.explain(path)
     assert caught.value.code == "E1013"
     assert f"did you mean {meant}?" in str(caught.value)
 
 
-def test_the_schema_takes_what_the_reader_takes() -> None:
+def test_schema_accepts_what_the_reader_accepts() -> None:
     schema = reference.json_schema()
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["title"] == "Mezzotint recipe"
@@ -101,7 +101,7 @@ def test_the_schema_takes_what_the_reader_takes() -> None:
         assert list(validator.iter_errors(tree)), tree
 
 
-def test_every_object_of_the_schema_refuses_unknown_keys() -> None:
+def test_schema_objects_refuse_unknown_keys() -> None:
     schema = reference.json_schema()
     for definition in (schema, *schema["$defs"].values()):
         assert definition["additionalProperties"] is False
@@ -110,13 +110,13 @@ def test_every_object_of_the_schema_refuses_unknown_keys() -> None:
             assert field.get("description") or named.get("description"), name
 
 
-def test_shipped_recipes_are_valid_by_the_schema() -> None:
+def test_shipped_recipes_match_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(reference.json_schema())
     for path in shipped_recipes().values():
         assert list(validator.iter_errors(load(path.read_text(encoding="utf-8"), path.name).tree)) == [], path
 
 
-def test_the_schema_file_is_current() -> None:
+def test_schema_file_is_current() -> None:
     text = (DOCS / "recipe.schema.json").read_text(encoding="utf-8")
     assert json.loads(text) == reference.json_schema(), "run: mezzotint schema > docs/recipe.schema.json"
     assert text == reference.json_schema_text()

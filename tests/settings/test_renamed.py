@@ -10,7 +10,7 @@ from mezzotint.settings.reading.paths import by_path, sections
 from mezzotint.settings.reading.read import read_text
 
 
-def test_each_new_name_exists_and_no_old_one_does() -> None:
+def test_new_names_exist_and_old_names_do_not() -> None:
     known = {*by_path(), *sections()}
     assert set(renamed.settings().values()) <= known
     assert not renamed.settings().keys() & known
@@ -21,7 +21,7 @@ def test_each_new_name_exists_and_no_old_one_does() -> None:
 
 
 @pytest.mark.parametrize("old", sorted(renamed.settings()))
-def test_an_old_name_is_refused_with_the_new_one_and_explained(old: str) -> None:
+def test_old_name_is_refused_with_the_new_name(old: str) -> None:
     new = renamed.settings()[old]
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[f"{old}=1"])
@@ -29,12 +29,12 @@ def test_an_old_name_is_refused_with_the_new_one_and_explained(old: str) -> None
     assert reference.explain(old).startswith(f"{old} was renamed to {new}")
 
 
-def test_an_old_value_is_refused_with_the_new_one() -> None:
+def test_old_value_is_refused_with_the_new_value() -> None:
     with pytest.raises(RecipeError, match="it was renamed to pure"):
         read_text("run: {weight_dtype: alone}")
 
 
-def test_names_inside_a_renamed_section_and_of_parts_follow() -> None:
+def test_names_inside_renamed_sections_follow() -> None:
     assert renamed.new_path("run.recompute.enabled") == "run.gradient_checkpointing.enabled"
     assert renamed.new_path("optim.part_schedule.text_encoder.beyond") == "optim.part_schedule.text_encoder.after_decay"
     assert renamed.new_path("optim.part_schedule.text_encoder.kind") is None

@@ -56,18 +56,18 @@ def test_allowed_changes_are_recorded(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["optim.l", "opt", "optim.lr.x", "data", "optim.clip"])
-def test_other_words_allow_nothing(word: str) -> None:
+def test_other_names_allow_nothing(word: str) -> None:
     _, problems = judge(differences(dumped(), recipe("optim.lr=1e-6", "data.flip=0.5")), (word,))
     assert sorted(p.where for p in problems) == ["data.flip", "optim.lr"]
 
 
-def test_the_word_data_is_kept_for_the_content_but_its_sections_are_not() -> None:
+def test_allow_change_data_means_content_not_sections() -> None:
     changed = differences(dumped(), recipe("data.captions.dropout=0.1"))
     assert judge(changed, ("data",))[1]
     assert judge(changed, ("data.captions",))[1] == []
 
 
-def test_never_is_never_allowed() -> None:
+def test_settings_marked_never_cannot_be_allowed() -> None:
     _, problems = judge(differences(dumped(), recipe("run.seed=1")), ("run", "run.seed"))
     assert [p.code for p in problems] == ["E1511"]
 
@@ -106,11 +106,11 @@ def test_never_is_never_allowed() -> None:
         ],
     ],
 )
-def test_a_longer_run_under_a_constant_rate_is_free(old: list[str], new: list[str], changes: dict[str, str]) -> None:
+def test_extending_a_constant_rate_run_is_allowed(old: list[str], new: list[str], changes: dict[str, str]) -> None:
     assert {d.path: d.change for d in differences(dumped(*old), recipe(*new))} == changes
 
 
-def test_settings_of_another_version_count_as_default_or_are_recorded() -> None:
+def test_settings_of_other_versions_are_default_or_recorded() -> None:
     old = dumped()
     del old["optim"]["clip"]
     old["optim"]["momentum"] = 0.9
@@ -118,7 +118,7 @@ def test_settings_of_another_version_count_as_default_or_are_recorded() -> None:
     assert [d.path for d in differences(old, recipe("optim.clip.norm=2"))] == ["optim.clip.norm", "optim.momentum"]
 
 
-def test_every_setting_that_differs_is_found() -> None:
+def test_every_differing_setting_is_found() -> None:
     now = recipe()
     for setting in settings():
         old = now.model_dump(mode="json", by_alias=True)
@@ -131,14 +131,14 @@ def test_every_setting_that_differs_is_found() -> None:
         assert (one.path, one.change) == (setting.path, setting.change)
 
 
-def test_words_of_allow_change_that_name_nothing_are_told_with_the_nearest() -> None:
+def test_unknown_allow_change_names_suggest_the_nearest() -> None:
     assert unknown_allowances(["optim.lr", "optim", "data", "model", "data.captions"]) == []
     (problem,) = unknown_allowances(["optim.learning_rate"])
     assert problem.code == "E1001"
     assert "optim.lr" in problem.remedy
 
 
-def test_a_drawn_seed_is_whatever_was_drawn() -> None:
+def test_random_seed_matches_any_recorded_seed() -> None:
     old = dumped("run.seed=12345")
     assert differences(old, recipe("run.seed=-1")) == ()
     assert [d.path for d in differences(old, recipe("run.seed=5"))] == ["run.seed"]

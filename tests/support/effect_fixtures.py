@@ -6,6 +6,9 @@ Every row goes through the recipe, so that it shows the whole way of a setting: 
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import Tensor
 
@@ -50,12 +54,23 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _process_as_it_was() -> Iterator[None]:
-    """Threads and determinism belong to the process; a row gives them back."""
+def restore_process_state() -> Iterator[None]:
+    """Threads and determinism belong to the process; each test restores them."""
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fast_start() -> Iterator[None]:
+    """A start that does not wait for the disk, writes YAML with libyaml and looks up package versions once; these take
+    half of its time otherwise, and are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        patch.setattr(yaml, "SafeDumper", getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+        patch.setattr(importlib.metadata, "version", functools.cache(importlib.metadata.version))
+        yield
 
 
 @dataclass

@@ -9,14 +9,14 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.families import base
 
 
-def test_every_family_has_its_facts_and_its_network_side() -> None:
+def test_every_family_has_facts_and_a_network_module() -> None:
     assert {spec.name for spec in base.specs()} == set(registry.names("families"))
     for spec in base.specs():
         assert set(spec.trainable) | set(spec.text_parts) <= set(spec.parts)
         assert spec.folders.keys() <= set(spec.parts)
 
 
-def test_a_section_of_one_family_is_refused_by_the_others() -> None:
+def test_section_of_another_family_is_refused() -> None:
     owners = [spec for spec in base.specs() if spec.settings is not None]
     for owner in owners:
         assert owner.section not in base.refused_by(owner)
@@ -24,13 +24,13 @@ def test_a_section_of_one_family_is_refused_by_the_others() -> None:
         assert all(f"it belongs to family {owner.name}" == base.refused_by(spec)[owner.section] for spec in others)
 
 
-def test_single_files_are_told_by_names_that_only_they_have() -> None:
+def test_single_files_are_recognized_by_unique_names() -> None:
     families = {spec.name for spec in base.specs() if spec.names_tensors(["pos_embed.proj.weight", "temp_embed"])}
     assert "sd" not in families
     assert not any(spec.names_tensors(["conv_in.weight"]) for spec in base.specs() if spec.tensor_names == "")
 
 
-def test_an_unknown_family_is_answered_with_the_nearest() -> None:
+def test_unknown_family_suggests_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean sdxl") as caught:
         base.family_spec("sdlx")
     assert caught.value.code == "E1010"

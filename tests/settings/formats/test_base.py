@@ -7,16 +7,16 @@ from mezzotint.settings.formats import base
 from mezzotint.settings.sections.data import DataSettings
 
 
-def test_a_format_without_a_file_here_has_the_usual_facts() -> None:
+def test_format_without_settings_has_default_facts() -> None:
     assert base.format_spec("of-another-package") == base.FormatSpec()
 
 
-def test_facts_are_of_formats_that_can_be_read() -> None:
+def test_every_format_with_facts_is_readable() -> None:
     assert set(registry.names(base.FOLDER)) <= set(registry.names("data/formats"))
     assert {name for name in registry.names(base.FOLDER) if base.format_spec(name).has_clips} >= {"videofolder"}
 
 
-def test_what_a_format_fixes_or_presets_are_settings_of_data() -> None:
+def test_formats_fix_and_preset_existing_settings() -> None:
     for name in registry.names(base.FOLDER):
         spec = base.format_spec(name)
         for path in (setting for fixed in spec.fixed for setting in fixed.settings):

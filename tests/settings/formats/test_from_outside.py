@@ -49,7 +49,7 @@ def reels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("reels")
-def test_its_settings_are_its_own() -> None:
+def test_external_format_has_its_own_settings() -> None:
     recipe = read_text("data: {format: reels, reels: {newest: 2}}").recipe
     assert recipe.model_dump()["data"]["reels"] == {"newest": 2}
     assert paths.sections()["data.reels"] == "With `data.format=reels`: which of them are seen."

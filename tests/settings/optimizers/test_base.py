@@ -10,7 +10,7 @@ from mezzotint.settings.optimizers import base
 from mezzotint.settings.optimizers.adamw import Settings as AdamW
 
 
-def test_every_optimizer_has_settings_with_its_own_name() -> None:
+def test_every_optimizer_has_settings_of_its_name() -> None:
     names = registry.names("settings/optimizers")
     assert {"adamw", "lion", "prodigy", "library"} <= set(names)
     for name in names:
@@ -19,7 +19,7 @@ def test_every_optimizer_has_settings_with_its_own_name() -> None:
         assert settings.model_fields["kind"].default == name
 
 
-def test_other_names_take_the_place_of_what_is_not_decayed() -> None:
+def test_no_decay_replaces_the_default_patterns() -> None:
     before = AdamW(betas=(0.8, 0.9), no_decay=("*.bias",))
     after = before.with_undecayed(["a", "b"])
     assert after.undecayed == ("a", "b")
@@ -32,7 +32,7 @@ def test_values_out_of_range_are_refused(wrong: dict[str, object]) -> None:
         AdamW.model_validate(wrong)
 
 
-def test_only_what_says_so_is_chosen_at_the_start() -> None:
+def test_only_marked_settings_are_resolved_at_start() -> None:
     for name in registry.names("settings/optimizers"):
         settings = registry.find("settings/optimizers", name).Settings
         if not settings.is_open and name != "library":

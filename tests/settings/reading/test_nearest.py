@@ -23,18 +23,18 @@ from mezzotint.settings.reading.paths import settings
         ("data.batch-size", "data.batch_size"),
     ],
 )  # fmt: skip
-def test_a_foreign_or_mistyped_key_finds_ours(written: str, meant: str) -> None:
+def test_foreign_or_mistyped_key_finds_the_setting(written: str, meant: str) -> None:
     assert nearest(written) == meant
 
 
 @pytest.mark.parametrize("word", ["zorp", "optim.zzzqqq", "qwertz", "x"])
-def test_nonsense_is_not_given_a_meaning(word: str) -> None:
+def test_nonsense_has_no_suggestion(word: str) -> None:
     assert nearest(word) is None
     assert "mezzotint explain" in advice(word)
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
-def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: int) -> None:
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.exhaustive])])
+def test_every_setting_is_found_with_a_letter_missing(every: int) -> None:
     named = [s for s in settings() if len(s.name) > 4]
     missed = {s.path for s in named[::every] if nearest(s.path[:-1]) != s.path}
     # `image` is another setting's name, and `images_pat` is as near to `images_format`
@@ -51,11 +51,11 @@ def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: 
         ("model.lora.alpha", "model.adapter.alpha"),
     ],
 )
-def test_a_setting_is_found_in_the_section_that_others_call_otherwise(asked: str, meant: str) -> None:
+def test_setting_is_found_under_a_foreign_section_name(asked: str, meant: str) -> None:
     assert nearest(asked) == meant
 
 
-def test_a_search_lists_settings_whose_path_has_the_words_first() -> None:
+def test_search_lists_path_matches_first() -> None:
     assert search("learning rate")[:3] == ["optim.schedule", "optim.lr", "optim.part_lr"]
     assert search("batch size")[0] == "data.batch_size"
     assert search("the of") == search("xylophone") == []

@@ -1,4 +1,4 @@
-"""`key=value` from the command line, laid over what a file says."""
+"""`key=value` from the command line, applied to what a file says."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from support.messages import only_problem
         ("schema=1", "version", 1),
     ],
 )
-def test_every_path_is_an_option(override: str, path: str, value: object) -> None:
+def test_every_setting_is_an_option(override: str, path: str, value: object) -> None:
     value_there: object = read_text("run: {log_every: 3}", overrides=[override]).recipe
     for word in path.split("."):
         value_there = getattr(value_there, word)
     assert value_there == value
 
 
-def test_later_options_win_and_a_group_keeps_what_it_does_not_name() -> None:
+def test_later_options_win_and_groups_keep_other_keys() -> None:
     text = "optim: {accumulation: 4, clip: {scope: part}}\nsample: {prompts: [a, b]}\n"
     recipe = read_text(
         text, overrides=["optim.lr=1", "optim={lr: 2, clip: {norm: 5}}", "sample.prompts.1=c", "sample.prompts+=[d]"]
@@ -79,7 +79,7 @@ def test_later_options_win_and_a_group_keeps_what_it_does_not_name() -> None:
         ("sample.prompts=hf_" + "a" * 34, "sample.prompts", "E1009", "access token"),
     ],
 )
-def test_an_option_that_does_not_fit_is_given_back(override: str, where: str, code: str, words: str) -> None:
+def test_invalid_option_is_returned(override: str, where: str, code: str, words: str) -> None:
     problem = only_problem("run: {log_every: 3}", override)
     assert (problem.where, problem.code, problem.line) == (where, code, None)
     assert words in f"{problem.what}; {problem.remedy}"

@@ -23,7 +23,7 @@ from mezzotint.settings.reading.read import (
 from mezzotint.settings.recipe import Recipe
 
 
-def test_a_recipe_says_where_every_value_comes_from() -> None:
+def test_recipe_records_the_origin_of_every_value() -> None:
     reading = read_text("optim:\n  lr: 1e-6\nrun: {name: fox}\n", "r", ["data.batch_size=8", "run.name=hare"])
     assert reading.recipe.optim.lr == 1e-6
     assert reading.recipe.data.batch_size == 8
@@ -43,7 +43,7 @@ def test_a_recipe_says_where_every_value_comes_from() -> None:
         ("wandb: {api_key: whatever}\n", 1),
     ],
 )
-def test_secrets_are_refused_with_their_line_and_not_repeated(text: str, line: int) -> None:
+def test_secrets_are_refused_with_their_line_and_not_echoed(text: str, line: int) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text(text)
     assert ("E1009", line) in [(p.code, p.line) for p in caught.value.problems]
@@ -51,12 +51,12 @@ def test_secrets_are_refused_with_their_line_and_not_repeated(text: str, line: i
         assert secret not in str(caught.value)
 
 
-def test_a_snapshot_folder_is_no_secret() -> None:
+def test_snapshot_folder_is_not_a_secret() -> None:
     path = "models--x/snapshots/0123456789abcdef0123456789abcdef01234567"
     assert read_text(f"model: {{path: {path}}}").recipe.model.path == Path(path)
 
 
-def test_the_digest_follows_meaning_not_spelling() -> None:
+def test_digest_depends_on_values_not_spelling() -> None:
     one = read_text("optim: {lr: 1e-6}\nmodel: {train: denoiser}\n# words\n")
     two = read_text("model:\n  train: [denoiser]\n", overrides=["optim.lr=0.000001"])
     other = read_text("optim: {lr: 2e-6}")
@@ -65,14 +65,12 @@ def test_the_digest_follows_meaning_not_spelling() -> None:
     assert len(one.digest) == 64
 
 
-def test_a_dumped_recipe_reads_back_equal() -> None:
+def test_dumped_recipe_reads_back_equal() -> None:
     recipe = read_text("run: {save: {every: 2 epochs}}\nsample: {size: [64, 32]}\ndata: {path: [a, b]}").recipe
     assert Recipe.model_validate(recipe.model_dump(mode="json", by_alias=True)) == recipe
 
 
-def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_searched_in_recipe_cwd_and_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside, here = tmp_path / "recipes", tmp_path / "here"
     for folder in (beside / "photos", here / "photos", here / "only_here"):
         folder.mkdir(parents=True)
@@ -94,7 +92,7 @@ def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
     assert places(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
 
 
-def test_paths_anywhere_in_a_recipe_are_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_every_section_are_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("held", "vae", "moments", "one", "refiner"):
         (tmp_path / name).mkdir()
@@ -113,9 +111,7 @@ run: {export: {folder: out, single_file_folder: ~/x}, start: {step: 1, optimizer
     assert recipe.run.profile.folder == Path("~/logs").expanduser()
 
 
-def test_what_a_run_reads_and_writes_by_the_way_is_the_same_from_another_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_paths_do_not_depend_on_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "live.yaml").write_text("schema: 1")
     file = tmp_path / "recipes" / "fox.yaml"
@@ -144,9 +140,7 @@ def test_dots_in_a_path_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert link == (tmp_path / "a" / "link",), "a link without dots stays as it is written"
 
 
-def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_file_takes_precedence_over_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ships" / "models" / "small").mkdir(parents=True)
     (tmp_path / "ships" / "data" / "foxes").mkdir(parents=True)
     (tmp_path / "here").mkdir()
@@ -161,7 +155,7 @@ def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
     assert located(reading).data.path == (tmp_path / "here" / "foxes",)
 
 
-def test_a_missing_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_recipe_suggests_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "portrait.yaml").write_text("run: {log_every: 1}")
     with pytest.raises(RecipeError, match=r"did you mean portrait\.yaml\?"):
@@ -173,7 +167,7 @@ def test_a_missing_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.
     assert caught.value.code == "E1011"
 
 
-def test_a_shipped_recipe_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shipped_recipe_is_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tiny_cpu.yaml"
     file.write_text("run: {name: shipped}")
     monkeypatch.setattr("mezzotint.settings.reading.read.shipped_recipes", lambda: {"tiny_cpu": file})
@@ -181,7 +175,7 @@ def test_a_shipped_recipe_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
         assert read(name).recipe.run.name == "shipped"
 
 
-def test_every_shipped_recipe_reads_and_carries_the_schema_line() -> None:
+def test_every_shipped_recipe_reads_and_has_the_schema_line() -> None:
     shipped = shipped_recipes()
     assert shipped, "no recipe ships"
     for path in shipped.values():
@@ -191,7 +185,7 @@ def test_every_shipped_recipe_reads_and_carries_the_schema_line() -> None:
         assert (path.parent / first.removeprefix(SCHEMA_COMMENT)).resolve().name == "recipe.schema.json"
 
 
-def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path) -> None:
+def test_reading_is_fast_and_does_not_import_torch(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("optim: {lrr: 1}\n")
     code = (
         "import sys\nfrom mezzotint.cli import main\nstatus = main(['train', 'bad.yaml'])\n"
@@ -219,7 +213,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("setting", ["data.path", "run.folder", "model.path", "data.cache.path", "run.export.folder"])
 @pytest.mark.parametrize(("path", "what"), UNUSABLE.items(), ids=["nul", "user", "long", "long name", "utf-8"])
-def test_a_path_that_no_file_can_have_is_refused(setting: str, path: str, what: str) -> None:
+def test_impossible_path_is_refused(setting: str, path: str, what: str) -> None:
     with pytest.raises(RecipeError, match=what) as caught:
         read_text("schema: 1", overrides=[f"{setting}={path}"])
     (problem,) = caught.value.problems
@@ -227,22 +221,20 @@ def test_a_path_that_no_file_can_have_is_refused(setting: str, path: str, what: 
     assert len(str(caught.value)) < 200
 
 
-def test_such_a_path_in_a_file_has_its_line() -> None:
+def test_impossible_path_in_a_file_has_its_line() -> None:
     with pytest.raises(RecipeError, match=r"line 3 .*data\.path .*NUL") as caught:
         read_text('schema: 1\ndata:\n  path: "sha\\0pes"\nrun:\n  folder: ~nosuchuser/x\n')
     assert [problem.line for problem in caught.value.problems] == [3, 5]
 
 
-def test_a_text_that_no_checkpoint_could_record_is_refused() -> None:
+def test_unencodable_text_is_refused() -> None:
     with pytest.raises(RecipeError, match=r"run\.allow_change .*E1004 is not UTF-8 text"):
         read_text("schema: 1", overrides=["run.allow_change=[x\udcff]"])
     with pytest.raises(RecipeError, match=r"sample\.prompts .*E1007 is not UTF-8 text"):
         read_text("schema: 1", overrides=["sample.prompts=x\udcff"])
 
 
-def test_a_current_folder_that_is_not_utf_8_is_told_of_with_the_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_non_utf8_current_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = os.fsencode(tmp_path) + b"/\xff"
     os.mkdir(folder)
     monkeypatch.chdir(os.fsdecode(folder))
@@ -250,20 +242,20 @@ def test_a_current_folder_that_is_not_utf_8_is_told_of_with_the_setting(
         located(read_text("schema: 1", overrides=["run.export.folder=models"]))
 
 
-def test_shards_by_a_long_pattern_are_no_long_name() -> None:
+def test_long_shard_pattern_is_not_a_long_name() -> None:
     pattern = "shards/{" + ",".join(f"{number:03}" for number in range(100)) + "}.tar"
     assert read_text("schema: 1", overrides=[f"data.path={pattern}"]).recipe.data.path == (Path(pattern),)
 
 
 @pytest.mark.parametrize("name", ["~nosuchuser/x.yaml", "a" * 5000 + ".yaml"])
-def test_a_recipe_that_no_file_can_be_is_not_there(name: str) -> None:
+def test_impossible_recipe_name_is_not_found(name: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read(name)
     assert caught.value.code == "E1011"
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(("sd15", "sd21", "sdxl"))])
-def test_a_model_of_full_size_leaves_one_small_file_for_programs_that_draw(name: str) -> None:
+def test_full_size_recipes_export_one_half_precision_file(name: str) -> None:
     recipe = read(name).recipe
     export = recipe.run.export
     if recipe.model.has_adapter:

@@ -25,7 +25,7 @@ from mezzotint.settings.reading import wording
         ("x" * 70, "'" + "x" * 57 + "…'"),
     ],
 )
-def test_values_are_shown_short_and_as_a_recipe_writes_them(value: Any, text: str) -> None:
+def test_values_are_shortened_in_recipe_syntax(value: Any, text: str) -> None:
     assert wording.shown(value) == text
 
 
@@ -44,5 +44,5 @@ def test_values_are_shown_short_and_as_a_recipe_writes_them(value: Any, text: st
         ({"type": "something new", "input": 1.5}, ("E1002", "cannot be used here, got 1.5")),
     ],
 )  # fmt: skip
-def test_what_pydantic_finds_is_said_in_plain_words(entry: dict[str, Any], answer: tuple[str, str]) -> None:
+def test_pydantic_errors_have_plain_messages(entry: dict[str, Any], answer: tuple[str, str]) -> None:
     assert wording.say(entry, None) == answer

@@ -16,7 +16,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def test_sections_stand_in_their_order_with_the_flag_at_the_line() -> None:
+def test_sections_keep_order_with_flags_on_their_lines() -> None:
     text = as_yaml(SETTINGS, {"optim.lr": "--lr\n  twice"})
     assert text.splitlines() == [
         "schema: 1", "model:", "  path: a b", "  train: [denoiser, text_encoder]", "optim:",
@@ -28,6 +28,6 @@ def test_sections_stand_in_their_order_with_the_flag_at_the_line() -> None:
     "value",
     ["no", "1e-6", "a: b", "# x", "", " x", "línea\u2028", "null", "~/pictures", "'", '"', [1, "on"], {}, None, 0.1],
 )
-def test_what_is_read_back_is_what_was_written(value: Any) -> None:
+def test_written_values_read_back_equal(value: Any) -> None:
     text = as_yaml({"model": {"path": value}}, {})
     assert yaml_rules.load(text, "a recipe").tree["model"]["path"] == value

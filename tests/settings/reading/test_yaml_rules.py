@@ -32,7 +32,7 @@ def test_scalars_follow_yaml_1_2(text: str, value: object) -> None:
     assert load(f"key: {text}" if text else "key:", "r").tree["key"] == value
 
 
-def test_a_quoted_scalar_is_a_text() -> None:
+def test_quoted_scalar_is_a_string() -> None:
     assert load("a: '1'\nb: \"true\"\nc: |\n  5\n", "r").tree == {"a": "1", "b": "true", "c": "5\n"}
 
 
@@ -99,7 +99,7 @@ def test_refusals_name_line_and_column(text: str, line: int, column: int, code: 
         ("a: " + "[" * 5000, 1, "E1006", "deeper than 32"),
     ],
 )
-def test_what_ends_the_reading_names_its_line(text: str, line: int, code: str, words: str) -> None:
+def test_fatal_errors_name_their_line(text: str, line: int, code: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load(text, "r")
     (problem,) = caught.value.problems
@@ -115,7 +115,7 @@ def test_what_ends_the_reading_names_its_line(text: str, line: int, code: str, w
         ("a: b: c\n", "put the value in quotes"),
     ],
 )
-def test_the_remedy_fits_what_is_wrong(text: str, remedy: str) -> None:
+def test_remedy_matches_the_mistake(text: str, remedy: str) -> None:
     with pytest.raises(RecipeError) as caught:
         load(text, "r")
     assert caught.value.problems[0].remedy == remedy
@@ -128,7 +128,7 @@ def test_depth_of_thirty_two_is_read() -> None:
     assert deep == []
 
 
-def test_few_aliases_are_copied_and_many_refused() -> None:
+def test_few_aliases_are_expanded_and_many_refused() -> None:
     few = load("a: &x [1, 2]\nb: *x\n", "r").tree
     assert few["b"] == [1, 2]
     assert few["b"] is not few["a"]
@@ -140,7 +140,7 @@ def test_few_aliases_are_copied_and_many_refused() -> None:
     assert time.process_time() - start < 2.0
 
 
-def test_exactly_one_hundred_alias_nodes_pass() -> None:
+def test_one_hundred_alias_nodes_are_accepted() -> None:
     text = "a: &x 1\nb: [" + ", ".join(["*x"] * 100) + "]\n"
     assert load(text, "r").tree["b"] == [1] * 100
     with pytest.raises(RecipeError, match="more than 100"):
@@ -157,7 +157,7 @@ def test_files_over_a_megabyte_are_refused_unread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("raw", "place"), [(b"a: 1\nb: \xff\n", "column 4"), ("a: 1\n".encode("utf-16"), "column 1")])
-def test_other_encodings_are_named(tmp_path: Path, raw: bytes, place: str) -> None:
+def test_other_encodings_are_refused_by_name(tmp_path: Path, raw: bytes, place: str) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes(raw)
     with pytest.raises(RecipeError) as caught:
@@ -167,14 +167,14 @@ def test_other_encodings_are_named(tmp_path: Path, raw: bytes, place: str) -> No
     assert place in caught.value.problems[0].what
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_bytes("\ufeffrun: {name: ü}\n".encode())
     assert load(yaml_rules.read_file(path, "r"), "r").tree == {"run": {"name": "ü"}}
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+def test_any_text_is_read_or_refused_with_a_message(text: str) -> None:
     problems: Sequence[Problem] = ()
     try:
         tree = load(text, "r").tree
@@ -188,6 +188,6 @@ whole = st.integers(1 - 2**64, 2**64 - 1)  # what is larger becomes a float
 
 
 @given(st.recursive(whole | st.booleans() | st.none(), lambda inner: st.lists(inner, max_size=4), max_leaves=9))
-def test_flow_values_return(value: object) -> None:
+def test_flow_values_round_trip(value: object) -> None:
     text = str([value]).replace("True", "true").replace("False", "false").replace("None", "null")
     assert yaml_rules.value(text, "x") == [value]

@@ -29,5 +29,5 @@ from support.contradictions import contradiction
         ),
     ],
 )
-def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+def test_conflicting_settings_are_refused_with_a_remedy(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)

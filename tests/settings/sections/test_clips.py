@@ -1,4 +1,4 @@
-"""Frames of a clip, and the pictures beside it."""
+"""Frames of a clip, and the images beside it."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ from support.contradictions import contradiction
         (["data.format=videofolder", "data.clips.images_order=groups"], "leave them out"),
     ],
 )
-def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+def test_conflicting_settings_are_refused_with_a_remedy(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)

@@ -13,7 +13,7 @@ from mezzotint.settings.sections.optim import ScheduleSettings
 BOTH = "schema: 1\nmodel: {train: [denoiser, text_encoder]}\n"
 
 
-def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
+def test_part_optimizer_and_schedule_are_options_by_path() -> None:
     words = [
         "optim.part_optimizer.text_encoder.kind=lion",
         "optim.part_optimizer.denoiser.eps=1e-7",
@@ -46,7 +46,7 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
         ("ema: {rule: constant, strength: 1.5}", "optim.ema.strength", "less than 1"),
     ],
 )
-def test_what_is_wrong_or_without_effect_is_named(optim: str, where: str, words: str) -> None:
+def test_wrong_or_ineffective_settings_are_named(optim: str, where: str, words: str) -> None:
     with pytest.raises(RecipeError) as caught:
         read_text(BOTH + f"optim:\n  {optim}\n")
     assert caught.value.problems is not None

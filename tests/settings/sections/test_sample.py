@@ -16,12 +16,12 @@ from mezzotint.settings.reading.read import read_text
         ("k_euler_a", "euler-a", "schedule"), ("Heun", "heun", "schedule"), ("DDIMScheduler", "ddim", "schedule"),
     ],
 )  # fmt: skip
-def test_names_of_solvers_are_read_as_user_interfaces_write_them(written: str, solver: str, sigmas: str) -> None:
+def test_solver_names_of_user_interfaces_are_accepted(written: str, solver: str, sigmas: str) -> None:
     drawn = read_text("schema: 1", overrides=[f"sample.solver={written}"]).recipe.sample
     assert (drawn.solver, drawn.sigmas) == (solver, sigmas)
 
 
-def test_levels_that_are_given_count_before_those_of_a_name() -> None:
+def test_explicit_levels_override_a_named_schedule() -> None:
     drawn = read_text("sample: {solver: DPM++ 2M Karras, sigmas: edm}").recipe.sample
     assert (drawn.solver, drawn.sigmas) == ("dpm++", "edm")
     with pytest.raises(RecipeError, match="got 'Zorp Karras'"):

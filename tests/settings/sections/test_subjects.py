@@ -1,4 +1,4 @@
-"""What of class pictures, masks and ratings excludes another."""
+"""What of class images, masks and ratings excludes another."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_c
         ),
     ],
 )
-def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+def test_conflicting_settings_are_refused_with_a_remedy(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)
