@@ -39,7 +39,7 @@ slow: $(STAMP)  ## tests that take longer, or repeat what others show, but the e
 timing: $(STAMP)  ## tests that judge seconds; on a quiet machine
 	$(BIN)/python -m pytest -m timing
 
-faults: $(STAMP)  ## the whole fault suite: kills, failing disks, hostile files; writes tests/faults/results.md
+faults: $(STAMP)  ## the whole fault suite (kills, failing disks, hostile files) and every exhaustive test; writes tests/faults/results.md
 	$(BIN)/python tools/faults.py
 
 portable: $(STAMP)  ## the tests that compare numbers, as other processors would work them out

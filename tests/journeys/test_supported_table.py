@@ -50,13 +50,13 @@ LATTE = f"{SORA}::test_released_latte_folder_is_trained_and_sampled_from"
 MORE_DATA = f"{KINDS}::test_shards_and_kohya_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_run_resumes_bit_exactly_and_its_export_can_be_sampled"
 MAKERS = "tests/journeys/test_flow_journey.py::test_original_format_checkpoint_is_trained_and_exported_again"
-STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
+STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_flow_folder_to_file_to_folder_keeps_every_tensor"
 FORMS = "tests/journeys/test_flow_journey.py::test_original_format_with_all_parts_or_in_fp8_works_in_each_command"
 PARTS = "tests/journeys/test_flow_journey.py::test_standalone_component_files_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
 REFUSED = "tests/journeys/test_flow_refusals.py"
 RECIPES = "tests/journeys/test_flow_recipes.py"
-SHIPPED = "tests/tasks/check/test_recipes.py::test_check_finds_nothing_wrong"
+SHIPPED = "tests/tasks/check/test_recipes.py::test_check_accepts_shipped_recipe"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
@@ -68,20 +68,20 @@ TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
     "a diffusers folder": (
         ONE_FILE, ONE_FILE, ONE_FILE,
-        f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
-        f"{CONVERT}::test_folder_to_single_to_folder_is_the_identity_on_every_file",
+        f"{CONVERT}::test_folder_to_file_to_folder_keeps_every_file",
+        f"{CONVERT}::test_folder_to_file_to_folder_keeps_every_file",
     ),
     "such a folder with pickled weights (.bin)": (
         f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
         f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
         f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
-        f"{CONVERT}::test_old_folders_with_pickles_become_safetensors",
+        f"{CONVERT}::test_folders_with_pickles_become_safetensors",
         f"{HERE}::test_folder_with_pickled_weights_must_be_converted",
     ),
     "one .safetensors file in fp32, fp16 or bf16": (
         ONE_FILE, ONE_FILE, ONE_FILE,
-        f"{CONVERT}::test_single_to_folder_to_single_is_the_identity_on_every_tensor",
-        f"{CONVERT}::test_the_type_is_that_asked_for_and_schedules_keep_theirs",
+        f"{CONVERT}::test_file_to_folder_to_file_keeps_every_tensor",
+        f"{CONVERT}::test_dtype_option_converts_all_but_schedules",
     ),
     "one pickled file: .ckpt, .pt, .bin": (
         ONE_FILE, ONE_FILE, ONE_FILE,
@@ -90,13 +90,13 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "one file with EMA copies in it": (
         ONE_FILE, ONE_FILE, ONE_FILE,
-        f"{CONVERT}::test_averages_are_left_out_unless_asked_for",
-        f"{CONVERT}::test_ema_use_makes_the_average_the_denoiser",
+        f"{CONVERT}::test_ema_weights_are_omitted_by_default",
+        f"{CONVERT}::test_ema_use_exports_the_ema_as_denoiser",
     ),
     "a run of Mezzotint": (
-        "tests/tasks/check/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
+        "tests/tasks/check/test_check.py::test_existing_run_is_compared_with_the_recipe",
         "tests/journeys/test_journey.py::test_moved_run_folder_resumes_bit_exactly",
-        "tests/tasks/sample/test_model.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
+        "tests/tasks/sample/test_model.py::test_newest_checkpoint_and_export_generate_the_same_images",
         f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
         f"{HERE}::test_converting_a_run_is_refused_with_its_exports_named",
     ),
@@ -114,8 +114,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "an original-format file, with standalone files of the autoencoder and text encoders, as in ComfyUI": (PARTS,) * 5,
     "Wan 2.2 A14B: an original-format file for each of its two denoisers": (
         EXPERTS, EXPERTS, EXPERTS,
-        "tests/tasks/weights/test_convert_flow.py::test_a_folder_is_made_of_both_files",
-        "tests/tasks/weights/test_convert_flow.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
+        "tests/tasks/weights/test_convert_flow.py::test_two_denoiser_files_become_one_folder",
+        "tests/tasks/weights/test_convert_flow.py::test_two_denoisers_become_two_files_and_are_read_together",
     ),
     # the data: check, cache, train
     "a folder of images, captions in .txt files": (DATA, DATA, DATA),
@@ -137,22 +137,22 @@ TESTS: dict[str, tuple[str, ...]] = {
     "Open-Sora-Plan's list of clips, with its annotations": (LISTS,) * 3,
     # the recipe: check, translate, train, bench, torchrun, accelerate launch
     "a recipe of Mezzotint": (
-        "tests/tasks/check/test_page.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
-        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        "tests/tasks/check/test_page.py::test_check_output_fits_the_terminal",
+        "tests/tasks/test_translate.py::test_wrong_translate_command_prints_usage",
         "tests/journeys/test_journey.py::test_cached_run_trains_validates_previews_and_exports",
-        "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
+        "tests/tasks/bench/test_bench.py::test_bench_measures_recipe_and_leaves_only_results",
         "tests/journeys/test_processes.py::test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed",
         "tests/journeys/test_processes.py::test_accelerate_launch_trains_in_two_processes",
     ),
     "recipes for flow-matching models: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
         SHIPPED,
-        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        "tests/tasks/test_translate.py::test_wrong_translate_command_prints_usage",
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
         f"{RECIPES}::test_recipe_trains_in_two_processes", f"{RECIPES}::test_recipe_trains_in_two_processes",
     ),
     "flux-80gb, qwen-image-80gb, z-image-80gb": (
         SHIPPED,
-        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        "tests/tasks/test_translate.py::test_wrong_translate_command_prints_usage",
         f"{RECIPES}::test_recipe_trains", f"{RECIPES}::test_recipe_is_benchmarked",
         f"{RECIPES}::test_recipe_is_refused_in_two", f"{RECIPES}::test_recipe_is_refused_in_two",
     ),
@@ -227,7 +227,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{SINGLE}::test_other_kinds_are_refused",
     ),
     "an adapter (LoRA, LoHa, LoKr) where a model is expected": (
-        "tests/tasks/weights/test_adapter_files.py::test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write",
+        "tests/tasks/weights/test_adapter_files.py::test_adapter_given_as_model_suggests_the_right_command",
     ),
     "ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused",),
     "only a VAE or a text encoder": (f"{SINGLE}::test_standalone_vae_is_refused",),
