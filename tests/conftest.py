@@ -322,7 +322,7 @@ class End:
 
     @staticmethod
     def of(folder: Path) -> End:
-        newest = state.newest(folder / "checkpoints").path
+        newest = state.newest_valid(folder / "checkpoints").path
         assert newest is not None, "no checkpoint"
         restored = state.read(newest)
         digest = hashlib.sha256()

@@ -257,11 +257,13 @@ def check_arguments(words: list[str]) -> None:
         assert line.dialect is not None
         typed = [re.sub(r"\$(\w+)", r"\1", word) for word in line.foreign]  # as the shell does
         if command.name == "translate":
-            foreign.translation(line.dialect, typed, Launched())
+            foreign.translate(line.dialect, typed, Launched())
         elif command.reads_recipe:
-            foreign.reading(line.dialect, typed, line.plain, Launched())
+            foreign.read_command_line(line.dialect, typed, line.plain, Launched())
         else:
-            check_arguments([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
+            check_arguments(
+                [command.name, *foreign.find_dialect(line.dialect).words(command.name, typed)[0], *line.plain]
+            )
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
     assert all(command.option(word.partition("=")[0]) for word in rest if word.startswith("--")), words
@@ -510,7 +512,7 @@ def test_figures_in_the_readme_are_those_of_the_tests() -> None:
     assert "in seven variants" in readme
     assert max(ast.literal_eval(roundings[1]).values()) == 256
     assert "at most 256 float32 roundings" in readme
-    rows = [row for name in registry.names("dialects") for row in foreign.dialect(name).rows]
+    rows = [row for name in registry.names("dialects") for row in foreign.find_dialect(name).rows]
     assert len(rows) > 1000
     assert len(registry.names("dialects")) == 19
     assert "Nineteen scripts with more than 1,000 options" in readme

@@ -97,8 +97,13 @@ def test_irregular_file_is_not_reported_as_missing(
         with pytest.raises(MezzotintError, match=f"it is {word}, not a regular file") as caught:
             reader()
         assert caught.value.code == code.strip()
-    assert outside.said_of(tmp_path) == outside.said_of(tmp_path / "none") == outside.said_of(Path("x" * 300)) == ""
-    assert outside.said_of(tmp_path / "index" / "unet" / "config.json") == ""
+    assert (
+        outside.describe_file_kind(tmp_path)
+        == outside.describe_file_kind(tmp_path / "none")
+        == outside.describe_file_kind(Path("x" * 300))
+        == ""
+    )
+    assert outside.describe_file_kind(tmp_path / "index" / "unet" / "config.json") == ""
 
 
 def place_and_load(word: str) -> None:
@@ -129,7 +134,7 @@ def test_checkpoint_with_irregular_files_is_skipped(name: str, put: Callable[[Pa
     )
     (checkpoint / name).unlink(missing_ok=True)
     put(checkpoint / name)
-    assert state.damage(checkpoint) is not None
+    assert state.find_damage(checkpoint) is not None
     with pytest.raises(MezzotintError, match=name) as caught:
         choose("auto", folder, "mezzotint train x")
     assert caught.value.code == "E1506"

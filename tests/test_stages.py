@@ -10,8 +10,8 @@ from mezzotint.stages import Epoch, Loss, StepReport, TextEmbedding
 
 def test_dropped_samples_are_zeros_and_others_unchanged() -> None:
     text = TextEmbedding(torch.ones(2, 3, 4), torch.ones(2, 3), torch.ones(2, 5), lengths=(3, 3))
-    assert text.zeroed(None) is text
-    zeroed = text.zeroed(torch.tensor([True, False]))
+    assert text.zero_samples(None) is text
+    zeroed = text.zero_samples(torch.tensor([True, False]))
     assert [float(part.sum()) for part in (zeroed.states[0], zeroed.states[1], zeroed.pooled[0])] == [0.0, 12.0, 0.0]  # type: ignore[index]
     assert zeroed.mask is text.mask
     assert zeroed.lengths == zeroed.to("meta").lengths == (3, 3)

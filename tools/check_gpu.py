@@ -30,18 +30,18 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.settings.base import with_values
-from mezzotint.settings.counting import size
-from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.counting import format_bytes
+from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.bench import synthetic
 from mezzotint.tasks.bench.bench import Options, bench
 from mezzotint.tasks.bench.measuring import Measured, measure
 from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.check.memory import MetaModel, memory_of
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import train
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 _SMALL = 16
 """What widths are divided by in a dry run."""
@@ -99,9 +99,9 @@ def write_model(folder: Path, *, is_small: bool) -> Path:
     """Writes the configurations of Stable Diffusion 1.5 and the small tokenizer that ships; widths are divided in a dry
     run."""
     by = _SMALL if is_small else 1
-    shutil.copytree(shipped("tiny-sd"), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(shipped_folder("tiny-sd"), folder, ignore=shutil.ignore_patterns("*.safetensors"))
     for part in ("unet", "vae", "text_encoder"):
-        config = json.loads((shipped("sd1") / part / "config.json").read_text("utf-8"))
+        config = json.loads((shipped_folder("sd1") / part / "config.json").read_text("utf-8"))
         for name in ("hidden_size", "intermediate_size", "projection_dim", "cross_attention_dim"):
             if name in config:
                 config[name] //= by
@@ -111,7 +111,7 @@ def write_model(folder: Path, *, is_small: bool) -> Path:
             small = {"norm_num_groups": 4, "attention_head_dim": 4, "num_attention_heads": 4, "num_hidden_layers": 2}
             config |= {name: value for name, value in small.items() if name in config}
         if part == "text_encoder":
-            ids = json.loads((shipped("tiny-sd") / part / "config.json").read_text("utf-8"))
+            ids = json.loads((shipped_folder("tiny-sd") / part / "config.json").read_text("utf-8"))
             config |= {name: ids[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         (folder / part / "config.json").write_text(json.dumps(config), "utf-8")
     return folder
@@ -237,10 +237,11 @@ def table(document: Result) -> list[str]:
     for name, result in document["parts"].items():
         lines.append(f"{name:<34}{_verdict(result):<48}{result['seconds']:.0f} s")
         if "estimate" in result:
-            measured = size(result["measured"]) if "measured" in result else "not measured without a GPU"
-            lines.append(f"  {measured}, estimate of check {size(result['estimate'])}")
+            measured = format_bytes(result["measured"]) if "measured" in result else "not measured without a GPU"
+            lines.append(f"  {measured}, estimate of check {format_bytes(result['estimate'])}")
         lines += [
-            f"  {row['name']:<32}{row['images_per_second']['processed']:.4g} images/s, {size(row['peak_memory_bytes'])}"
+            f"  {row['name']:<32}{row['images_per_second']['processed']:.4g} images/s, "
+            f"{format_bytes(row['peak_memory_bytes'])}"
             for row in result.get("rows", ())
         ]
     return lines
@@ -258,7 +259,7 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("torch finds no GPU here; run it on a machine with a GPU, or add --dry-run")
     file = (line.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
     reading, _ = parse_with(["sd15", *line.settings], "bench")
-    recipe, _ = settling.settle_seeds(located(reading))
+    recipe, _ = choices.choose_seeds(resolve_paths(reading))
     with closing(open_runtime(recipe.run, Launch())) as runtime:
         about = origin(line.settings, runtime, Launch()) | {"command": ["python", "tools/check_gpu.py", *line.settings]}
 

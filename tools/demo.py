@@ -16,7 +16,7 @@ from PIL import Image
 
 from mezzotint import durable
 from mezzotint.cli import main
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mini import lesson, measure
@@ -52,7 +52,7 @@ def run() -> int:
     began = time.monotonic()
     print(BEFORE)
     folders = lesson.write(HERE / "pictures")
-    before = lesson.examine(measure.load(shipped("mezzotint-mini")))
+    before = lesson.examine(measure.load(shipped_folder("mezzotint-mini")))
     print(shares_in_words("before", before), flush=True)
     status = main(["train", "mini", *words(folders, HERE / "cache", HERE / "run")])
     if status != 0:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import durable
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mini import lesson
@@ -177,7 +177,8 @@ def said(rows: Sequence[Row]) -> str:
         return f"{usual(rows, world, 'all'):.0%} (worst run {worst(rows, world, 'all'):.0%})"
 
     text = (
-        f"In {counted(len(rows), 'run')} ({counted(seeds, 'seed')}, {counted(processors, 'processor setting')}), of "
+        f"In {format_count(len(rows), 'run')} ({format_count(seeds, 'seed')}, "
+        f"{format_count(processors, 'processor setting')}), of "
         "100 wugs in colours and at places that it was never shown, this share was right in shape, colour and "
         f"position: {pair('new')}; of 100 objects that it knew before: {pair('old')}. "
         "[All runs](docs/start/demonstration.md)."

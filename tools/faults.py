@@ -167,8 +167,11 @@ def run(arguments: Sequence[str], report: Path, *, workers: int) -> tuple[int, l
 
 
 def run_all(faults: Sequence[Fault], folder: Path, *, workers: int) -> tuple[int, list[Case]]:
-    """All tests marked `faults` or `exhaustive`, then what only rows name. The worse status of the two, and all cases."""
-    status, cases = run(["-m", "(faults or exhaustive) and not gpu and not timing"], folder / "marked.xml", workers=workers)
+    """All tests marked `faults` or `exhaustive`, then what only rows name. The worse status of the two, and all
+    cases."""
+    status, cases = run(
+        ["-m", "(faults or exhaustive) and not gpu and not timing"], folder / "marked.xml", workers=workers
+    )
     there = {case.test for case in cases}
     rest = sorted({fault.test for fault in faults} - there - {OWED})
     if rest:

@@ -54,7 +54,7 @@ def rows(names: tuple[str, ...]) -> Iterator[str]:
 
 def cell(recipe: Recipe, size: Size, kind: str) -> str:
     """The ways in which a run fits, those that change least first."""
-    fitting_ways = fitting.ways(
+    fitting_ways = fitting.ways_to_fit(
         recipe, {size: recipe.data.batch_size}, int(ROOMS[kind] * 1e9), device="cpu", most=2, of_card=True
     )
     if not fitting_ways:

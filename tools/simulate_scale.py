@@ -285,7 +285,7 @@ def _require_whole(starts: Any, ranks: int) -> None:
 def _absent(
     catalogue: Catalogue, rows: Any, settings: DataSettings, latents: LatentCache, rank: int, ranks: int
 ) -> int:
-    mine, absent = rows[inventory.share(catalogue.digest[rows], rank, ranks)], 0
+    mine, absent = rows[inventory.images_of_process(catalogue.digest[rows], rank, ranks)], 0
     for entries in inventory.latent_entries(catalogue, mine, settings, latents):
         of_bucket = latents.store(entries.bucket)
         assert of_bucket is not None

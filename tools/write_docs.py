@@ -199,7 +199,7 @@ def flag_table(dialect: Any) -> list[str]:
 def option_pages() -> dict[Path, str]:
     """The index of other trainers, and files of docs/reference/options: an index, and every option of each dialect, of
     EveryDream2 the keys of its files as well."""
-    dialects = {name: foreign.dialect(name) for name in registry.names("dialects")}
+    dialects = {name: foreign.find_dialect(name) for name in registry.names("dialects")}
     listed = [f"- [{name}.md]({name}.md): {_line(dialect.about)}" for name, dialect in dialects.items()]
     texts = {
         TRAINERS: with_part(TRAINERS, "trainers", trainer_table(dialects)),

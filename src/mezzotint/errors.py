@@ -30,7 +30,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff
     return f"did you mean {near}?" if near is not None else otherwise
 
 
-def visible(text: str) -> str:
+def escape_line(text: str) -> str:
     """A line that is safe for a terminal: control characters, such as in a file's name, are escaped."""
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
 
@@ -95,7 +95,7 @@ class MezzotintError(Exception):
         self.code = code or self.default_code
 
     def __str__(self) -> str:
-        return f"error[{self.code}]: " + "\n".join(map(visible, self.message.split("\n")))
+        return f"error[{self.code}]: " + "\n".join(map(escape_line, self.message.split("\n")))
 
     def __reduce__(self) -> tuple[object, ...]:
         # keeps the code when an error is passed back from a worker process
@@ -130,7 +130,7 @@ class RecipeError(MezzotintError):
             remedy = f"; {p.remedy}" if p.remedy else ""
             lines.append(f"  {_line(p):<{place}}  {p.where[:_LONGEST]:<{width}}  {p.code} {p.what}{remedy}")
         text = "\n".join([*lines, *([f"  {self.closing}"] if self.closing else [])])
-        return "\n".join(map(visible, text.split("\n")))
+        return "\n".join(map(escape_line, text.split("\n")))
 
 
 def _line(problem: Problem) -> str:

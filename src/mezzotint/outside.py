@@ -78,7 +78,7 @@ def open_plain(path: Path, *, limit: int | None = None, within: Path | None = No
         raise
 
 
-def said_of(path: Path) -> str:
+def describe_file_kind(path: Path) -> str:
     """`it is a pipe, not a regular file` if something other than a regular file or a folder exists at `path`, for
     messages that would otherwise report a missing file. "" for these two, and if nothing exists. Opens nothing."""
     try:

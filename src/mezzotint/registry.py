@@ -53,7 +53,7 @@ def find(folder: str, name: str) -> ModuleType:
     comes from another package and cannot be imported."""
     choice = _choices(folder).get(name.replace("_", "-"))
     if choice is None:
-        raise RecipeError(unknown(folder, name), code="E1010")
+        raise RecipeError(unknown_choice(folder, name), code="E1010")
     if not choice.origin:
         return importlib.import_module(choice.module)
     try:
@@ -67,7 +67,7 @@ def find(folder: str, name: str) -> ModuleType:
         ) from error
 
 
-def unknown(folder: str, name: str) -> str:
+def unknown_choice(folder: str, name: str) -> str:
     """The message for a name that is not among the choices of a kind."""
     known = names(folder)
     hint = did_you_mean(name, known, f"known: {', '.join(known) or 'none'}")

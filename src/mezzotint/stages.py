@@ -100,7 +100,7 @@ class TextEmbedding:
         mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
         return replace(self, states=self.states.to(place), mask=mask, pooled=pooled)
 
-    def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
+    def zero_samples(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
         if dropped is None:
             return self

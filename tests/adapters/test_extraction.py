@@ -27,7 +27,7 @@ def sampled(*shape: int, seed: int = 0) -> Tensor:
 def test_difference_of_the_given_rank_is_extracted_exactly(shape: tuple[int, ...]) -> None:
     base = sampled(*shape)
     difference = 0.1 * (sampled(shape[0], 3, seed=1) @ sampled(3, base[0].numel(), seed=2)).reshape(shape)
-    adapter, (remainder,) = extraction.extracted([(LAYER, base, base + difference)], RankRule(3))
+    adapter, (remainder,) = extraction.extract_lora([(LAYER, base, base + difference)], RankRule(3))
     within(adapter.modules[LAYER].adapted(base), base + difference, roundings=64)
     assert remainder.rank == 3
     assert remainder.share < 1e-5
@@ -37,7 +37,7 @@ def test_difference_of_the_given_rank_is_extracted_exactly(shape: tuple[int, ...
 def test_remainder_reports_the_share_left_out() -> None:
     difference = torch.diag(torch.tensor([4.0, 3.0, 0.0, 0.0]))
     base = sampled(4, 4)
-    _, (remainder,) = extraction.extracted([(LAYER, base, base + difference)], RankRule(1))
+    _, (remainder,) = extraction.extract_lora([(LAYER, base, base + difference)], RankRule(1))
     assert remainder.share == pytest.approx(3 / 5, rel=1e-4)
 
 
@@ -72,22 +72,22 @@ def test_convolutions_have_a_separate_rank_limit() -> None:
         (LAYER, sampled(12, 20), sampled(12, 20, seed=3)),
         (CONVOLUTION, base, base + sampled(12, 4, 3, 3, seed=4)),
     ]
-    adapter, _ = extraction.extracted(pairs, RankRule(6, convolutions=2))
+    adapter, _ = extraction.extract_lora(pairs, RankRule(6, convolutions=2))
     assert (adapter.modules[LAYER].rank, adapter.modules[CONVOLUTION].rank) == (6, 2)
     assert adapter.modules[CONVOLUTION].tensors["lora_up.weight"].shape == (12, 2, 1, 1)
 
 
 def test_equal_layers_get_no_adapter() -> None:
     base = sampled(4, 4)
-    assert extraction.extracted([(LAYER, base, base.clone())], RankRule(2)) == (Adapter({}), [])
+    assert extraction.extract_lora([(LAYER, base, base.clone())], RankRule(2)) == (Adapter({}), [])
     nearly = base + 1e-4
-    assert not extraction.extracted([(LAYER, base, nearly)], RankRule(2), least=1e-3)[0].modules
+    assert not extraction.extract_lora([(LAYER, base, nearly)], RankRule(2), least=1e-3)[0].modules
 
 
 def test_resizing_to_the_same_or_a_larger_rank_changes_nothing() -> None:
     tensors = {"lora_down.weight": sampled(3, 20), "lora_up.weight": sampled(12, 3, seed=1)}
     adapter = Adapter({LAYER: AdapterModule("lora", tensors, alpha=6.0)})
-    larger, (remainder,) = extraction.resized(adapter, RankRule(8), {}, {LAYER: (12, 20)})
+    larger, (remainder,) = extraction.resize_adapter(adapter, RankRule(8), {}, {LAYER: (12, 20)})
     before, after = (each.modules[LAYER].difference((12, 20)) for each in (adapter, larger))
     within(after, before, roundings=64)
     assert remainder.share < 1e-5
@@ -101,6 +101,6 @@ def test_dora_is_resized_by_its_change_of_the_base() -> None:
         MAGNITUDE: 1.5 * row_lengths(base),
     }
     adapter: Any = Adapter({LAYER: AdapterModule("lora", tensors, alpha=3.0)})
-    whole, _ = extraction.resized(adapter, RankRule(12), {LAYER: base}, {LAYER: (12, 20)})
+    whole, _ = extraction.resize_adapter(adapter, RankRule(12), {LAYER: base}, {LAYER: (12, 20)})
     assert not whole.modules[LAYER].is_dora
     within(whole.modules[LAYER].adapted(base), adapter.modules[LAYER].adapted(base), roundings=128)

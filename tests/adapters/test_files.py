@@ -171,7 +171,7 @@ def test_diffusers_predicts_the_same_as_the_merged_model(
     loaded = latents(pipeline, IDS)
     pipeline.unload_lora_weights()
     for component, network in (("unet", pipeline.unet), ("text_encoder", pipeline.text_encoder)):
-        merged = merging.merged(component, base.weights[component], [(adapter, 1.0)])
+        merged = merging.merge_adapters(component, base.weights[component], [(adapter, 1.0)])
         own = network.state_dict()
         network.load_state_dict({n.removeprefix("" if n in own else "text_model."): t for n, t in merged.items()})
     assert float((loaded - before).abs().max()) > 1e-3

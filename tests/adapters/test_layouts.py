@@ -279,7 +279,7 @@ def test_original_names_and_rows_match_diffusers_conversion(label: str) -> None:
     shapes = components.shapes(model.spec.networks["denoiser"], config, where=Path(label))
     plan = original.plan(model.spec.networks["denoiser"], config, shapes, model.renames, "")
     swapped = model.swapped_layers(shapes)
-    names = {"transformer": {name: original.renamed(name, model.renames) for name in shapes}}
+    names = {"transformer": {name: original.rename_tensor(name, model.renames) for name in shapes}}
     layers = LayerNames({"transformer": shapes}, names, frozenset(swapped))
     for layer, each in layers.original_layers.items():
         pieces = plan.sources[f"{each.path}.weight"]

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from mezzotint.adapters import files, merging
-from mezzotint.adapters.extraction import RankRule, resized
+from mezzotint.adapters.extraction import RankRule, resize_adapter
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
@@ -47,7 +47,7 @@ def test_merged_weights_match_the_record(name: str, bases: dict[str, Any]) -> No
     adapter, base = read(name, bases)
     merged = {}
     for component in adapter.components:
-        weights = merging.merged(component, base.weights[component], [(adapter, 1.0)])
+        weights = merging.merge_adapters(component, base.weights[component], [(adapter, 1.0)])
         merged |= {
             f"{component}.{path.removeprefix('text_model.')}": weights[f"{path}.weight"]
             for path in adapter.of(component)
@@ -62,7 +62,7 @@ def test_merged_weights_match_the_record(name: str, bases: dict[str, Any]) -> No
 def test_other_weights_and_dtypes_are_unchanged(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     half = {name: weight.half() for name, weight in base.weights["unet"].items()}
-    merged = merging.merged("unet", half, [(adapter, 0.5)])
+    merged = merging.merge_adapters("unet", half, [(adapter, 0.5)])
     changed = {name for name in half if merged[name] is not half[name]}
     assert changed == {f"{path}.weight" for path in adapter.of("unet")}
     assert {tensor.dtype for tensor in merged.values()} == {torch.float16}
@@ -70,7 +70,7 @@ def test_other_weights_and_dtypes_are_unchanged(bases: dict[str, Any]) -> None:
 
 def test_strength_0_leaves_the_weights_unchanged(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_dora_r4_a8.lycoris.safetensors", bases)
-    merged = merging.merged("unet", base.weights["unet"], [(adapter, 0.0)])
+    merged = merging.merge_adapters("unet", base.weights["unet"], [(adapter, 0.0)])
     assert all(merged[name] is weight for name, weight in base.weights["unet"].items())
 
 
@@ -78,7 +78,7 @@ def test_overflow_in_float16_is_reported(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     half = {name: weight.half() for name, weight in base.weights["unet"].items()}
     with pytest.raises(WeightsError, match=r"unet\..*too large for float16; merge into fp32 or bf16") as caught:
-        merging.merged("unet", half, [(adapter, 1e9)])
+        merging.merge_adapters("unet", half, [(adapter, 1e9)])
     assert caught.value.code == "E1416"
 
 
@@ -86,8 +86,8 @@ def test_joined_adapter_equals_the_sum_of_its_parts(bases: dict[str, Any]) -> No
     one, base = read("sd_lora_text_r4.kohya.safetensors", bases)
     two, _ = read("sd_lora_r4_a8.kohya.safetensors", bases)
     parts = [(one, 0.7), (two, -1.2)]
-    joined = merging.joined(parts)
-    whole, both = (merging.merged("unet", base.weights["unet"], each) for each in ([(joined, 1.0)], parts))
+    joined = merging.join_loras(parts)
+    whole, both = (merging.merge_adapters("unet", base.weights["unet"], each) for each in ([(joined, 1.0)], parts))
     for name in both:
         within(whole[name], both[name], roundings=16)
     assert {module.rank for module in joined.modules.values()} == {4, 8}
@@ -95,26 +95,26 @@ def test_joined_adapter_equals_the_sum_of_its_parts(bases: dict[str, Any]) -> No
 
 def test_scaled_adapter_contains_the_strength(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_loha_r2_a4.lycoris.safetensors", bases)
-    own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
-    outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
+    own = merging.merge_adapters("unet", base.weights["unet"], [(merging.scale_adapter(adapter, 0.25), 1.0)])
+    outside = merging.merge_adapters("unet", base.weights["unet"], [(adapter, 0.25)])
     for name in own:
         within(own[name], outside[name], roundings=4)
 
 
 def test_dora_cannot_be_joined_or_scaled(bases: dict[str, Any]) -> None:
     dora, _ = read("sd_dora_r4_a8.lycoris.safetensors", bases)
-    for act in (lambda: merging.joined([(dora, 1.0)]), lambda: merging.scaled(dora, 0.5)):
+    for act in (lambda: merging.join_loras([(dora, 1.0)]), lambda: merging.scale_adapter(dora, 0.5)):
         with pytest.raises(WeightsError, match=r"^error\[E1436\]: unet\.down_blocks"):
             act()
     plain = replace(dora, modules={})
-    assert merging.joined([(plain, 1.0)]).modules == {}
+    assert merging.join_loras([(plain, 1.0)]).modules == {}
 
 
 def test_lokr_with_two_full_factors_can_be_scaled(bases: dict[str, Any]) -> None:
     adapter, base = read("sd_lokr_r2_a4_factor4.lycoris.safetensors", bases)
     assert any({"lokr_w1", "lokr_w2"} <= module.tensors.keys() for module in adapter.modules.values())
-    own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
-    outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
+    own = merging.merge_adapters("unet", base.weights["unet"], [(merging.scale_adapter(adapter, 0.25), 1.0)])
+    outside = merging.merge_adapters("unet", base.weights["unet"], [(adapter, 0.25)])
     for name in own:
         within(own[name], outside[name], roundings=4)
 
@@ -128,7 +128,7 @@ def test_non_finite_result_is_reported_with_its_layer() -> None:
         with pytest.raises(
             WeightsError, match=r"unet\.a\.b: the adapted weight has values that are not finite"
         ) as caught:
-            merging.merged("unet", {"a.b.weight": torch.zeros(3, 2)}, [(Adapter({layer: module}), 1.0)])
+            merging.merge_adapters("unet", {"a.b.weight": torch.zeros(3, 2)}, [(Adapter({layer: module}), 1.0)])
         assert caught.value.code == "E1403"
         with pytest.raises(WeightsError, match="not finite"):
-            resized(Adapter({layer: module}), RankRule(1), {layer: torch.zeros(3, 2)}, {layer: (3, 2)})
+            resize_adapter(Adapter({layer: module}), RankRule(1), {layer: torch.zeros(3, 2)}, {layer: (3, 2)})

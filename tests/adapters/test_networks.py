@@ -58,9 +58,9 @@ def test_initial_adapter_has_no_effect_and_only_it_is_trainable(
     networks.attach(unet, shape_of(bases, method))
     networks.set_initial(unet, "unet", seed=3)
     assert (predict(unet) - before).abs().max() <= 1e-6 * before.abs().max()
-    own = {id(each.parameter) for each in networks.trained(unet)}
+    own = {id(each.parameter) for each in networks.adapter_parameters(unet)}
     assert {id(p) for p in unet.parameters() if p.requires_grad} == own
-    assert {each.path for each in networks.trained(unet)} == set(shape_of(bases, method).layers)
+    assert {each.path for each in networks.adapter_parameters(unet)} == set(shape_of(bases, method).layers)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -68,7 +68,7 @@ def test_exported_adapter_loads_back_exactly(method: Method, bases: dict[str, An
     shape = shape_of(bases, method)
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
-    for each in networks.trained(unet):
+    for each in networks.adapter_parameters(unet):
         nn.init.normal_(each.parameter, generator=torch.Generator().manual_seed(len(each.path)))
     output, modules = predict(unet), read_off(unet, shape)
     if method == "lokr":  # whole factors carry the scale
@@ -107,7 +107,7 @@ def test_exported_lokr_changes_weights_like_in_training(
     networks.set_initial(network, "unet", seed=3)
     plain = network[0].base_layer(inputs)
     assert torch.equal(network(inputs), plain), "without effect at first"
-    for number, each in enumerate(networks.trained(network)):
+    for number, each in enumerate(networks.adapter_parameters(network)):
         each.parameter.data.copy_(sampled(*each.parameter.shape, seed=number))
     module = read_off(network, shape)["0"]
     assert " ".join(sorted(module.tensors)) == leaves
@@ -160,7 +160,7 @@ def test_loaded_layers_train_in_the_form_of_their_file(kind: Any) -> None:
         expected = layer_with(modules[case].adapted(weights[case]))(inputs)
         within(network[case](inputs), expected, roundings=400, name=case)
         network[case](inputs).sum().backward()
-    assert all(each.parameter.grad is not None for each in networks.trained(network))
+    assert all(each.parameter.grad is not None for each in networks.adapter_parameters(network))
 
 
 def layer_with(weight: Tensor) -> nn.Module:
@@ -177,7 +177,7 @@ def test_decomposed_first_lokr_factor_starts_with_unit_variance() -> None:
         network = nn.Sequential(nn.Linear(1024, 1024))
         networks.attach(network, AdapterShape("lokr", ["0"], 8, decompose_both=both))
         networks.set_initial(network, "unet", seed=3)
-        own = {each.leaf: each.parameter.detach() for each in networks.trained(network)}
+        own = {each.leaf: each.parameter.detach() for each in networks.adapter_parameters(network)}
         first[both] = own["lokr_w1_a"] @ own["lokr_w1_b"] if both else own["lokr_w1"]
     assert [float(each.std()) for each in first.values()] == pytest.approx([1, 1], rel=0.2)
 
@@ -186,13 +186,15 @@ def test_initial_values_depend_only_on_seed_and_layer(bases: dict[str, Any], une
     shape = shape_of(bases, "lora")
     networks.attach(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
-    first = {(t.path, t.leaf): t.parameter.detach().clone() for t in networks.trained(unet)}
+    first = {(t.path, t.leaf): t.parameter.detach().clone() for t in networks.adapter_parameters(unet)}
     torch.randn(10)
     networks.set_initial(unet, "unet", seed=3)
-    assert all(torch.equal(first[t.path, t.leaf], t.parameter) for t in networks.trained(unet))
+    assert all(torch.equal(first[t.path, t.leaf], t.parameter) for t in networks.adapter_parameters(unet))
     networks.set_initial(unet, "unet", seed=4)
     assert not any(
-        torch.equal(first[t.path, t.leaf], t.parameter) for t in networks.trained(unet) if t.leaf == "lora_down.weight"
+        torch.equal(first[t.path, t.leaf], t.parameter)
+        for t in networks.adapter_parameters(unet)
+        if t.leaf == "lora_down.weight"
     )
 
 
@@ -200,7 +202,7 @@ def test_initial_values_depend_only_on_seed_and_layer(bases: dict[str, Any], une
 def test_initial_values_have_the_documented_range(init: Any, bases: dict[str, Any], unet: nn.Module) -> None:
     networks.attach(unet, shape_of(bases, "lora", rank=8))
     networks.set_initial(unet, "unet", seed=3, init=init)
-    for each in networks.trained(unet):
+    for each in networks.adapter_parameters(unet):
         if each.leaf == "lora_up.weight":
             assert not each.parameter.any()
             continue
@@ -263,7 +265,7 @@ def test_adapter_trains_the_same_on_a_quantized_base(method: Method, lr: float, 
     plain: Any = nn.Sequential(nn.Linear(128, 64), nn.SiLU(), nn.Linear(64, 128))
     for number in (0, 2):
         plain[number].weight.data.copy_(sampled(*plain[number].weight.shape, seed=number) / 10)
-    quantized: Any = low_bit.converted(copy.deepcopy(plain), WeightForm(torch.float32, low))
+    quantized: Any = low_bit.convert_network(copy.deepcopy(plain), WeightForm(torch.float32, low))
     for number in (0, 2):
         assert isinstance(quantized[number], LowBitLinear)
         plain[number].weight.data.copy_(quantized[number].weight)
@@ -272,7 +274,7 @@ def test_adapter_trains_the_same_on_a_quantized_base(method: Method, lr: float, 
     for name, network in (("quantized", quantized), ("plain", plain)):
         networks.attach(network, AdapterShape(method, ["0", "2"], 4))
         networks.set_initial(network, "unet", seed=3)
-        optimizer = torch.optim.SGD([each.parameter for each in networks.trained(network)], lr=lr)
+        optimizer = torch.optim.SGD([each.parameter for each in networks.adapter_parameters(network)], lr=lr)
         inputs, losses[name] = sampled(5, 128), []
         for _ in range(5):
             loss = (network(inputs) - inputs).square().mean()

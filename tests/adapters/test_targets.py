@@ -12,7 +12,7 @@ import pytest
 from mezzotint.adapters import targets
 from mezzotint.adapters.names import LayerNames
 from mezzotint.errors import WeightsError
-from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
 from mezzotint.weights.single_file import known_layouts, match_tensors
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
@@ -22,7 +22,7 @@ RECORD_OF = {"sd1": "sd15", "sd2": "sd21", "sdxl": "sdxl"}
 
 @pytest.mark.parametrize("model", RECORD_OF)
 def test_names_of_full_size_networks_match_kohya(model: str) -> None:
-    folder = open_folder(shipped(model))
+    folder = open_folder(shipped_folder(model))
     layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
     assert layout is not None
     names = LayerNames.of_stable(match_tensors.shapes_of(folder, layout))

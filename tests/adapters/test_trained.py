@@ -18,7 +18,7 @@ from mezzotint.adapters.trained import START, TrainedAdapter
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.model_files import ModelFiles
 from support.adapter_records import FILES, SD
 
@@ -32,12 +32,12 @@ def _with_peft() -> None:
 
 @pytest.fixture(scope="module")
 def model_files() -> ModelFiles:
-    return Family.files.of(ModelSettings(path=shipped("tiny-sd"), weights="random"))
+    return Family.files.of(ModelSettings(path=shipped_folder("tiny-sd"), weights="random"))
 
 
 def adapter(model_files: ModelFiles, train: tuple[str, ...] = ("denoiser",), **settings: Any) -> TrainedAdapter:
     words = {"kind": "lora", "rank": 2} | settings
-    return TrainedAdapter.of(ModelSettings(path=shipped("tiny-sd"), train=train, adapter=words), model_files)  # type: ignore[arg-type]
+    return TrainedAdapter.of(ModelSettings(path=shipped_folder("tiny-sd"), train=train, adapter=words), model_files)  # type: ignore[arg-type]
 
 
 def parts_of(model_files: ModelFiles, *parts: str) -> dict[str, nn.Module]:
@@ -197,7 +197,7 @@ def test_adapter_that_cannot_be_trained_is_refused_with_advice(
     }[kind]
     file = tmp_path / "a.safetensors"
     writing.write(Adapter(held), file, names, "kohya")
-    settings = ModelSettings(path=shipped("tiny-sd"), adapter={"path": file})  # type: ignore[arg-type]
+    settings = ModelSettings(path=shipped_folder("tiny-sd"), adapter={"path": file})  # type: ignore[arg-type]
     with pytest.raises(WeightsError, match=sentence) as caught:
         TrainedAdapter.of(settings, model_files)
     assert caught.value.code == "E1440"

@@ -21,7 +21,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
 from mezzotint.data.loading.worker import BatchRequest, BatchWorker, Caches, HostBatch
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from support.board_runs import Board, opened, write_pictures, write_run
 from support.image_catalogues import many
 
@@ -92,7 +92,9 @@ def test_crops_and_captions_are_those_of_the_loader(tmp_path: Path) -> None:
         "captions.shuffle_tags=true",
     ]
     words.append(f"cache.path={tmp_path}/cache")
-    recipe = located(read_text("schema: 1", overrides=[f"data.path={tmp_path}", *(f"data.{word}" for word in words)]))
+    recipe = resolve_paths(
+        read_text("schema: 1", overrides=[f"data.path={tmp_path}", *(f"data.{word}" for word in words)])
+    )
     data = data_sets.open_data(recipe, None)
     loader = BatchWorker(data.catalogue, data.settings, seed=recipe.run.seed, caches=Caches())
     seen = set()

@@ -67,7 +67,7 @@ def test_report_names_what_it_leaves_out(
 
 def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run")
-    monkeypatch.setattr(pictures, "small", lambda file, side: bytes(3_000_000))
+    monkeypatch.setattr(pictures, "downscale", lambda file, side: bytes(3_000_000))
     text, left_out = report.of_run(folder)
     assert len(text.encode()) < report.MOST
     assert any("images" in one for one in left_out)
@@ -104,7 +104,7 @@ def test_steps_are_chosen_from_the_ends_to_the_middle(
         write_picture(place / "00-raw.png", "a fox")
     for step in (30, 60):
         (folder / "samples" / f"step-{step:08d}").rmdir()
-    monkeypatch.setattr(pictures, "small", lambda file, side: b"small")
+    monkeypatch.setattr(pictures, "downscale", lambda file, side: b"small")
     monkeypatch.setattr(report, "_PICTURES", most * len("data:image/webp;base64,c21hbGw="))
     text, _ = report.of_run(folder)
     chosen = {int(step) for step in re.findall(r'"(\d{8})/00-raw\.png": ?"data:', text)}
@@ -150,4 +150,4 @@ def test_home_folder_is_shown_as_a_tilde(tmp_path: Path, monkeypatch: pytest.Mon
 def test_other_paths_are_unchanged(home: str, text: str, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", home)
     uri = "data:image/webp;base64,/root/h/a.b/"
-    assert report.without_home({"a": [text, 3, uri], text: None}) == {"a": [left, 3, uri], left: None}
+    assert report.hide_home({"a": [text, 3, uri], text: None}) == {"a": [left, 3, uri], left: None}

@@ -32,7 +32,7 @@ def test_example_dialect_is_translated_and_trained(world: Any, capsys: pytest.Ca
     assert main(["ls", "dialects"]) == 0
     assert "from the package strangers 1.2" in capsys.readouterr().out
     line = ["python", "train.py", f"--model={world.model}", "--batch=2", "--fast"]
-    read = foreign.reading("example", line, (), Launched(processes=2))
+    read = foreign.read_command_line("example", line, (), Launched(processes=2))
     assert (read.recipe.data.batch_size, read.origin["data.batch_size"]) == (4, "--batch")
     assert main(["translate", "--as", "example", "--", *line]) == 0
     assert f"path: {world.model}  # --model" in capsys.readouterr().out

@@ -44,7 +44,7 @@ weight = st.lists(st.floats(0, 10), min_size=1, max_size=40).filter(any)
 
 @given(weight, st.lists(address, min_size=1, max_size=20))
 def test_weighted_draw_inverts_cumulative_shares(weights: list[float], addresses: list[int]) -> None:
-    table = timesteps.shares(np.array(weights))
+    table = timesteps.share_table(np.array(weights))
     drawn = timesteps.draw_shared(np.array(addresses, dtype=np.uint64), table)
     assert drawn.dtype == np.int64
     sums = np.cumsum(weights) / np.cumsum(weights)[-1]
@@ -56,14 +56,14 @@ def test_weighted_draw_inverts_cumulative_shares(weights: list[float], addresses
 
 def test_extreme_addresses_give_ends_of_weighted_draw() -> None:
     ends = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert timesteps.draw_shared(ends, timesteps.shares(np.array([0.0, 1.0, 3.0, 2.0, 0.0]))).tolist() == [1, 3]
-    thirds = timesteps.shares(np.full(1000, 1 / 3))  # whose sum is rounded
+    assert timesteps.draw_shared(ends, timesteps.share_table(np.array([0.0, 1.0, 3.0, 2.0, 0.0]))).tolist() == [1, 3]
+    thirds = timesteps.share_table(np.full(1000, 1 / 3))  # whose sum is rounded
     assert timesteps.draw_shared(ends, thirds).tolist() == [0, 999]
 
 
 def test_weighted_draws_follow_their_shares() -> None:
     weights = timesteps.bias_weights("range", multiplier=4.0, begin=10, end=20, num_timesteps=50)
-    drawn = timesteps.draw_shared(draws.keys(0, "timestep", 0, np.arange(100_000)), timesteps.shares(weights))
+    drawn = timesteps.draw_shared(draws.keys(0, "timestep", 0, np.arange(100_000)), timesteps.share_table(weights))
     expected = weights * 100_000
     counts = np.bincount(drawn, minlength=50)
     assert ((counts - expected) ** 2 / expected).sum() < 90  # χ² with 49 degrees of freedom, p ≈ 3e-4
@@ -72,5 +72,5 @@ def test_weighted_draws_follow_their_shares() -> None:
 
 def test_equal_shares_equal_the_uniform_draw() -> None:
     addresses = draws.keys(1, "timestep", 0, np.arange(10_000))
-    shared = timesteps.draw_shared(addresses, timesteps.shares(np.ones(1000)))
+    shared = timesteps.draw_shared(addresses, timesteps.share_table(np.ones(1000)))
     assert (shared == timesteps.draw(addresses, 0, 1000)).mean() > 0.999, "the same but for the last bits"

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.data.media import patience
+from mezzotint.data.media import timeouts
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.data import DataSettings
@@ -103,16 +103,16 @@ def test_clip_interval_skips_frames(feed: Make, listed: Make) -> None:
 def test_hanging_clip_is_skipped_at_start_and_stops_a_run(
     feed: Make, listed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, asleep, report_progress = listed("a.mp4", "b.mp4"), threading.Event(), patience.Sign.__call__
-    monkeypatch.setattr(patience, "_GRACE", 0.05)
+    path, asleep, report_progress = listed("a.mp4", "b.mp4"), threading.Event(), timeouts.Sign.__call__
+    monkeypatch.setattr(timeouts, "_GRACE", 0.05)
 
     def wait_after_each_frame(seconds: float) -> None:
-        def call(sign: patience.Sign) -> None:
+        def call(sign: timeouts.Sign) -> None:
             if threading.current_thread() is not threading.main_thread():
                 asleep.wait(seconds)
             report_progress(sign)
 
-        monkeypatch.setattr(patience.Sign, "__call__", call)
+        monkeypatch.setattr(timeouts.Sign, "__call__", call)
 
     wait_after_each_frame(0.05)
     patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.5)

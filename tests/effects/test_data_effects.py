@@ -20,16 +20,16 @@ from PIL import Image
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import BatchRequest
-from mezzotint.data.media import patience
+from mezzotint.data.media import timeouts
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import holding
 from mezzotint.weights.folder import state
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.images import broken_inside
 from support.loading import open_loader
 from support.messages import refused
@@ -277,7 +277,7 @@ def test_hanging_image_is_skipped_at_start_and_stops_a_run(
             asleep.wait(20)
         return opened(path, *options, **named)
 
-    monkeypatch.setattr(patience, "_GRACE", 0.05)
+    monkeypatch.setattr(timeouts, "_GRACE", 0.05)
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
     monkeypatch.setattr(os, "open", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
@@ -512,7 +512,7 @@ def test_cache_encoders_selects_layer_streaming(prepare: Make, tmp_path: Path, m
         reads.clear()
         cache = {"text": True, "encoders": how, "path": tmp_path / f"{how} {free}"}
         settings = {f"data__cache__{name}": value for name, value in cache.items()}
-        ready = prepare(model__path=shipped("mezzotint-mini"), model__weights="files", **settings)
+        ready = prepare(model__path=shipped_folder("mezzotint-mini"), model__weights="files", **settings)
         [batch] = ready.next_batches().batches
         return batch.text.states, len(reads)
 
@@ -551,8 +551,8 @@ def test_cache_content_is_moments_or_one_sample(prepare: Make) -> None:
     mean, std = with_moments.moments.chunk(2, dim=1)
     assert float(((with_draw.latents - mean) / std).abs().max()) < 6, "a draw of this very posterior"
     drawn = [
-        latents_of(moments.trainer.model.family, with_moments, torch.device("cpu")),
-        latents_of(sample.trainer.model.family, with_draw, torch.device("cpu")),
+        batch_latents(moments.trainer.model.family, with_moments, torch.device("cpu")),
+        batch_latents(sample.trainer.model.family, with_draw, torch.device("cpu")),
     ]
     assert torch.equal(drawn[1], with_draw.latents)
     assert not torch.equal(drawn[0], mean)

@@ -20,11 +20,11 @@ from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import WeightsError
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.holding import forms_of_frozen
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.contradictions import contradiction
 from support.flow_folders import tiny_a14b
 from support.sd_folder import edit
@@ -132,7 +132,7 @@ def test_preconditioned_loss_is_weighted_by_sigma_squared() -> None:
 
 
 def files(*words: str) -> Any:
-    return open_files(located(_reading(words)))
+    return open_files(resolve_paths(_reading(words)))
 
 
 def _reading(words: tuple[str, ...]) -> Any:
@@ -175,7 +175,7 @@ def test_guidance_is_a_training_input(words: tuple[str, ...], scale: float) -> N
     ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
 ])  # fmt: skip
 def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file: str, value: Any) -> None:
-    folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
+    folder = Path(shutil.copytree(shipped_folder(f"tiny-{family}"), tmp_path / "model"))
     edit(folder / file, **value)
     named = (f"model.family={family}", f"model.path={folder}")
     with pytest.raises(WeightsError, match="distilled=true"):
@@ -187,7 +187,7 @@ def test_distilled_models_need_distilled_true(tmp_path: Path, family: str, file:
 @pytest.mark.effect("model.z_image.ignore_chat_template", "model.flux2.ignore_chat_template")
 @pytest.mark.parametrize("family", ["z-image", "flux2"])
 def test_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
+    folder = Path(shutil.copytree(shipped_folder(f"tiny-{family}"), tmp_path / "model"))
     (folder / "tokenizer" / "chat_template.jinja").write_text("{{ 1 }}")
     named = (f"model.family={family}", f"model.path={folder}")
     with pytest.raises(WeightsError, match="ignore_chat_template=true") as caught:
@@ -217,7 +217,7 @@ def test_caption_token_limit_applies(family: str) -> None:
 @pytest.mark.effect("model.wan.first_frame_prob", "model.ltx.first_frame_prob")
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path) -> None:
-    path = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
+    path = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / "model"))
     words = (
         f"model.family={name}",
         f"model.path={path}",
@@ -234,7 +234,7 @@ def test_first_frame_prob_conditions_a_share_of_clips(name: str, tmp_path: Path)
     family = family_class(_reading(words).recipe).load(opened, ["denoiser"])
     x = torch.zeros(200, family.grid.channels, 2, 2, 2)
     noised = Noised(x, x, x, x, torch.full((200,), 500.0), torch.full((200,), 0.5))
-    begun = family.begun(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
+    begun = family.training_input(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
     assert begun is not None
     assert float(begun.float().mean()) == pytest.approx(0.25, abs=0.1)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train import held_out
 from mezzotint.training.callbacks.validation import Validation
@@ -125,7 +125,7 @@ def test_holdout_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "faces").mkdir()
     (tmp_path / "r.yaml").write_text("schema: 1\nsample: {prompt_file: p.txt}\ndata: {holdout: {path: faces}}\n")
     (tmp_path / "p.txt").write_text("a fox")
-    recipe = located(parse([str(tmp_path / "r.yaml")], "train"))
+    recipe = resolve_paths(parse([str(tmp_path / "r.yaml")], "train"))
     assert recipe.data.holdout.path == {"val": tmp_path / "faces"}
     assert recipe.sample.prompt_file == tmp_path / "p.txt"
     one = parse([str(tmp_path / "r.yaml"), "data.holdout.path={a: x, b: y}", "data.holdout.path.b=z"], "train")

@@ -22,7 +22,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.base import posterior_sample
 from mezzotint.families.sdxl import Family
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 from mezzotint.sampling.sigmas import compute_sigmas
 from mezzotint.settings.reading.read import read_text
 from mezzotint.settings.sections.model import ModelSettings

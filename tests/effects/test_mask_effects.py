@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mezzotint.diffusion.masking import pooled
+from mezzotint.diffusion.masking import pool_mask
 from mezzotint.errors import DatasetError
 from mezzotint.training.callbacks.validation import Validation
 from support.arrow_tables import PICTURE, pictures, png, write
@@ -137,7 +137,7 @@ def test_cached_masks_equal_uncached_masks(prepare: Make, noisy: Make, tmp_path:
     shutil.rmtree(next((tmp_path / "cache" / "latents").glob("*/masks")))
     for kept in (masks(), masks()):
         for key, mask in read.items():
-            assert torch.equal(kept[key], pooled(mask[None], side, side)[0]), key
+            assert torch.equal(kept[key], pool_mask(mask[None], side, side)[0]), key
     assert not torch.equal(read["001.png"], read["002.png"])
 
 

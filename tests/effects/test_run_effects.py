@@ -564,7 +564,7 @@ def test_asynchronous_save_does_not_block_training(
     before = {name: tensor.clone() for name, tensor in ready.trainer.tensors().items()}
     ready.step()
     checkpoints = tmp_path / "run" / "checkpoints"
-    assert [path.name for path in state.listed(checkpoints)] == ([] if behind else ["step-00000000"])
+    assert [path.name for path in state.list_checkpoints(checkpoints)] == ([] if behind else ["step-00000000"])
     goes_on.set()
     host.end_save()
     kept = state.read(checkpoints / "step-00000000").tensors

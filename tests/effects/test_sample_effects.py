@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 from mezzotint.settings.sections.sample import SolverName
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine

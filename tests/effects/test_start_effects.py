@@ -14,7 +14,7 @@ from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.sdxl import Family
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
 from support.model_export import export_model, files_of, load_model
@@ -68,7 +68,7 @@ def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
 @pytest.mark.effect("model.depth")
 def test_depth_removes_transformer_layers_and_names_them(sdxl_folder: Path) -> None:
     words = [f"model.path={sdxl_folder}", "model.family=sdxl"]
-    recipe = located(read_text("schema: 1", overrides=[*words, "model.depth=[1, 1]"]))
+    recipe = resolve_paths(read_text("schema: 1", overrides=[*words, "model.depth=[1, 1]"]))
     assert recipe.model.depth == (1, 1)
     kind = family_class(recipe)
     whole = Family.of(ModelSettings(family="sdxl", path=sdxl_folder), only=["denoiser"])

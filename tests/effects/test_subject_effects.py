@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import latents_of
-from mezzotint.tasks.cache import class_pictures
+from mezzotint.families.base import batch_latents
+from mezzotint.tasks.cache import class_images
 from support.contradictions import contradiction
 
 Make = Callable[..., Any]
@@ -116,7 +116,7 @@ def test_pair_loss_adds_instance_and_weighted_class_means(prepare: Make, noisy: 
     for batch in step.batches.batches:
         squared.append(torch.tensor(step.report.losses[4 * len(squared) : 4 * len(squared) + 4]))
         assert of_class(batch) == [False, False, True, True]
-        assert len(latents_of(run.family, batch, torch.device("cpu"))) == 4
+        assert len(batch_latents(run.family, batch, torch.device("cpu"))) == 4
     errors = torch.stack(squared)
     mine, theirs = errors[:, :2].mean(), errors[:, 2:].mean()
     assert step.report.loss == pytest.approx(float(mine + 0.3 * theirs), rel=1e-5)
@@ -135,14 +135,14 @@ def test_class_prompt_captions_every_class_image(feed: Make, noisy: Make, tmp_pa
     assert pairs == {(True, "a picture"), (False, "picture 0"), (False, "picture 1")}
 
 
-# breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_pictures.py has the drawing itself
+# breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_images.py has the drawing itself
 @pytest.mark.effect("data.prior.num_class_images")
 def test_num_class_images_is_the_number_generated(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)
     said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
         recipe = feed(own, **said, prior__num_class_images=number).recipe
-        assert class_pictures.missing(recipe) == numbers
+        assert class_images.missing(recipe) == numbers
     assert "needs the name of the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"

@@ -73,10 +73,10 @@ class Page:
 
 def test_tensors_are_sent_to_a_gpu_through_page_locked_memory() -> None:
     page = Page()
-    base.sent(page, torch.device("cuda"))  # type: ignore[arg-type]
+    base.to_device(page, torch.device("cuda"))  # type: ignore[arg-type]
     assert page.calls == ["page-locked", "to cuda, not waited for"]
     page = Page()
-    base.sent(page, torch.device("cpu"))  # type: ignore[arg-type]
+    base.to_device(page, torch.device("cpu"))  # type: ignore[arg-type]
     assert page.calls == ["to cpu"]
 
 
@@ -88,7 +88,7 @@ class Sendings(TorchDispatchMode):
         self.sent: list[torch.dtype] = []
         self.copied: list[torch.dtype] = []
         self._is_sending = False
-        real = base.sent
+        real = base.to_device
 
         def watched(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
             self._is_sending = True

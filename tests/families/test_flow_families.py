@@ -22,7 +22,7 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
 from mezzotint.settings.families.base import family_spec, specs
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
@@ -236,13 +236,13 @@ def test_distilled_model_has_its_own_sampling_defaults(
     undistilled = {"guidance_embeds": True, "is_distilled": False, "shift": 6.0}
     edit(folder / file, **{key: undistilled[key] for key in mark})
     text = f"schema: 1\nmodel: {{family: {name}, path: {folder}}}\n"
-    usual = located(read_text(text)).sample
+    usual = resolve_paths(read_text(text)).sample
     edit(folder / file, **mark)
-    own = located(read_text(text)).sample
+    own = resolve_paths(read_text(text)).sample
     assert (own.steps, own.guidance) == (steps, (guidance,))
     assert usual.steps > steps
     assert usual.guidance[0] > guidance
-    written = located(read_text(text + "sample: {steps: 30}\n", overrides=["sample.guidance=[2]"])).sample
+    written = resolve_paths(read_text(text + "sample: {steps: 30}\n", overrides=["sample.guidance=[2]"])).sample
     assert (written.steps, written.guidance) == (30, (2.0,))
 
 

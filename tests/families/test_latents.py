@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.families.sd import Family
 from mezzotint.stages import Batch
 from support.trainers import batch_of, latents_at
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def drawn(batch: Batch) -> torch.Tensor:
-    return latents_of(None, batch, CPU)  # type: ignore[arg-type]  # nothing is encoded
+    return batch_latents(None, batch, CPU)  # type: ignore[arg-type]  # nothing is encoded
 
 
 def from_moments(moments: torch.Tensor, first: int = 0) -> Batch:
@@ -42,7 +42,7 @@ def test_latents_of_pixels_equal_those_of_their_moments() -> None:
     pixels = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
     batch = from_moments(family.encode_media(pixels))
     of_pixels = replace(batch, moments=None, pixels=pixels)
-    assert torch.equal(latents_of(family, of_pixels, CPU), drawn(batch))
+    assert torch.equal(batch_latents(family, of_pixels, CPU), drawn(batch))
 
 
 def test_images_joined_to_a_clip_follow_its_frames() -> None:

@@ -30,7 +30,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
 from mezzotint.weights.layouts import sdxl as layout
 from support.loading import open_loader
 from support.model_export import export_model, in_one_file, load_model
@@ -259,7 +259,7 @@ def test_truncated_tokens_are_counted_over_both_tokenizers(family: Family, copy:
     assert family.lost_tokens(["red " * 80, "a cat", ""]) == (5, 0, 0)
     assert family.lost_tokens([]) == ()
     for name in ("merges.txt", "vocab.json"):
-        shutil.copy(shipped("tiny-sd") / "tokenizer" / name, copy / "tokenizer_2" / name)
+        shutil.copy(shipped_folder("tiny-sd") / "tokenizer" / name, copy / "tokenizer_2" / name)
     (copy / "tokenizer_2" / "merges.txt").write_text("#version: 0.2\n")  # ByteLevel has every byte
     spelling = load_model(Family, ModelSettings(family="sdxl", path=copy), only=[])
     [both] = spelling.lost_tokens(["red " * 80])
@@ -325,7 +325,7 @@ def test_mismatched_components_are_refused_by_name(
 
 def test_model_of_the_other_family_is_refused_by_name(sdxl_folder: Path) -> None:
     with pytest.raises(WeightsError, match=r"is SD 1\.x .*family sdxl trains SDXL's base model") as caught:
-        load_model(Family, ModelSettings(family="sdxl", path=shipped("tiny-sd"), weights="random"))
+        load_model(Family, ModelSettings(family="sdxl", path=shipped_folder("tiny-sd"), weights="random"))
     assert caught.value.code == "E1406"
     with pytest.raises(WeightsError, match=r"is SDXL .*family sd trains") as caught:
         load_model(sd.Family, ModelSettings(path=sdxl_folder))

@@ -81,7 +81,7 @@ TARS = {
 def test_malformed_tar_shard_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(TARS[name] + bytes(2 * tarfile.BLOCKSIZE))
     with pytest.raises(DatasetError) as caught:
-        webdataset.grouped(tmp_path / "x.tar")
+        webdataset.group_members(tmp_path / "x.tar")
     assert caught.value.code == "E1280"
 
 
@@ -115,7 +115,7 @@ def test_headers_of_a_tar_shard_are_bounded(name: str, tmp_path: Path) -> None:
     data, reason = LARGE_HEADERS[name]
     (tmp_path / "x.tar").write_bytes(data)
     with refused("E1280", reason):
-        webdataset.grouped(tmp_path / "x.tar")
+        webdataset.group_members(tmp_path / "x.tar")
 
 
 def test_duplicate_json_key_is_refused() -> None:
@@ -248,7 +248,7 @@ def test_valid_state_file_with_wrong_content_is_skipped_by_name(kind: str, tmp_p
 
 
 def test_value_that_fails_only_when_used_counts_as_damage(tmp_path: Path) -> None:
-    with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading(tmp_path):
+    with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading_state(tmp_path):
         raise KeyError("x")
-    with pytest.raises(MezzotintError, match="mine"), resume.reading(tmp_path):
+    with pytest.raises(MezzotintError, match="mine"), resume.reading_state(tmp_path):
         raise RecipeError("mine")

@@ -83,7 +83,7 @@ def test_kill_at_each_named_point_resumes_bit_exactly(shared_world: Any, undistu
         child = shared_world.fork(name, fault=f"{point}:kill")
         assert shared_world.wait(child) == 128 + signal.SIGKILL, (point, shared_world.out(name))
         if point.startswith("checkpoint"):
-            assert state.newest(folder).path is not None, "at every instant there is a complete checkpoint"
+            assert state.newest_valid(folder).path is not None, "at every instant there is a complete checkpoint"
     assert shared_world.wait(shared_world.fork(name)) == 0, shared_world.out(name)
     assert shared_world.end(name) == undisturbed
 
@@ -166,7 +166,7 @@ def test_kill_while_copying_the_export_is_made_good_after_resuming(shared_world:
 def test_signal_saves_at_the_end_of_the_step_and_the_run_resumes(shared_world: Any, undisturbed: Any) -> None:
     for fault, status, step in (("step.backward@4:term", 143, 4), ("step.backward@3:int", 130, 7)):
         assert shared_world.wait(shared_world.fork("signals", fault=fault)) == status, shared_world.out("signals")
-        newest = state.newest(shared_world.root / "signals" / "checkpoints").path
+        newest = state.newest_valid(shared_world.root / "signals" / "checkpoints").path
         assert newest.name == f"step-{step:08}"
         assert "mezzotint train" in shared_world.out("signals").splitlines()[-1]
     assert shared_world.wait(shared_world.fork("signals")) == 0
@@ -183,7 +183,7 @@ def test_interrupt_within_an_epoch_saves_and_resumes_bit_exactly(shared_world: A
     assert shared_world.wait(shared_world.fork("epochs", **by_epoch)) == 0, shared_world.out("epochs")
     child = shared_world.fork("epochs-cut", fault="step.backward@5:int", **by_epoch)
     assert shared_world.wait(child) == 130, shared_world.out("epochs-cut")
-    newest = state.newest(shared_world.root / "epochs-cut" / "checkpoints").path
+    newest = state.newest_valid(shared_world.root / "epochs-cut" / "checkpoints").path
     assert newest.name == "step-00000005", "in the middle of the second epoch"
     assert shared_world.wait(shared_world.fork("epochs-cut", **by_epoch)) == 0
     ends = [shared_world.end(name) for name in ("epochs", "epochs-cut")]
@@ -197,7 +197,7 @@ def test_interrupt_within_an_epoch_saves_and_resumes_bit_exactly(shared_world: A
 def test_sigusr1_saves_and_training_continues(shared_world: Any, undisturbed: Any) -> None:
     child = shared_world.fork("usr1", fault="step.begin@5:usr1", run__save__keep=9)
     assert shared_world.wait(child) == 0
-    assert [p.name for p in state.listed(shared_world.root / "usr1" / "checkpoints")] == [
+    assert [p.name for p in state.list_checkpoints(shared_world.root / "usr1" / "checkpoints")] == [
         f"step-{n:08d}" for n in (8, 6, 5, 3)
     ]
     end = shared_world.end("usr1")
@@ -226,7 +226,7 @@ def test_checkpoint_with_a_flipped_bit_is_skipped_and_named(shared_world: Any, u
     world = shared_world
     waits = {"run__save__asynchronous": False}  # the checkpoint of step 6 is complete when step 8 begins
     assert world.wait(world.fork("flipped", fault="step.begin@8:kill", **waits)) == 137
-    newest = state.newest(world.root / "flipped" / "checkpoints").path
+    newest = state.newest_valid(world.root / "flipped" / "checkpoints").path
     content = bytearray((newest / "weights.safetensors").read_bytes())
     content[-7] ^= 8
     (newest / "weights.safetensors").write_bytes(content)

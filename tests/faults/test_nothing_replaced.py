@@ -10,7 +10,7 @@ import pytest
 from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
-from mezzotint.errors import RecipeError, visible
+from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.reading.commands import COMMANDS
 from mezzotint.tasks.train.exports import free_place
@@ -121,4 +121,4 @@ def test_escape_sequences_in_names_do_not_reach_the_terminal(
     assert main(list(words)) == 2
     captured = capsys.readouterr()
     assert "\x1b" not in captured.out + captured.err
-    assert visible("ä\t\x1b[31m\nb\u202e") == "ä\t\\x1b[31m\\nb\\u202e"
+    assert escape_line("ä\t\x1b[31m\nb\u202e") == "ä\t\\x1b[31m\\nb\\u202e"

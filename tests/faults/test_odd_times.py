@@ -67,7 +67,7 @@ def test_jumping_clock_changes_nothing(shared_world: Any, undisturbed: Any, monk
         assert world.wait(world.fork("clock", **timed)) == 0, world.out("clock")
     end = world.end("clock")
     assert (end.tensors, end.metrics, end.samples) == (undisturbed.tensors, undisturbed.metrics, undisturbed.samples)
-    steps = [state.step_of(path) for path in state.listed(world.root / "clock" / "checkpoints")]
+    steps = [state.step_of(path) for path in state.list_checkpoints(world.root / "clock" / "checkpoints")]
     assert steps == [4, 3, 2], "saved by the interval in steps and the signal, not by minutes"
 
 

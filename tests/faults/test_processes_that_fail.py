@@ -85,7 +85,7 @@ def test_non_finite_loss_of_one_process_is_skipped_or_ends_both(
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors_of(world.root / "skips").values())
     monkeypatch.setattr(TrainStep, "loss", nan_loss(lambda trainer, step: step > 1 and rank() == 1))
     assert run_two(world, "ends", **SHORT, run__max_nonfinite_steps=1) == [3, 3], world.out("ends")
-    assert state.newest(world.root / "ends" / "checkpoints").path.name == "step-00000002"
+    assert state.newest_valid(world.root / "ends" / "checkpoints").path.name == "step-00000002"
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_hanging_process_is_named_with_its_step_after_the_timeout(shared_world: 
     assert waited < 35
     assert "process 0 lost process 1 of this run, which does not answer; " in world.out("hangs")
     assert "process 1 was last after the passes of step 3" in world.out("hangs")
-    assert state.newest(world.root / "hangs" / "checkpoints").path.name == "step-00000002"
+    assert state.newest_valid(world.root / "hangs" / "checkpoints").path.name == "step-00000002"
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_kill_of_rank_0_during_a_save_ends_rank_1_and_the_run_resumes(shared_wor
     children = world.fork_group("saving", 2, faults={0: "checkpoint.file@5:kill"}, **SHORT)
     assert [world.wait(child) for child in children] == [137, 6], world.out("saving")
     assert "process 1 lost process 0 of this run, " in world.out("saving")
-    newest = state.newest(world.root / "saving" / "checkpoints")
+    newest = state.newest_valid(world.root / "saving" / "checkpoints")
     assert newest.path.name == "step-00000002"
     assert not newest.passed_over
     assert run_two(world, "saving", **SHORT) == [0, 0], world.out("saving")
@@ -187,7 +187,7 @@ def test_non_finite_weight_found_by_the_save_rolls_both_back(
     assert run_two(world, run, **settings) == [0, 0], world.out(run)
     (event,) = events(world.root / run)
     assert (event["to"], event["number"]) == (2, 1)
-    newest = state.newest(world.root / run / "checkpoints")
+    newest = state.newest_valid(world.root / run / "checkpoints")
     assert newest.path.name == "step-00000007"
     assert not newest.passed_over
 
@@ -203,7 +203,7 @@ def test_best_checkpoint_of_two_processes_is_that_of_one(shared_world: Any) -> N
     assert world.wait(world.fork("best-of-one", **settings)) == 0, world.out("best-of-one")
     names = [(world.root / name / "checkpoints" / "best").readlink().name for name in ("best", "best-of-one")]
     assert names[0] == names[1]
-    assert state.damage(world.root / "best" / "checkpoints" / "best") is None
+    assert state.find_damage(world.root / "best" / "checkpoints" / "best") is None
     children = world.fork_group("best-killed", 2, faults={0: "checkpoint.best@2:kill"}, **settings)
     assert [world.wait(child) for child in children] == [137, 6], world.out("best-killed")
     assert run_two(world, "best-killed", **settings) == [0, 0], world.out("best-killed")

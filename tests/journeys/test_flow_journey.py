@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
 from mezzotint.settings.families.base import specs
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.flow_folders import tiny_a14b
 from support.original_names import in_ldm, ltx_name
 from support.run_folders import assert_alike, logged, tensors_of
@@ -149,7 +149,7 @@ def sampling_of(folder: Path) -> tuple[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["flux", "flux2"])
 def test_distilled_model_export_and_adapter_sample_with_four_steps(world: Any, name: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "distilled"))
+    folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / "distilled"))
     edit(folder / "model_index.json", is_distilled=True)
     edit(folder / "transformer" / "config.json", **({"guidance_embeds": False} if name == "flux" else {}))
     words = ("--prompt=a", "--size=48x48", "model.weights=random", "run.device=cpu")

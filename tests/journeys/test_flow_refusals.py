@@ -17,7 +17,7 @@ import torch
 from mezzotint.cli import main
 from mezzotint.errors import OutOfMemory
 from mezzotint.runtimes.shared.offload import Offload
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.sd_folder import edit
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
@@ -75,7 +75,7 @@ def schnell(folder: Path) -> None:
 def test_distilled_model_is_refused_unless_requested(
     name: str, make: Callable[[Path], None], output: str, shared_world: Any, capsys: Any, tmp_path: Path
 ) -> None:
-    folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
+    folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / "model"))
     make(folder)
     caches = {"data__cache__text": True, "data__cache__path": tmp_path / "cache"}
     message = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random", **caches))
@@ -84,13 +84,15 @@ def test_distilled_model_is_refused_unless_requested(
 
 
 def test_fp16_is_refused_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
-    message = sentence(shared_world, capsys, **settings_of("z-image", shipped("tiny-z-image"), run__precision="fp16"))
+    message = sentence(
+        shared_world, capsys, **settings_of("z-image", shipped_folder("tiny-z-image"), run__precision="fp16")
+    )
     assert "E1003 run.precision=fp16: Z-Image's activations overflow in fp16" in message
     assert "write run.precision=bf16" in message
 
 
 def test_indivisible_size_is_refused(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
-    own = settings_of("flux", shipped("tiny-flux"), model__weights="random")
+    own = settings_of("flux", shipped_folder("tiny-flux"), model__weights="random")
     message = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
     assert "error[E1464]: batches of 40×40 cannot be trained: this model needs sides that are multiples" in message
     assert "write data.buckets.step=16 or a multiple of it" in message
@@ -104,7 +106,7 @@ def test_indivisible_size_is_refused(shared_world: Any, capsys: Any, tmp_path: P
 
 
 def test_guidance_scale_is_refused_for_schnell(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
+    folder = Path(shutil.copytree(shipped_folder("tiny-flux"), tmp_path / "model"))
     schnell(folder)
     own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
     message = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
@@ -149,7 +151,7 @@ def test_folder_of_another_kind_is_refused(shared_world: Any, capsys: Any, tmp_p
         ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
         ("wan", "WanImageToVideoPipeline", "an image-to-video model"),
     ):
-        folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / name))
+        folder = Path(shutil.copytree(shipped_folder(f"tiny-{name}"), tmp_path / name))
         edit(folder / "model_index.json", _class_name=pipeline)
         if name == "flux":
             edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
@@ -187,7 +189,7 @@ def test_truncated_caption_is_reported(shared_world: Any, capsys: Any, tmp_path:
 
 
 def test_streaming_of_trained_blocks_is_refused_in_two_processes(shared_world: Any, capsys: Any) -> None:
-    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    own = settings_of("flux", shipped_folder("tiny-flux"), model__weights="random", run__offload__blocks=1)
     words = ["run.micro_batch=1", "--processes=2"]
     assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
     message = re.sub(r"\s+", " ", capsys.readouterr().err)
@@ -200,7 +202,7 @@ def test_streaming_of_trained_blocks_is_refused_in_two_processes(shared_world: A
 
 @pytest.mark.slow
 def test_streaming_that_fits_all_blocks_runs_in_two_processes(shared_world: Any, capsys: Any) -> None:
-    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
+    own = settings_of("flux", shipped_folder("tiny-flux"), model__weights="random", run__offload__blocks="auto")
     assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
     assert "all blocks fit on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
@@ -208,7 +210,7 @@ def test_streaming_that_fits_all_blocks_runs_in_two_processes(shared_world: Any,
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_each_process_reports_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
-    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    own = settings_of("flux", shipped_folder("tiny-flux"), model__weights="random", run__offload__blocks=1)
     for child in shared_world.fork_group("offloaded-2", 2, **own):
         assert shared_world.wait(child) == 2
     assert "E1752" in shared_world.out("offloaded-2")
@@ -230,7 +232,7 @@ def test_memory_that_cannot_be_page_locked_is_reported(
 
     monkeypatch.setattr(Offload, "__init__", with_stream)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=refused))
-    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    own = settings_of("flux", shipped_folder("tiny-flux"), model__weights="random", run__offload__blocks=1)
     message = sentence(shared_world, capsys, OutOfMemory.exit_status, **own)
     assert asked
     assert asked[0] > 1000

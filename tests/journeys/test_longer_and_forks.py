@@ -21,7 +21,7 @@ def losses(folder: Path) -> dict[int, float]:
 
 
 def digests(folder: Path) -> dict[str, Any]:
-    newest = state.newest(folder / "checkpoints").path
+    newest = state.newest_valid(folder / "checkpoints").path
     assert newest is not None
     return {name: entry["sha256"] for name, entry in outside.read_json(newest / "manifest.json")["files"].items()}
 

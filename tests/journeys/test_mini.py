@@ -14,13 +14,13 @@ import torch
 from diffusers import DDIMScheduler, StableDiffusionPipeline
 
 from mezzotint.cli import main
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from mini import lesson, measure, world
 from mini.lesson import Answers
 
-MODEL = shipped("mezzotint-mini")
+MODEL = shipped_folder("mezzotint-mini")
 LARGEST = 8_000_000
 """Bytes of all weights together."""
 QUICK = argparse.Namespace(seed=7, steps=12, guidance=3.0, solver="ddim", batch=30)

@@ -76,7 +76,9 @@ def test_two_processes_draw_the_same_samples_and_one_process_can_resume(
 
     for child in world.fork_group("then-one", 2, **SETTINGS | {"run__steps": 3}):
         assert world.wait(child) == 0, world.out("then-one")
-    parts = {path.name for path in state.newest(world.root / "then-one" / "checkpoints").path.glob("*.safetensors")}
+    parts = {
+        path.name for path in state.newest_valid(world.root / "then-one" / "checkpoints").path.glob("*.safetensors")
+    }
     assert parts >= {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"}
     assert world.wait(world.fork("then-one", **SETTINGS)) == 0, world.out("then-one")
     assert logged(world.root / "then-one") == pytest.approx(logged(one_process), rel=2e-5)
@@ -91,7 +93,7 @@ def test_sigterm_to_one_of_two_processes_makes_both_save_and_exit(shared_world: 
     world = shared_world
     children = world.fork_group("term", 2, faults={1: "step.begin@3:term"}, **SETTINGS)
     assert [world.wait(child) for child in children] == [143, 143], world.out("term")
-    assert state.newest(world.root / "term" / "checkpoints").path.name == "step-00000003"
+    assert state.newest_valid(world.root / "term" / "checkpoints").path.name == "step-00000003"
     for child in world.fork_group("term", 2, **SETTINGS):
         assert world.wait(child) == 0, world.out("term")
     assert logged(world.root / "term") == logged(two_processes)
@@ -135,8 +137,8 @@ def test_kill_while_both_write_their_files_keeps_the_previous_checkpoint(
     assert world.wait(children[rank]) == 128 + signal.SIGKILL, world.out(name)
     assert world.wait(children[1 - rank]) == 6, world.out(name)
     checkpoints = world.root / name / "checkpoints"
-    assert [path.name for path in state.listed(checkpoints)] == ["step-00000002"]
-    assert state.damage(checkpoints / "step-00000002") is None
+    assert [path.name for path in state.list_checkpoints(checkpoints)] == ["step-00000002"]
+    assert state.find_damage(checkpoints / "step-00000002") is None
     for child in world.fork_group(name, 2, **settings):
         assert world.wait(child) == 0, world.out(name)
     assert logged(world.root / name) == pytest.approx(logged(one_process), rel=2e-5)
@@ -163,8 +165,8 @@ def test_kill_during_an_asynchronous_save_of_two_resumes_bit_exactly(
     assert time.monotonic() - began < 100, "no step waited for the file"
     assert world.wait(children[1 - rank]) == 6, world.out(name)
     checkpoints = world.root / name / "checkpoints"
-    assert [path.name for path in state.listed(checkpoints)] == ["step-00000002"]
-    assert state.damage(checkpoints / "step-00000002") is None
+    assert [path.name for path in state.list_checkpoints(checkpoints)] == ["step-00000002"]
+    assert state.find_damage(checkpoints / "step-00000002") is None
     (partial,) = checkpoints.glob(".*")
     written = {path.name for path in partial.glob("*.safetensors")}
     mine = {file for file in written if f"-{rank + 1:05d}-of-" in file}
@@ -174,7 +176,7 @@ def test_kill_during_an_asynchronous_save_of_two_resumes_bit_exactly(
     assert world.end(name) == world.end("two")
     resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
     assert [event["step"] for event in resumed] == [2]
-    assert [path.name for path in state.listed(checkpoints)] == ["step-00000006"]
+    assert [path.name for path in state.list_checkpoints(checkpoints)] == ["step-00000006"]
     assert not list(checkpoints.glob(".*")), "no partial checkpoint is left"
 
 
@@ -335,7 +337,7 @@ def test_sigterm_to_the_group_of_torchrun_saves_once_and_can_be_resumed(shared_w
         time.sleep(0.2)
     os.killpg(child, signal.SIGTERM)
     assert world.wait(child) == 1, "torchrun's own status"
-    newest = state.newest(checkpoints).path
+    newest = state.newest_valid(checkpoints).path
     assert len(list(checkpoints.glob("step-*"))) == 2, "one for each signal"
     assert f"stopped at step {int(newest.name[5:])}, saved" in world.out(name)
     events = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "stopped"]

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 
 STEPS = 6
 

@@ -53,7 +53,7 @@ def test_two_processes_equal_one(shared_world: Any, one_process: Path, changes: 
 @pytest.mark.slow
 def test_sharded_checkpoint_resumes_in_one_process_and_back_in_two(shared_world: Any, one_process: Path) -> None:
     two = start(shared_world, "there", 2, run__runtime="fsdp", **SETTINGS | {"run__steps": 2})
-    checkpoint = state.newest(two / "checkpoints").path
+    checkpoint = state.newest_valid(two / "checkpoints").path
     assert checkpoint is not None
     names = {path.name for path in checkpoint.iterdir()}
     assert {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"} <= names
@@ -76,7 +76,7 @@ def test_optimizer_that_needs_whole_tensors_is_refused(shared_world: Any) -> Non
 def two_processes(shared_world: Any) -> Path:
     """A run of two processes; the one of the first test where it has run."""
     folder: Path = shared_world.root / "shared"
-    if state.newest(folder / "checkpoints").path is None:
+    if state.newest_valid(folder / "checkpoints").path is None:
         start(shared_world, "shared", 2, run__runtime="fsdp", **SETTINGS)
     return folder
 
@@ -94,10 +94,10 @@ def test_kill_during_a_sharded_save_resumes_bit_exactly(shared_world: Any, two_p
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["gap", "file", "table"])
 def test_incomplete_sharded_checkpoint_is_noticed(two_processes: Path, tmp_path: Path, damage: str) -> None:
-    source = state.newest(two_processes / "checkpoints").path
+    source = state.newest_valid(two_processes / "checkpoints").path
     copy = tmp_path / source.name
     shutil.copytree(source, copy)
-    assert state.damage(copy) is None
+    assert state.find_damage(copy) is None
     manifest = json.loads((copy / "manifest.json").read_text())
     name = next(n for n, entry in manifest["tensors"].items() if len(entry["rows"]) == 2)
     if damage == "gap":
@@ -107,4 +107,4 @@ def test_incomplete_sharded_checkpoint_is_noticed(two_processes: Path, tmp_path:
     else:
         (copy / "weights-00002-of-00002.safetensors").unlink()
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    assert state.damage(copy) is not None
+    assert state.find_damage(copy) is not None

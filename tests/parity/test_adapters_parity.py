@@ -75,7 +75,9 @@ class Model:
         )
         networks.attach(network, shape)
         self.shapes[part] = shape
-        places = {(t.path.removeprefix("text_model."), t.leaf): t.parameter for t in networks.trained(network)}
+        places = {
+            (t.path.removeprefix("text_model."), t.leaf): t.parameter for t in networks.adapter_parameters(network)
+        }
         assert len(places) == len(initial)
         with torch.no_grad():
             for name, tensor in initial.items():

@@ -20,7 +20,7 @@ from torch import Tensor
 from mezzotint.families.sdxl import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, Framing, Noised, TextEmbedding
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.single_file.single_file import open_single
 from support.rounding import within
 
@@ -68,7 +68,7 @@ def weights() -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def settings(weights: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> ModelSettings:
     root = tmp_path_factory.mktemp("stability")
-    folder = shutil.copytree(shipped("tiny-sdxl"), root / "config")
+    folder = shutil.copytree(shipped_folder("tiny-sdxl"), root / "config")
     for name, changed in CONFIGS.items():
         path = folder / name / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changed))

@@ -55,7 +55,7 @@ def gradients(runtime: base.Runtime, share: slice, steps: int = 2) -> dict[str, 
                     (net(piece).square().sum() / 5).backward()
     result = {name: p.grad.clone() for name, p in trained.items() if p.grad is not None}
     result["norms"] = runtime.grad_norms(trained, "all")
-    result["total"] = runtime.total(torch.ones(2))
+    result["total"] = runtime.sum_over_processes(torch.ones(2))
     return result
 
 

@@ -59,7 +59,7 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     settings = RunSettings(runtime="fsdp", timeout_seconds=60)
     runtime = fsdp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), settings)
     here = runtime.prepare(model.parts(), trainer.model.trained, list(model.blocks()))
-    update = Update(here, trainer.model.optim, separate_masters=False, written=runtime.written)
+    update = Update(here, trainer.model.optim, separate_masters=False, written=runtime.refresh_copies)
     model_here = replace(trainer.model, trained=here, update=update)
     trainer = replace(trainer, model=model_here, runtime=runtime, update_check=None)
     trainer.callbacks[0].on_all_ranks = True

@@ -79,7 +79,7 @@ def test_wrapped_lines_fit_and_mark_truncation(text: str, width: int, limit: int
     [(3, 8, (0, 1, 2)), (9, 3, (0, 4, 8)), (100, 2, (0, 99)), (5, 1, (4,)), (0, 4, ()), (8, 8, tuple(range(8)))],
 )
 def test_shown_columns_are_spread_from_first_to_last(count: int, limit: int, places: tuple[int, ...]) -> None:
-    assert grids.spread(count, limit) == places
+    assert grids.spread_indices(count, limit) == places
 
 
 def test_saved_sheet_leaves_no_temporary_file(tmp_path: Path) -> None:

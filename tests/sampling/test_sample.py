@@ -15,7 +15,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_noise_depends_only_on_seed_and_index(tiny: Family) -> None:
 
 
 def test_precomputed_embeddings_give_the_same_images(tiny: Family) -> None:
-    settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
+    settings = ModelSettings(path=shipped_folder("tiny-sd"), weights="random")
     whole = Family.of(settings)
     cached = Family.of(settings, only=["denoiser", "vae"])
     requests = [Request("a red circle", Size(32, 32), "dark"), Request("a star", Size(32, 32), "dark", index=1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.settings.counting import counted, duration, nearest_multiples, size
+from mezzotint.settings.counting import format_bytes, format_count, format_duration, nearest_multiples
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from mezzotint.settings.counting import counted, duration, nearest_multiples, si
     ],
 )
 def test_noun_agrees_with_its_number(number: int, noun: str, words: str) -> None:
-    assert counted(number, noun) == words
+    assert format_count(number, noun) == words
 
 
 def test_neighbouring_multiples_are_named() -> None:
@@ -38,7 +38,7 @@ def test_neighbouring_multiples_are_named() -> None:
     ],
 )
 def test_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str) -> None:
-    assert size(num_bytes) == words
+    assert format_bytes(num_bytes) == words
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str) 
      (183_600, "2 d 3 h")],
 )  # fmt: skip
 def test_duration_has_its_two_largest_units(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words

@@ -58,6 +58,6 @@ def statistics(weights: Mapping[str, Tensor]) -> Tensor:
 def read_off(network: nn.Module, shape: AdapterShape) -> dict[str, AdapterModule]:
     """The adapter of each layer with the values it has now, by path; tensors are copies on the CPU."""
     tensors: dict[str, dict[str, Tensor]] = {}
-    for path, leaf, parameter in networks.trained(network):
+    for path, leaf, parameter in networks.adapter_parameters(network):
         tensors.setdefault(path, {})[leaf] = parameter.detach().to("cpu", copy=True)
     return {path: networks.as_module(shape, path, leaves) for path, leaves in tensors.items()}

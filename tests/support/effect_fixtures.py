@@ -26,7 +26,7 @@ from mezzotint.data.loading.loader import Loader
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.runtimes.single import Runtime
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
@@ -143,7 +143,7 @@ def prepare(shared_world: Any) -> Iterator[Callable[..., Prepared]]:
             name = f"ready-{len(list(shared_world.root.glob('*.yaml')))}"
             words = shared_world.words(name, **{"data__cache__latents": True, "data__cache__text": True} | settings)
             reading = parse(words, "train")
-            recipe = located(reading)
+            recipe = resolve_paths(reading)
             runtime = open_runtime(recipe.run, Launch())
             folder = RunFolder(folder_of(reading, recipe)).open()
             job = made_ready(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))

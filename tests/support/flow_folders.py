@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.sd_folder import edit
 
 T5: dict[str, Any] = {
@@ -130,7 +130,7 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
 def full_size(name: str, place: Path) -> Path:
     """The folder of a published model, with the tiny one's tokenizers and no weights."""
     family, configs = FULL[name]
-    shutil.copytree(shipped(f"tiny-{family}"), place)
+    shutil.copytree(shipped_folder(f"tiny-{family}"), place)
     for folder, values in configs.items():
         edit(place / folder / "config.json", **values)
     return place

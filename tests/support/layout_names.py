@@ -7,7 +7,7 @@ from typing import Any
 
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components
-from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
 from mezzotint.weights.keymap import KeyMap, Shape, Table
 from mezzotint.weights.layouts import sd, sdxl
 
@@ -16,11 +16,11 @@ LAYOUTS = {"sdxl": sdxl.LAYOUT, "sdxl-refiner": sdxl.LAYOUT.variants[0]}
 
 
 def config_of(model: str, component: str) -> dict[str, Any]:
-    return open_folder(shipped(model)).config(component)
+    return open_folder(shipped_folder(model)).config(component)
 
 
 def shapes_of(model: str, component: str, layout: KeyMap = sd.LAYOUT) -> dict[str, Shape]:
-    return components.shapes(layout.networks[component], config_of(model, component), where=shipped(model))
+    return components.shapes(layout.networks[component], config_of(model, component), where=shipped_folder(model))
 
 
 def table_of(model: str, component: str, layout: KeyMap = sd.LAYOUT) -> Table:

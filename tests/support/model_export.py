@@ -118,6 +118,6 @@ def second_version(first: Path, folder: Path) -> Path:
     for name, changes in {"unet": {"use_linear_projection": True}, "text_encoder": {"hidden_act": "gelu"}}.items():
         path = folder / name / "config.json"
         config = json.loads(path.read_text()) | changes
-        module = components.draw(networks[name], config, 5, name, where=path)
+        module = components.random_network(networks[name], config, 5, name, where=path)
         components.write(networks[name], module.state_dict(), config, folder / name, "fp32")
     return folder

@@ -20,7 +20,7 @@ def logged(folder: Path | str, tag: str = "loss") -> list[float]:
 
 def tensors_of(folder: Path) -> dict[str, Tensor]:
     """Those of the newest checkpoint."""
-    newest = state.newest(folder / "checkpoints").path
+    newest = state.newest_valid(folder / "checkpoints").path
     assert newest is not None
     return dict(state.read(newest).tensors)
 

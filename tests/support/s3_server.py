@@ -59,7 +59,7 @@ class S3Server:
 
 
 def waits_between_tries(patch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that `remote.tried` waits from now on, each time; they take none."""
+    """Seconds that `remote.with_retries` waits from now on, each time; they take none."""
     waits: list[float] = []
     patch.setattr(remote, "time", SimpleNamespace(sleep=waits.append, time=time.time))
     return waits

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mezzotint.sampling import pictures
+from mezzotint.sampling import image_files
 from mezzotint.tasks.sample import sample as verb
 
 FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
@@ -21,7 +21,7 @@ def drawn(out: Path) -> dict[str, Any]:
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                pictures_by_name[path.name] = (np.asarray(image), pictures.recorded_in(image))
+                pictures_by_name[path.name] = (np.asarray(image), image_files.recorded_in(image))
     return pictures_by_name
 
 

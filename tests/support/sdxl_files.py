@@ -16,7 +16,7 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.export import Replaced, write_model
-from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
@@ -66,7 +66,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Configurations of a small SDXL and a small refiner."""
     root = tmp_path_factory.mktemp("configs")
     for model in LAYOUTS:
-        shutil.copytree(shipped(model), root / model)
+        shutil.copytree(shipped_folder(model), root / model)
         for component, change in SMALL.items():
             path = root / model / component / "config.json"
             if path.is_file():
@@ -84,7 +84,7 @@ def folders(configs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
         source, replaced = open_folder(configs[model]), {}
         for component, network in layout.networks.items():
             config = source.config(component)
-            drawn = components.draw(network, config, 3, component, where=source.root)
+            drawn = components.random_network(network, config, 3, component, where=source.root)
             replaced[component] = Replaced(network, drawn.state_dict(), config)
         scheduler = source.config("scheduler", "scheduler_config.json")
         write_model(root / model, source, replaced, scheduler=scheduler, dtype="fp32")
@@ -154,7 +154,7 @@ def require_shipped_configurations(model: str, layout: KeyMap, tmp_path: Path, m
     monkeypatch.setattr("mezzotint.weights.files.tensor_files.read_header", lambda path: header)
     monkeypatch.setattr("mezzotint.weights.files.tensor_files.read_metadata", lambda path: {})
     single = open_single(tmp_path / "x.ckpt", sdxl.LAYOUT)
-    assert single.folder.root == shipped(model)
+    assert single.folder.root == shipped_folder(model)
     assert single.layout is layout
     for component in single.layout.parts:
         assert {n: i.shape for n, i in single.component(component).header().items()} == shapes_of(

@@ -25,7 +25,7 @@ HERE = Path("folder/config.json")
 
 
 def text_file(tmp_path: Path, seed: int = 0) -> tuple[Path, torch.nn.Module]:
-    module = components.draw("clip_text", TEXT, seed, "text_encoder", where=HERE)
+    module = components.random_network("clip_text", TEXT, seed, "text_encoder", where=HERE)
     path = tmp_path / "text" / "model.safetensors"
     components.write("clip_text", module.state_dict(), TEXT, path.parent, "fp32")
     return path, module

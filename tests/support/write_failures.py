@@ -96,14 +96,14 @@ def save(root: Path, *steps: int, at_once: bool = True, rows: int = 300) -> None
 
 
 def whole_checkpoints(root: Path, seen: Seen, *, rows: int = 300) -> None:
-    newest = state.newest(root / "checkpoints")
+    newest = state.newest_valid(root / "checkpoints")
     assert newest.passed_over == (), "what has a checkpoint's name is whole"
     assert newest.path is not None
     assert state.step_of(newest.path) in ((4,) if seen.is_done else (3, 4))
     best = root / "checkpoints" / "best"
-    assert state.damage(best) is None, "the second name leads to one that is there"
+    assert state.find_damage(best) is None, "the second name leads to one that is there"
     assert best.readlink().name in ("step-00000001", "step-00000004")
-    for path in state.listed(root / "checkpoints"):
+    for path in state.list_checkpoints(root / "checkpoints"):
         step = state.step_of(path)
         assert all(torch.equal(state.read(path).tensors[n], t) for n, t in tensors(step, rows).items())
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from mezzotint.assets import ASSETS
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.tasks.description_notes import knowledge, of_settings
 
 
 def said(*words: str, prediction: str = "epsilon", device: str = "cpu", buckets: int | None = 3) -> str:
-    recipe = located(read_text("schema: 1", overrides=words))
+    recipe = resolve_paths(read_text("schema: 1", overrides=words))
     return "\n".join(of_settings(recipe, prediction=prediction, device=device, buckets=buckets))
 
 

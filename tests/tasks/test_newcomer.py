@@ -13,7 +13,7 @@ from PIL import Image
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import build
-from mezzotint.settings.reading.read import located, read
+from mezzotint.settings.reading.read import read, resolve_paths
 from support.run_folders import report_of
 
 
@@ -76,7 +76,7 @@ def test_quick_start_prompt_and_size_occur_in_its_training_data(tmp_path: Path) 
     ]
     assert shown[0] == shown[1]
     (prompt,) = shown[0]
-    recipe = located(read("mini", ["data.path=shapes"]))
+    recipe = resolve_paths(read("mini", ["data.path=shapes"]))
     catalogue = build(recipe.data, tmp_path, workers=1)
     report = [row for row in range(len(catalogue)) if prompt in catalogue.captions(row)]
     assert report, prompt

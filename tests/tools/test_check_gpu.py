@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import check_gpu
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.bench.bench import Options
 from mezzotint.tasks.reading.arguments import parse
@@ -63,7 +63,7 @@ def test_failed_check_is_recorded_and_the_others_still_run(
 @pytest.fixture
 def card(tmp_path: Path) -> check_gpu.Card:
     reading = parse(["sd15"], "bench")
-    return check_gpu.Card(reading, located(reading), False, tmp_path)
+    return check_gpu.Card(reading, resolve_paths(reading), False, tmp_path)
 
 
 @pytest.mark.parametrize(("fp32", "bf16", "is_ok"), [(1.0005, 1.01, True), (1.002, 1.01, False), (1.0005, 1.03, False)])

@@ -64,7 +64,7 @@ def test_marked_tests_run_before_those_named_only_in_rows(
 
     monkeypatch.setattr(faults, "run", run)
     assert faults.run_all(ROWS, tmp_path, workers=1) == (1, cases)
-    assert calls == [["-m", "faults and not gpu and not timing"], ["-m", "not gpu", ROWS[2].test]]
+    assert calls == [["-m", "(faults or exhaustive) and not gpu and not timing"], ["-m", "not gpu", ROWS[2].test]]
     monkeypatch.setattr(faults, "run_all", lambda *given, workers: (5, []))
     monkeypatch.setattr(Path, "write_text", lambda *given: 0)
     assert faults.main([]) == 1, "nothing was run"

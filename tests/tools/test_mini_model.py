@@ -16,7 +16,7 @@ from transformers import CLIPTokenizer
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.folder import components
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mini import make_model, make_tokenizer, measure, record, world
 from mini.card import card
 
@@ -34,8 +34,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> CLIPTokenizer:
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("start")
-    config = json.loads((shipped("tiny-sd") / "vae" / "config.json").read_text())
-    vae = components.draw("vae", config, 0, "vae", where=root / "vae")
+    config = json.loads((shipped_folder("tiny-sd") / "vae" / "config.json").read_text())
+    vae = components.random_network("vae", config, 0, "vae", where=root / "vae")
     components.write("vae", vae.state_dict(), config, root / "vae", "fp32")
     make_model.start(root / "vae", root / "model")
     return root / "model"

@@ -20,14 +20,14 @@ def test_start_of_a_thousand_ranks_runs_the_real_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(simulate_scale, "agreeing", lambda world: 1e-6 * world)
     monkeypatch.setattr(simulate_scale, "SHORT", 0.0)
     monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # would also collect garbage of other tests
-    counted, share = [], inventory.share
+    counted, share = [], inventory.images_of_process
 
     def watched(digests: Any, rank: int, world_size: int) -> Any:
         mine = share(digests, rank, world_size)
         counted.append(int(mine.sum()))
         return mine
 
-    monkeypatch.setattr(inventory, "share", watched)
+    monkeypatch.setattr(inventory, "images_of_process", watched)
     lines = simulate_scale.simulate(
         [300, 600], 1000, tmp_path, lambda n, ranks, at: simulate_scale.a_start(at, n, ranks)
     )

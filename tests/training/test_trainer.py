@@ -26,7 +26,7 @@ from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
 from mezzotint.training.step import TrainStep
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.meta_device import valueless, without_autocast, without_question
 from support.trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
@@ -593,7 +593,7 @@ def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
 @pytest.mark.slow
 def test_loop_overhead_is_below_5_percent() -> None:
     """CPU seconds of our step and of a plain loop with the same UNet, loss, clipping and AdamW, in alternation."""
-    whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels, so that overhead counts less
+    whole = ModelSettings(path=shipped_folder("tiny-sd"), weights="random")  # four levels, so that overhead counts less
     ours, bare = Family.of(whole), Family.of(whole)
     latents, text = latents_at(1, 8), text_of(ours, 4)
     states = torch.cat([text.states] * 2)

@@ -7,7 +7,7 @@ import torch
 
 from mezzotint.settings.sections.run import KernelSettings, RunSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.training.whole_batches import filled, whole_size
+from mezzotint.training.whole_batches import pad_batch, padded_size
 from support.trainers import batch_of, latents_at
 
 
@@ -18,7 +18,7 @@ def test_last_sample_is_repeated_with_weight_zero() -> None:
         for n in (2, 4)
     )
     batch = replace(clips, joined_images=joined_images, dropped=torch.tensor([True, False]))
-    whole = filled(batch, 4)
+    whole = pad_batch(batch, 4)
     assert (whole.size, whole.keys[:2], whole.positions.tolist()) == (4, batch.keys, [0, 1, 1, 1])
     assert whole.weight.tolist() == [1, 1, 0, 0]
     assert whole.dropped is not None
@@ -29,8 +29,8 @@ def test_last_sample_is_repeated_with_weight_zero() -> None:
     assert whole.text is not None
     assert whole.text.states[:, 0].tolist() == [0, 1, 1, 1]
     assert whole.text.lengths == (0, 1, 1, 1)
-    assert filled(whole, 4) is whole
-    assert filled(whole, 3) is whole
+    assert pad_batch(whole, 4) is whole
+    assert pad_batch(whole, 3) is whole
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_micro_batch_has_the_largest_size_of_its_process(
     compiled: bool, choice: bool, processes: int, micro_batch: int | None, size: int | None
 ) -> None:
     run = RunSettings(compile=compiled, kernels=KernelSettings(pad_batches=choice), micro_batch=micro_batch)
-    assert whole_size(run, 8, processes) == size
+    assert padded_size(run, 8, processes) == size

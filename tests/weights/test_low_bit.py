@@ -17,7 +17,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import low_bit
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.low_bit import LowBit, LowBitLinear, WeightForm
 
 KINDS: tuple[LowBit, ...] = ("int8", "nf4")
@@ -32,7 +32,7 @@ def linear(low: LowBit) -> tuple[nn.Linear, LowBitLinear]:
     plain = nn.Linear(128, 96).requires_grad_(False)
     with torch.no_grad():
         plain.weight.copy_(torch.randn(96, 128, generator=torch.Generator().manual_seed(0)))
-    net = low_bit.converted(nn.Sequential(copy.deepcopy(plain)), WeightForm(torch.float32, low))
+    net = low_bit.convert_network(nn.Sequential(copy.deepcopy(plain)), WeightForm(torch.float32, low))
     layer = net[0]  # type: ignore[index]
     assert isinstance(layer, LowBitLinear)
     return plain, layer
@@ -67,7 +67,7 @@ def test_quantized_size_is_small_and_equal_on_the_meta_device(low: LowBit, each:
     assert each * 96 * 128 < size < (each + 0.1) * 96 * 128
     assert all(torch.equal(t, small[name]) for name, t in linear(low)[1].named_buffers())
     empty = state.on_meta(lambda: nn.Sequential(nn.Linear(128, 96))).requires_grad_(False)
-    counted = dict(low_bit.converted(empty, WeightForm(torch.bfloat16, low))[0].named_buffers())  # type: ignore[index]
+    counted = dict(low_bit.convert_network(empty, WeightForm(torch.bfloat16, low))[0].named_buffers())  # type: ignore[index]
     assert {n: (t.shape, t.dtype) for n, t in counted.items()} == {n: (t.shape, t.dtype) for n, t in small.items()}
     assert low_bit.numbers_of(empty) == 96 * 128 + 96
 
@@ -88,7 +88,9 @@ def test_cast_keeps_the_quantized_matrix_and_autocast_applies(low: LowBit) -> No
 
 @has_torchao
 def test_unsuitable_layers_are_not_quantized() -> None:
-    net = low_bit.converted(nn.Sequential(nn.Linear(10, 3), nn.Conv2d(2, 2, 3)), WeightForm(torch.bfloat16, "nf4"))
+    net = low_bit.convert_network(
+        nn.Sequential(nn.Linear(10, 3), nn.Conv2d(2, 2, 3)), WeightForm(torch.bfloat16, "nf4")
+    )
     assert [type(module) for module in net.children()] == [nn.Linear, nn.Conv2d]
     assert {p.dtype for p in net.parameters()} == {torch.bfloat16}
 
@@ -110,7 +112,7 @@ class Counted:
 @has_torchao
 @pytest.mark.parametrize("low", [None, "nf4"])
 def test_stored_weights_are_converted_a_few_at_a_time(low: LowBit | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = Family.files.of(ModelSettings(path=shipped("mezzotint-mini")))
+    files = Family.files.of(ModelSettings(path=shipped_folder("mezzotint-mini")))
     stored = Counted(components.tensor_files.InFile(files.weights_of("denoiser").path))
     monkeypatch.setattr(tensor_files, "AT_ONCE", 200_000)
     config, where, form = files.configs["denoiser"], files.where("denoiser"), WeightForm(torch.bfloat16, low)
@@ -124,7 +126,7 @@ def test_stored_weights_are_converted_a_few_at_a_time(low: LowBit | None, monkey
     for name, parameter in whole.named_parameters():
         path = name.removesuffix(".weight")
         if path in layers:
-            again = low_bit.converted(nn.Sequential(whole.get_submodule(path)), WeightForm(torch.float32, low))
+            again = low_bit.convert_network(nn.Sequential(whole.get_submodule(path)), WeightForm(torch.float32, low))
             assert torch.equal(layers[path].weight, again[0].weight)  # type: ignore[index]
         else:
             assert torch.equal(network.get_parameter(name), parameter.bfloat16()), name

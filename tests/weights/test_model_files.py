@@ -11,12 +11,12 @@ import torch
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.sd_folder import FOLDER, edit
 
 
 def test_random_weights_depend_only_on_the_seed() -> None:
-    settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
+    settings = ModelSettings(path=shipped_folder("tiny-sd"), weights="random")
     one, same, other = (Family.of(settings, only=["text_encoder"], seed=s) for s in (1, 1, 2))
     states = [f.encode_text(["a red circle"]).states for f in (one, same, other)]
     assert torch.equal(states[0], states[1])

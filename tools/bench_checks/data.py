@@ -172,7 +172,7 @@ def _first_look(path: Path, rounds: int, num: int = 100) -> float:
 
     for _ in range(rounds):
         probed = times(num // 5, lambda: decoding.probe(path, 10**8))
-        ratios.append(probed / times(num, lambda: decoding.glance(path, 10**8)))
+        ratios.append(probed / times(num, lambda: decoding.probe_quickly(path, 10**8)))
     return statistics.median(ratios)
 
 

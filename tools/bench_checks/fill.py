@@ -29,7 +29,7 @@ from mezzotint.data.cache.entries import Caches
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.media import decoding
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
 from mezzotint.tasks import assemble
@@ -87,7 +87,9 @@ def photo(draw: np.random.Generator, width: int) -> Image.Image:
 def _recipe(folder: Path, cache: Path) -> Any:
     words = ["tiny_cpu", f"data.path={folder}", f"data.cache.path={cache}", "data.cache.latents=true"]
     words += ["data.cache.dtype=fp16", "data.crop=center", "data.flip=0", "data.resolution=512"]
-    return located(parse([*words, "data.buckets.step=64", "data.workers=1", "data.captions.missing=empty"], "cache"))
+    return resolve_paths(
+        parse([*words, "data.buckets.step=64", "data.workers=1", "data.captions.missing=empty"], "cache")
+    )
 
 
 def _prepared(folder: Path, cache: Path) -> Prepared:
@@ -190,7 +192,7 @@ def _fill_a_share(folder: Path, cache: Path, rank: int, count: int) -> Filled:
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[rank % len(processors)]})
     prepared = _prepared(folder, cache)
-    is_first = inventory.share(prepared[-1].digest, 0, 2)
+    is_first = inventory.images_of_process(prepared[-1].digest, 0, 2)
     fewer = min(int(is_first.sum()), int((~is_first).sum()))
     rows = np.sort(np.concatenate([np.flatnonzero(of)[:fewer] for of in (is_first, ~is_first)])).astype(np.int32)
     print("ready", flush=True)

@@ -27,7 +27,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import inventory
@@ -81,7 +81,7 @@ def prepare(folder: Path, samples: int, form: str) -> list[str]:
              "data.flip=0", "data.captions.dropout=0", "data.cache.latents=true", "data.cache.text=true",
              "run.steps=2"]  # fmt: skip
     start(folder, [*words, f"data.path={folder / 'few'}"])  # says how entries look
-    recipe = located(parse(words, "train"))
+    recipe = resolve_paths(parse(words, "train"))
     catalogue = _catalogue(recipe, names, folder)
     every = np.arange(len(catalogue), dtype=np.int32)
     caches = assemble.open_caches(recipe, assemble.open_files(recipe))

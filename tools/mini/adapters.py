@@ -29,7 +29,7 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import tensor_files
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import lesson, measure
@@ -142,9 +142,9 @@ def loaded(export: Path) -> Family:
     """The model that an export draws with: a folder of its own, or mezzotint-mini with the adapter laid into it; and
     the new word."""
     is_whole = (export / "model_index.json").is_file()
-    family = measure.load(export if is_whole else shipped("mezzotint-mini"))
+    family = measure.load(export if is_whole else shipped_folder("mezzotint-mini"))
     if not is_whole:
-        names = LayerNames(Family.files.of(ModelSettings(path=shipped("mezzotint-mini"))).trainable_shapes())
+        names = LayerNames(Family.files.of(ModelSettings(path=shipped_folder("mezzotint-mini"))).trainable_shapes())
         merging.merge_into(family.parts()["denoiser"], "unet", [(files.read(adapter_file(export), names), 1.0)])
     rows = tensor_files.read(export / "learned_embeds.safetensors")[WORD]
     family.add_learned_tokens({}, 1, {WORD: {"text_encoder": rows}})

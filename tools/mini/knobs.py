@@ -25,7 +25,7 @@ from mezzotint import durable
 from mezzotint.cli import main as mezzotint
 from mezzotint.families.sd import Family
 from mezzotint.sampling import grids
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import check_vae, lesson, measure, night, world
@@ -263,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=(*KNOBS, "all", "page"))
     parser.add_argument("--folder", type=Path, default=Path("demo/knobs"), help="where the runs lie")
-    parser.add_argument("--base", type=Path, default=shipped("mezzotint-mini"), help="the model they begin with")
+    parser.add_argument("--base", type=Path, default=shipped_folder("mezzotint-mini"), help="the model they begin with")
     parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -69,7 +69,7 @@ def start(vae: Path, folder: Path, seed: int = SEED) -> None:
     networks = {"text_encoder": text_encoder(vocabulary), "unet": UNET}
     for component, config in networks.items():
         network = _NETWORKS[component]
-        module = components.draw(network, config, seed, component, where=folder / component / "config.json")
+        module = components.random_network(network, config, seed, component, where=folder / component / "config.json")
         components.write(network, module.state_dict(), config, folder / component, "fp32")
     _write_halved("vae", vae, folder / "vae")
     write_json(folder / "scheduler" / "scheduler_config.json", SCHEDULER)

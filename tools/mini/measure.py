@@ -65,7 +65,7 @@ def load(folder: Path, *, untrained: bool = False) -> Family:
         for part, component, network in (("denoiser", "unet", "unet"), ("text_encoder", "text_encoder", "clip_text")):
             where = folder / component / "config.json"
             config = json.loads(where.read_text("utf-8"))
-            fresh = components.draw(network, config, SEED, part, where=where)  # type: ignore[arg-type]
+            fresh = components.random_network(network, config, SEED, part, where=where)  # type: ignore[arg-type]
             parts[part].load_state_dict(fresh.state_dict())
     for module in parts.values():
         module.requires_grad_(False).eval()

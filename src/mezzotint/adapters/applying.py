@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint.adapters.files import Adapter
-from mezzotint.adapters.merging import merged
+from mezzotint.adapters.merging import merge_adapters
 from mezzotint.adapters.names import LayerName
 from mezzotint.weights.merge import Merge
 
@@ -40,7 +40,7 @@ class AdaptedMerge(Merge):
             selected = {name: t for name, t in tensors.items() if self.origin[component][name] is source}
             if self.dtype is not None:
                 selected = {name: t.float() if t.is_floating_point() else t for name, t in selected.items()}
-            tensors |= merged(component, selected, applied)
+            tensors |= merge_adapters(component, selected, applied)
         return tensors
 
     def changing(self, component: str, name: str) -> list[AppliedAdapter]:

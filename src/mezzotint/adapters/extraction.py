@@ -64,7 +64,7 @@ class RankRule:
         return len(values)
 
 
-def extracted(
+def extract_lora(
     pairs: Iterable[tuple[LayerName, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
 ) -> tuple[Adapter, list[Remainder]]:
     """A LoRA of the difference between two models, and the error for each layer.
@@ -83,7 +83,7 @@ def extracted(
     return Adapter(modules), remainders
 
 
-def resized(
+def resize_adapter(
     adapter: Adapter, rule: RankRule, weights: Mapping[LayerName, Tensor], shapes: Mapping[LayerName, tuple[int, ...]]
 ) -> tuple[Adapter, list[Remainder]]:
     """The adapter with another rank, as a LoRA, and the error for each layer.

@@ -150,7 +150,7 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     header = tensor_files.read_header(file)
     if not is_adapter(header):
         raise WeightsError(
-            f"{file}: contains no adapter; its {tensor_files.listed(header, 2)} belong to a model or another kind of "
+            f"{file}: contains no adapter; its {tensor_files.summary(header, 2)} belong to a model or another kind of "
             "file. Set `model.path` to give a model",
             code="E1430",
         )

@@ -18,7 +18,7 @@ Weighted = Sequence[tuple[Adapter, float]]
 """Adapters with their strengths; 1 is as trained, 0 has no effect, negative values invert the change."""
 
 
-def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) -> dict[str, Tensor]:
+def merge_adapters(component: str, weights: Mapping[str, Tensor], adapters: Weighted) -> dict[str, Tensor]:
     """A component's weights with adapters merged: W + Σ strength · (adapted − W).
 
     component: of a model folder. weights: by the names in its files; some or all. Computed in float32, and cast once to
@@ -49,16 +49,16 @@ def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) ->
 
 
 def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
-    """Merges adapters into the weights of a network, in place, see `merged`. component: of a model folder. Raises
-    WeightsError E1403, E1416."""
+    """Merges adapters into the weights of a network, in place, see `merge_adapters`. component: of a model folder.
+    Raises WeightsError E1403, E1416."""
     weights = file_weights(network)
     with torch.no_grad():
-        for name, weight in merged(component, weights, adapters).items():
+        for name, weight in merge_adapters(component, weights, adapters).items():
             if weight is not weights[name]:
                 weights[name].copy_(weight)
 
 
-def joined(adapters: Weighted) -> Adapter:
+def join_loras(adapters: Weighted) -> Adapter:
     """One LoRA exactly equal to several with their strengths; its rank is the sum of theirs.
 
     Raises WeightsError E1436 for adapters that cannot be concatenated: DoRA, LoHa, LoKr, convolutions with three
@@ -85,7 +85,7 @@ def _concatenate(parts: Sequence[tuple[AdapterModule, float]]) -> AdapterModule:
     return AdapterModule("lora", {"lora_down.weight": torch.cat(downs), "lora_up.weight": torch.cat(ups, dim=1)})
 
 
-def scaled(adapter: Adapter, strength: float) -> Adapter:
+def scale_adapter(adapter: Adapter, strength: float) -> Adapter:
     """The adapter multiplied by a strength; exact for LoRA, LoHa and LoKr.
 
     Raises WeightsError E1436 for a DoRA, whose change is not proportional to its factors.

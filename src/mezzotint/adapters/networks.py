@@ -119,7 +119,7 @@ def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
             cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, where)
 
 
-def trained(network: nn.Module) -> list[Trained]:
+def adapter_parameters(network: nn.Module) -> list[Trained]:
     """The parameters of a network's adapters, sorted by layer and leaf."""
     return sorted(_named_parameters(network), key=lambda each: each[:2])
 
@@ -134,7 +134,7 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
     rows.
     """
     layers = _base_layers(network)
-    for path, leaf, parameter in trained(network):
+    for path, leaf, parameter in adapter_parameters(network):
         key = draws.key(seed, "adapter", f"{component}.{path}", leaf)
         with torch.no_grad():
             parameter.copy_(
@@ -145,7 +145,7 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
 def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
     """Loads values, by path and leaf. Raises WeightsError E1440 if layers, ranks or kinds differ."""
     values = {(path, leaf): tensor for path, module in modules.items() for leaf, tensor in module.tensors.items()}
-    parameters = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
+    parameters = {(path, leaf): parameter for path, leaf, parameter in adapter_parameters(network)}
     other = values.keys() ^ parameters.keys()
     other |= {key for key in values.keys() & parameters.keys() if values[key].numel() != parameters[key].numel()}
     if other:
@@ -211,7 +211,7 @@ def init_pissa(network: nn.Module, shape: AdapterShape) -> Factors:
     """Initializes with the largest singular vectors of each weight and subtracts them from it: PiSSA (Meng et al.,
     arXiv:2404.02948). The model's output does not change. Returns the factors, by path and leaf."""
     factors: dict[tuple[str, str], Tensor] = {}
-    pairs = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
+    pairs = {(path, leaf): parameter for path, leaf, parameter in adapter_parameters(network)}
     for path, layer in _base_layers(network).items():
         weight = layer.weight
         down, up = (pairs[path, leaf] for leaf in ("lora_down.weight", "lora_up.weight"))

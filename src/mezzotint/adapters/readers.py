@@ -102,7 +102,7 @@ def judge(
 ) -> Verdict:  # fmt: skip
     """How a reader handles a file for a model with these layers. numbered: False compares names without block numbers,
     for a file whose model is not available."""
-    plain: Callable[[str], str] = str if numbered else without_numbers
+    plain: Callable[[str], str] = str if numbered else mask_block_numbers
     accepted_by_reader = {plain(name) for name in accepted_names(reader, names, family)}
     lookup = {plain(name): layer for name, layer in names.lookup((names.denoisers or ("",))[0]).items()}
     settings = files.read_settings(metadata)
@@ -139,7 +139,7 @@ def accepted_names(reader: Reader, names: LayerNames, family: str) -> Iterator[s
                 yield form.format(**{key: values[key]})
 
 
-def without_numbers(name: str) -> str:
+def mask_block_numbers(name: str) -> str:
     """A layer's name with N for each block number."""
     return _NUMBER.sub("N", name)
 

@@ -94,7 +94,7 @@ class TrainedAdapter:
             if values and self.settings.init == "pissa":
                 subtracted = networks.init_pissa(network, shape)
                 self._subtracted |= {f"{part}/{path}.{leaf}": factor for (path, leaf), factor in subtracted.items()}
-            of_part = {f"{part}/{path}.{leaf}": p for path, leaf, p in networks.trained(network)}
+            of_part = {f"{part}/{path}.{leaf}": p for path, leaf, p in networks.adapter_parameters(network)}
             self.numbers[part] = sum(parameter.numel() for parameter in of_part.values())
             parameters |= of_part
         return parameters

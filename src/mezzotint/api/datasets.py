@@ -30,7 +30,7 @@ from mezzotint.api.recipes import LoadedRecipe
 from mezzotint.errors import RecipeError
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import digest_of, located
+from mezzotint.settings.reading.read import digest_of, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 
@@ -80,7 +80,7 @@ def with_dataset(loaded: LoadedRecipe, dataset: ImageDataset | None) -> Iterator
     if dataset is None:
         yield loaded
         return
-    recipe = located(loaded)
+    recipe = resolve_paths(loaded)
     place = assemble.cache_folder(recipe) / FOLDER
     if isinstance(dataset, KeyedImageDataset):
         yield _reading_from(loaded, recipe, _read_keyed(dataset, place))
@@ -131,11 +131,11 @@ def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one reads, the others find it
         if not (folder / "metadata.jsonl").is_file():
             shutil.rmtree(folder, ignore_errors=True)
-            _write(folder, ((key, _pooled(dataset, n, pool, names[n])) for n, (key, _) in enumerate(names)))
+            _write(folder, ((key, _read_pooled(dataset, n, pool, names[n])) for n, (key, _) in enumerate(names)))
     return folder
 
 
-def _pooled(
+def _read_pooled(
     dataset: KeyedImageDataset, index: int, pool: Path, name: tuple[str, str]
 ) -> Callable[[], tuple[Picture, str]]:
     """Reads a sample through the pool of those that were read before."""
@@ -144,7 +144,7 @@ def _pooled(
         address = _address_of(dataset, name)
         about = pool / f"{address}.json"
         if not about.is_file():
-            picture, caption = _checked(dataset[index], index)
+            picture, caption = _check_sample(dataset[index], index)
             file = _save(picture, pool / address, index)
             durable.write_file(about, json.dumps({"file": file.name, "caption": caption}).encode())
         entry = json.loads(about.read_text())
@@ -164,7 +164,7 @@ def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[Picture
     folder.mkdir(parents=True)
     lines = []
     for index, (key, read) in enumerate(samples):
-        picture, caption = _checked(read(), index)
+        picture, caption = _check_sample(read(), index)
         file = _save(picture, folder / _file_name(key), index)
         lines.append(json.dumps({"file_name": file.name, "text": caption}, ensure_ascii=False))
     durable.write_file(folder / "metadata.jsonl", "".join(f"{line}\n" for line in lines).encode())
@@ -175,7 +175,7 @@ def _file_name(key: str) -> str:
     return name if len(name) <= 200 else f"{name[:150]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def _checked(sample: Any, index: int) -> tuple[Picture, str]:
+def _check_sample(sample: Any, index: int) -> tuple[Picture, str]:
     if isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[1], str):
         return sample
     raise RecipeError(

@@ -61,7 +61,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Checkpoints, the newest first."""
-        return state.listed(self._folder.checkpoints)
+        return state.list_checkpoints(self._folder.checkpoints)
 
     @property
     def exports(self) -> list[Path]:

@@ -14,7 +14,7 @@ from mezzotint.api.recipes import LoadedRecipe as LoadedRecipe
 from mezzotint.api.recipes import as_loaded
 from mezzotint.api.runs import Run
 from mezzotint.errors import RecipeError, Stopped
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import StepBatches, StepReport
 from mezzotint.tasks.reading.continuing import folder_of
@@ -51,7 +51,7 @@ def train(
     with with_dataset(loaded, dataset) as reading:
         with _interrupt_as_in_python():
             train_run(reading, code=code, owns_process=False)
-        folder = folder_of(reading, located(reading))
+        folder = folder_of(reading, resolve_paths(reading))
         if not (folder / "recipe.yaml").is_file():
             raise KeyboardInterrupt("interrupted before training began")
         return Run(folder)

@@ -19,7 +19,7 @@ from mezzotint.board.reading.tails import make_printable
 from mezzotint.board.words import parse_whole
 from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
-from mezzotint.settings.reading.read import located, read
+from mezzotint.settings.reading.read import read, resolve_paths
 from mezzotint.settings.recipe import Recipe
 
 ON_A_PAGE = 60
@@ -97,7 +97,7 @@ class DataPages:
         path = data.catalogue.path(row)
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
             return picture_answer(path, request)
-        return _webp(thumbnails.large(data.catalogue, row, data.settings))
+        return _webp(thumbnails.preview_image(data.catalogue, row, data.settings))
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
         data, row = self._wait_for_data(request), parse_whole(request.query_params.get("row", ""))
@@ -158,7 +158,7 @@ class DataPages:
 def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe:
     words = [f"data.resolution={resolution}"] if parse_whole(resolution) else []
     if run is not None:
-        return located(read(inside(run, "recipe.yaml"), words))
+        return resolve_paths(read(inside(run, "recipe.yaml"), words))
     assert folder is not None
     return data_sets.recipe_of(folder, words)
 

@@ -69,7 +69,7 @@ class Pages:
         """Templates with autoescaping and the page's filters."""
         environment = html_pages.templates("mezzotint.board")
         environment.filters |= {
-            "size": counting.size, "duration": words.duration, "number": words.number, "moment": words.moment,
+            "size": counting.format_bytes, "duration": words.duration, "number": words.number, "moment": words.moment,
             "with_moments": words.with_moments,
             "unquote": unquote_plus, "count": words.count, "printable": tails.make_printable, "json": to_script_json,
             "coded": mark_code,
@@ -257,7 +257,7 @@ def picture_answer(path: Path, request: Request) -> Response:
     """The response with an image or clip, or a small copy of it; 415 for any other file."""
     side = request.query_params.get("small")
     if side is not None:
-        content = pictures.small(path, min(1024, max(16, words.parse_whole(side, 256))))
+        content = pictures.downscale(path, min(1024, max(16, words.parse_whole(side, 256))))
         if content is None:
             return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})

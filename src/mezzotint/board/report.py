@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
-from mezzotint.settings.counting import counted, size
+from mezzotint.settings.counting import format_bytes, format_count
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.commands import REPLACE
 
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         raise RecipeError(what, code="E1943")
     text, left_out = of_run(path) if runs else of_data(path)
     durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
-    print(f"{out}: {size(len(text.encode()))}; {'; '.join(left_out) if left_out else 'nothing was left out'}")
+    print(f"{out}: {format_bytes(len(text.encode()))}; {'; '.join(left_out) if left_out else 'nothing was left out'}")
     return 0
 
 
@@ -88,7 +88,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     if kept:
         left_out.append(f"images larger than {_SIDE} pixels are reduced, and image metadata is left out")
     if previews.clips:
-        left_out.append(f"{counted(len(previews.clips), 'clip')}: shown as a strip of frames")
+        left_out.append(f"{format_count(len(previews.clips), 'clip')}: shown as a strip of frames")
     left_out += [f"{name}: a link that leads out of the run folder" for name in _links_out_of(path)]
     log = path / "run.log"
     if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
@@ -100,7 +100,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         "title": path.resolve().name,
         "kind": "run",
     }
-    facts["log"] = without_home(facts["log"])  # the template turns it into markup, which is not changed later
+    facts["log"] = hide_home(facts["log"])  # the template turns it into markup, which is not changed later
     return _render_file(pages, embedded, left_out, facts), left_out
 
 
@@ -140,13 +140,13 @@ def _links_out_of(run: Path) -> list[str]:
         return sorted(link.name for link in links if outside.leads_out(Path(link.path), run))
 
 
-def without_home(value: Any) -> Any:
+def hide_home(value: Any) -> Any:
     """A copy of a value in which `~` replaces the home folder in all texts, for privacy. Markup and images are
     unchanged."""
     if isinstance(value, dict):
-        return {without_home(name): without_home(inner) for name, inner in value.items()}
+        return {hide_home(name): hide_home(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_home(inner) for inner in value]
+        return [hide_home(inner) for inner in value]
     if isinstance(value, Path):
         value = str(value)
     if not isinstance(value, str) or isinstance(value, Markup) or value.startswith("data:"):
@@ -174,7 +174,7 @@ def _select_fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str
 def _image_uri(file: Path) -> str:
     from mezzotint.board.reading import pictures
 
-    return _uri(pictures.small(file, _SIDE))
+    return _uri(pictures.downscale(file, _SIDE))
 
 
 def _spread_indices(total: int, most: int) -> list[int]:
@@ -206,10 +206,10 @@ def _render_file(pages: Any, embedded: dict[str, Any], left_out: list[str], fact
         f"script-src {_hash(plotting)} {_hash(program)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    templates = pages.templates.overlay(finalize=without_home)
+    templates = pages.templates.overlay(finalize=hide_home)
     text: str = templates.get_template("report.html").render(
         facts, policy=policy, style=Markup(style), program=Markup(program), plotting=Markup(plotting),
-        embedded=without_home(embedded), left_out=left_out, report=True, offered=[],
+        embedded=hide_home(embedded), left_out=left_out, report=True, offered=[],
         written=time.time(),
     )  # fmt: skip
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -15,8 +15,8 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def duration(seconds: float | None) -> str:
-    """As `counting.duration`; "" for None and for values of 1e10 s and more."""
-    return counting.duration(seconds) if seconds is not None and abs(seconds) < 1e10 else ""
+    """As `counting.format_duration`; "" for None and for values of 1e10 s and more."""
+    return counting.format_duration(seconds) if seconds is not None and abs(seconds) < 1e10 else ""
 
 
 def number(value: float | None, digits: int = 4) -> str:

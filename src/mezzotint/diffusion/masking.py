@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def pooled(mask: Tensor, height: int, width: int) -> Tensor:
+def pool_mask(mask: Tensor, height: int, width: int) -> Tensor:
     """The mean of a pixel mask over each latent: (B, H, W) uint8, 255 for full weight → (B, h, w) float32 in [0, 1]. H
     and W are multiples of h and w. The sums are of integers, so the result is bitwise identical on every device."""
     down, across = mask.shape[1] // height, mask.shape[2] // width
@@ -32,7 +32,7 @@ class LossMask:
             return None
         mask = mask.to(x_0.device, non_blocking=True)
         if mask.dtype == torch.uint8:
-            mask = pooled(mask, *x_0.shape[-2:])
+            mask = pool_mask(mask, *x_0.shape[-2:])
         weights = torch.lerp(torch.full_like(mask, self.background), torch.ones_like(mask), mask)
         if self.keeps_mean:
             weights = weights / weights.mean(dim=(1, 2), keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)

@@ -285,7 +285,7 @@ def _biased_shares(bias: TimestepBiasSettings, drawn: tuple[int, int], num_times
     )
     weights[: drawn[0]] = 0.0
     weights[drawn[1] :] = 0.0
-    return timesteps.shares(weights)
+    return timesteps.share_table(weights)
 
 
 def _check_rescaled(settings: ObjectiveSettings, form: Parameterization) -> None:

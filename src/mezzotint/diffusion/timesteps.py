@@ -24,7 +24,7 @@ def draw(addresses: NDArray[np.uint64], low: int, high: int) -> NDArray[np.int64
     return above.astype(np.int64) + low
 
 
-def shares(weights: NDArray[np.float64]) -> NDArray[np.uint64]:
+def share_table(weights: NDArray[np.float64]) -> NDArray[np.uint64]:
     """The table for `draw_shared`: for each timestep, the 53-bit numbers below which it or an earlier one is drawn.
 
     weights: (T,), relative frequencies, ≥ 0 and not all 0, with any sum. Returns (T,) uint64, rising.
@@ -40,8 +40,8 @@ def shares(weights: NDArray[np.float64]) -> NDArray[np.uint64]:
 def draw_shared(addresses: NDArray[np.uint64], table: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Timesteps by their shares, one at each address: the first whose edge is above the address's upper 53 bits.
 
-    addresses: (B,) uint64 of `draws.keys`. table: of `shares`. Integers are compared, so every machine draws the same.
-    A timestep of weight 0 is never drawn. Returns (B,) int64.
+    addresses: (B,) uint64 of `draws.keys`. table: of `share_table`. Integers are compared, so every machine draws the
+    same. A timestep of weight 0 is never drawn. Returns (B,) int64.
     """
     timesteps: NDArray[np.int64] = np.searchsorted(table, addresses >> np.uint64(11), side="right").astype(np.int64)
     return timesteps

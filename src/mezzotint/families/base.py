@@ -23,7 +23,7 @@ from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.layer_streaming import LayerStreamer
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ModelFiles, Prediction, configured
+from mezzotint.weights.model_files import ModelFiles, Prediction, converting_config_errors
 
 Encodes = Literal["media", "text"]
 """What a family is loaded to encode."""
@@ -112,7 +112,7 @@ class ModelFamily(ABC):
         assert only is None or set(only) <= set(cls.spec.parts), only
         parts = [part for part in files.parts if only is None or part in only]
         networks = {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts}
-        with configured(files.settings.described_by):
+        with converting_config_errors(files.settings.described_by):
             return cls(files, networks)
 
     @classmethod
@@ -204,7 +204,7 @@ class ModelFamily(ABC):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """The denoiser's output, in the shape of x_t."""
 
-    def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
+    def training_input(self, noised: Noised, drawn: StepDraws) -> Noised:
         """The denoiser's input in training, with first-frame conditioning where the family uses it."""
         return noised
 
@@ -247,13 +247,13 @@ class ModelFamily(ABC):
         raise AssertionError("this family writes only folders")
 
 
-def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
+def cast_like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:
     """The tensor on the device and in the dtype of a network's parameters."""
     like = next(module.parameters())
     return tensor.to(like.device, like.dtype)
 
 
-def whole_state(
+def full_state(
     files: ModelFiles, parts: Mapping[str, nn.Module], weights: Mapping[str, Tensor], part: str
 ) -> dict[str, Tensor]:
     """All tensors of a part; those in `weights`, by `part/parameter`, replace the loaded model's."""
@@ -278,21 +278,21 @@ def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
     return mean + std * eps
 
 
-def drawn_latents(moments: Tensor, addresses: Tensor) -> Tensor:
+def sample_latents(moments: Tensor, addresses: Tensor) -> Tensor:
     """Latents (B, C, …) from posterior moments (B, 2C, …), each with the ε at its address. addresses: (B,) int64, on
     any device."""
     shape = (moments.shape[1] // 2, *moments.shape[2:])
     return posterior_sample(moments, noise.normal(addresses.to(moments.device, non_blocking=True), shape))
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copies a host tensor to a device through page-locked memory, so the host does not wait for the device's queue."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def latents_of(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments = "sample") -> Tensor:
+def batch_latents(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments = "sample") -> Tensor:
     """x_0 of a batch (B, C, …), scaled: cached latents, a sample or the mean of cached moments, or encoded pixels. No
     gradient.
 
@@ -315,4 +315,4 @@ def _latents_of_batch(family: ModelFamily, batch: Batch, device: torch.device, p
     else:
         assert batch.pixels is not None
         moments = family.encode_media(batch.pixels.to(device, non_blocking=True))
-    return moments.chunk(2, dim=1)[0] if posterior == "mean" else drawn_latents(moments, batch.posterior_keys)
+    return moments.chunk(2, dim=1)[0] if posterior == "mean" else sample_latents(moments, batch.posterior_keys)

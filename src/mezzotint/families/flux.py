@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import FlowFamily, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
@@ -150,11 +150,11 @@ class Family(FlowFamily):
         assert text.pooled is not None, "a text embedding of another family"
         height, width = x.shape[-2:]
         velocity = net(
-            hidden_states=like_parameters(pack_latents(x), net),
+            hidden_states=cast_like_parameters(pack_latents(x), net),
             timestep=noised.model_t / 1000,
             guidance=condition.vector,
-            pooled_projections=like_parameters(text.pooled, net),
-            encoder_hidden_states=like_parameters(text.states, net),
+            pooled_projections=cast_like_parameters(text.pooled, net),
+            encoder_hidden_states=cast_like_parameters(text.states, net),
             txt_ids=x.new_zeros((text.states.shape[1], 3)),
             img_ids=token_positions(height // 2, width // 2, x.device),
             return_dict=False,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.base import Grid, cast_like_parameters
 from mezzotint.families.shared import qwen3
 from mezzotint.families.shared.flow import FlowFamily, Standardized, pack_latents, unpack_latents
 from mezzotint.families.shared.flow_files import FlowFiles
@@ -177,10 +177,10 @@ class Family(Standardized, FlowFamily):
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         count, _, height, width = x.shape
         velocity = net(
-            hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
+            hidden_states=cast_like_parameters(x.flatten(2).transpose(1, 2), net),
             timestep=noised.model_t / 1000,
             guidance=None,
-            encoder_hidden_states=like_parameters(text.states, net),
+            encoder_hidden_states=cast_like_parameters(text.states, net),
             txt_ids=token_positions((1, 1, 1, text.states.shape[1]), x.device).expand(count, -1, -1),
             img_ids=token_positions((1, height, width, 1), x.device).expand(count, -1, -1),
             return_dict=False,

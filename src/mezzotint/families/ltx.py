@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
-from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.base import Grid, cast_like_parameters
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import without_autocast
@@ -145,8 +145,8 @@ class Family(ClipFamily):
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         frames, height, width = as_clips(x).shape[2:]
         velocity = net(
-            hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
-            encoder_hidden_states=like_parameters(text.states, net),
+            hidden_states=cast_like_parameters(x.flatten(2).transpose(1, 2), net),
+            encoder_hidden_states=cast_like_parameters(text.states, net),
             timestep=noised.model_t if noised.begun is None else self.token_times(noised),
             encoder_attention_mask=text.mask,
             num_frames=frames,

@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.base import Grid, cast_like_parameters
 from mezzotint.families.shared.flow import (
     ChannelStatistics,
     FlowFamily,
@@ -110,8 +110,8 @@ class Family(Standardized, FlowFamily):
         lengths = token_lengths(text)
         longest, mask = max(lengths, default=1), cast(Tensor, text.mask)
         velocity = net(
-            hidden_states=like_parameters(pack_latents(x), net),
-            encoder_hidden_states=like_parameters(text.states[:, :longest], net),
+            hidden_states=cast_like_parameters(pack_latents(x), net),
+            encoder_hidden_states=cast_like_parameters(text.states[:, :longest], net),
             encoder_hidden_states_mask=None if min(lengths, default=1) == longest else mask[:, :longest],
             timestep=noised.model_t / 1000,
             img_shapes=[[(1, height // 2, width // 2)]] * len(x),

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
@@ -71,6 +71,6 @@ class Family(StableFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""
         unet = self._part("denoiser")
-        states = like_parameters(condition.text.states, unet)
-        model_input = like_parameters(noised.model_input, unet)
+        states = cast_like_parameters(condition.text.states, unet)
+        model_input = cast_like_parameters(noised.model_input, unet)
         return cast(Tensor, unet(model_input, noised.model_t, encoder_hidden_states=states, return_dict=False)[0])

@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import FlowFamily
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import keeping_second_to_last
@@ -166,10 +166,10 @@ class Family(FlowFamily):
                 code="E1222",
             )
         velocity = net(
-            hidden_states=like_parameters(noised.model_input, net),
+            hidden_states=cast_like_parameters(noised.model_input, net),
             timestep=noised.model_t,
-            encoder_hidden_states=like_parameters(condition.text.states, net),
-            pooled_projections=like_parameters(pooled, net),
+            encoder_hidden_states=cast_like_parameters(condition.text.states, net),
+            pooled_projections=cast_like_parameters(pooled, net),
             return_dict=False,
         )[0]
         return cast(Tensor, velocity)

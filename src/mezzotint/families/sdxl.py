@@ -21,7 +21,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import StableFiles
@@ -124,11 +124,11 @@ class Family(StableFamily):
         text, pooled = condition.text, condition.text.pooled
         assert pooled is not None, "a text embedding of another family"
         assert condition.vector is not None, "a condition of another family"
-        added = {"text_embeds": like_parameters(pooled, unet), "time_ids": condition.vector}
+        added = {"text_embeds": cast_like_parameters(pooled, unet), "time_ids": condition.vector}
         predicted = unet(
-            like_parameters(noised.model_input, unet),
+            cast_like_parameters(noised.model_input, unet),
             noised.model_t,
-            encoder_hidden_states=like_parameters(text.states, unet),
+            encoder_hidden_states=cast_like_parameters(text.states, unet),
             added_cond_kwargs=added,
             return_dict=False,
         )[0]

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, like_parameters, sent
+from mezzotint.families.base import Grid, cast_like_parameters, to_device
 from mezzotint.families.shared.flow import ChannelStatistics, Standardized
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, select_samples
 from mezzotint.families.shared.flow_files import FlowFiles
@@ -110,7 +110,7 @@ class Files(FlowFiles):
             )
         network, config = self.spec.networks[_LOW], self.configs[_LOW]
         part = FilePart(DENOISER), network, config, self.shapes(_LOW)
-        stored = originals.opened(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
+        stored = originals.open_original(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
         return self.with_standalone({_LOW: StandalonePart(path, path, stored, config, self.where(_LOW))})
 
     @classmethod
@@ -228,7 +228,7 @@ class Family(Standardized, ClipFamily):
             times = noised.host_level * self.schedule.num_timesteps
         is_high = times >= self._boundary * 1000
         for net, selected in zip(nets, (is_high, ~is_high), strict=True):
-            rows = sent(selected.nonzero()[:, 0], velocity.device) if times.is_cpu else selected.nonzero()[:, 0]
+            rows = to_device(selected.nonzero()[:, 0], velocity.device) if times.is_cpu else selected.nonzero()[:, 0]
             share = 1.0 if len(rows) else 0.0
             if not share and not torch.is_grad_enabled():
                 continue
@@ -241,9 +241,9 @@ class Family(Standardized, ClipFamily):
     def _velocity(self, net: nn.Module, noised: Noised, states: Tensor) -> Tensor:
         x, first = noised.model_input, cast(nn.Module, net.patch_embedding)  # other layers may be kept in fp32
         velocity = net(
-            hidden_states=like_parameters(as_clips(x), first),
+            hidden_states=cast_like_parameters(as_clips(x), first),
             timestep=self.token_times(noised) if self.takes_first_frame else noised.model_t,
-            encoder_hidden_states=like_parameters(states, first),
+            encoder_hidden_states=cast_like_parameters(states, first),
             return_dict=False,
         )[0]
         return cast(Tensor, velocity if x.ndim == 5 else velocity[:, :, 0])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared import qwen3
 from mezzotint.families.shared.flow import FlowFamily, token_lengths
 from mezzotint.families.shared.flow_files import FlowFiles
@@ -107,9 +107,9 @@ class Family(FlowFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""
         net, text = self._part("denoiser"), condition.text
-        lengths, states = token_lengths(text), like_parameters(text.states, net)
+        lengths, states = token_lengths(text), cast_like_parameters(text.states, net)
         output = net(
-            [x[:, None] for x in like_parameters(noised.model_input, net)],
+            [x[:, None] for x in cast_like_parameters(noised.model_input, net)],
             (1000 - noised.model_t) / 1000,
             [each[:length] for each, length in zip(states, lengths, strict=True)],
             return_dict=False,

@@ -36,7 +36,7 @@ def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
     return name, str(fill.bucket), pictures, *cells
 
 
-def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
+def find_undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
     """The rows whose images are small for their bucket (`buckets.is_undersized`)."""
     width, height = catalogue.width[rows], catalogue.height[rows]
     bucket = catalogue.buckets_of(rows, settings)
@@ -48,7 +48,7 @@ def write_undersized(
 ) -> Path | None:  # fmt: skip
     """Writes `undersized_images.txt` into an existing folder: path, size and bucket of each image that is small for its
     bucket. Returns None and writes nothing if there is no such image. Raises StorageError."""
-    small = undersized(catalogue, rows, settings)
+    small = find_undersized(catalogue, rows, settings)
     if not len(small):
         return None
     path = folder / UNDERSIZED

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from mezzotint.errors import visible
+from mezzotint.errors import escape_line
 from mezzotint.reports.curves import Column, Curves, OverfitCurves
 
 _INK, _PAPER_INK, _RAW, _SMOOTH, _HELD, _EMA = "#222222", "#777777", "#b9c6d8", "#1f4e8c", "#c4462d", "#e08e2b"
@@ -190,4 +190,4 @@ def _draw_rates(axes: Any, rates: Mapping[str, Column], steps: Column) -> None:
 
 
 def _escape(text: str) -> str:
-    return visible(text).replace("$", r"\$")
+    return escape_line(text).replace("$", r"\$")

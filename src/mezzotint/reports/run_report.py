@@ -9,7 +9,7 @@ import numpy as np
 from mezzotint import durable
 from mezzotint.reports.curves import Metrics, curves_of, mean_loss_of, read_metrics
 from mezzotint.run_folder import RunFolder
-from mezzotint.settings.counting import duration
+from mezzotint.settings.counting import format_duration
 
 
 def run_report(folder: RunFolder) -> tuple[Path, ...]:
@@ -67,7 +67,8 @@ def _training_lines(metrics: Metrics) -> list[str]:
     note = "" if counted == last["step"] else f", {counted:,} of them counted below"
     lines = [
         f"steps         {last['step']:,}, the last in epoch {last.get('epoch', 0) + 1:,}{note}",
-        f"samples       {samples:,.0f} in {duration(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
+        f"samples       {samples:,.0f} in {format_duration(seconds)} of training, "
+        f"{samples / max(seconds, 1e-9):.3g} images/s",
         f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end"
         + ("" if len(metrics.steps) == last["step"] else f", of {len(metrics.steps):,} logged steps"),
     ]

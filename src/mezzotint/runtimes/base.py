@@ -111,7 +111,7 @@ class Runtime:
         """
         return norms_of(trained, scope)
 
-    def written(self) -> None:
+    def refresh_copies(self) -> None:
         """Called after the trained weights were changed in place: copies in the runtime are stale."""
 
     def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -124,11 +124,11 @@ class Runtime:
         last micro-batch, after the backward pass, or before `join_failed_step`."""
         self._attached = values
 
-    def allreduced(self) -> Tensor:
+    def read_allreduced(self) -> Tensor:
         """The sums of the values attached by all processes, (n,) on the device, without synchronizing."""
         return self._attached
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum_over_processes(self, values: Tensor) -> Tensor:
         """The elementwise sum over all processes, on the device, without synchronizing."""
         return values
 
@@ -155,7 +155,7 @@ class Runtime:
         """The last known phase of every process; "" for a single process."""
         return ""
 
-    def lost(self) -> str:
+    def describe_lost_peer(self) -> str:
         """The process that stopped responding, and why, as far as known; part of a message."""
         return "another process of this run"
 

@@ -58,10 +58,10 @@ class Runtime(Processes):
         assert self._exchange is not None, "call prepare() first"
         self._exchange.finish(self._attached)
 
-    def allreduced(self) -> Tensor:
+    def read_allreduced(self) -> Tensor:
         assert self._exchange is not None, "call prepare() first"
         summed = self._exchange.extra
-        return super().allreduced() if summed is None else summed
+        return super().read_allreduced() if summed is None else summed
 
     def repeat_step(self) -> None:
         assert self._exchange is not None, "call prepare() first"

@@ -162,7 +162,7 @@ class Runtime(Processes):
         dist.all_reduce(squares, group=self._mesh[_SHARD].get_group())
         return squares.sqrt()
 
-    def written(self) -> None:
+    def refresh_copies(self) -> None:
         """See Runtime: gathered weights are freed, and gathered again when needed."""
         for unit in self._units:
             unit.reshard()

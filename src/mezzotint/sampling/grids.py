@@ -73,7 +73,7 @@ def sheet(
     return image
 
 
-def spread(count: int, limit: int) -> tuple[int, ...]:
+def spread_indices(count: int, limit: int) -> tuple[int, ...]:
     """At most `limit` of `count` indices, evenly spaced, including the first and the last: the columns to show."""
     if count <= limit:
         return tuple(range(count))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mezzotint.settings.counting import size
+from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.tokens import PART
@@ -138,9 +138,9 @@ def _of_pictures(seen: Seen) -> _Notes:
         yield "data.captions.dropout", f"is {data.captions.dropout:g}"
     yield from _of_flips(seen)
     if memory is not None and is_on and data.resolution < 640 and memory > 0.8 * BOUNDARY:
-        yield "run.gradient_checkpointing.enabled", f"is true at {data.resolution} on {size(memory)}"
+        yield "run.gradient_checkpointing.enabled", f"is true at {data.resolution} on {format_bytes(memory)}"
     if memory is not None and not is_on and data.resolution > 768 and memory <= 1.1 * BOUNDARY:
-        yield "run.gradient_checkpointing.enabled", f"is false at {data.resolution} on {size(memory)}"
+        yield "run.gradient_checkpointing.enabled", f"is false at {data.resolution} on {format_bytes(memory)}"
 
 
 def _of_flips(seen: Seen) -> _Notes:
@@ -180,9 +180,9 @@ def _of_averages(seen: Seen) -> _Notes:
     if ema.rule == "none" or memory is None:
         return
     if ema.device == "same" and memory <= 17.5e9:
-        yield "optim.ema.device", f"is same on {size(memory)}"
+        yield "optim.ema.device", f"is same on {format_bytes(memory)}"
     if ema.device == "cpu" and memory >= 40e9:
-        yield "optim.ema.device", f"is cpu on {size(memory)}"
+        yield "optim.ema.device", f"is cpu on {format_bytes(memory)}"
 
 
 def _of_gamma(seen: Seen) -> _Notes:

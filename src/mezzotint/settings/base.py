@@ -179,7 +179,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 """A fraction between 0 and 1."""
 
 
-def named(value: Any) -> Any:
+def refuse_empty_path(value: Any) -> Any:
     """Refuses an empty path, which would be the current folder: probably a variable was not set."""
     if isinstance(value, str) and not value.strip():
         raise ValueError("is empty; write the path, or `.` for the current folder")
@@ -188,7 +188,7 @@ def named(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """How `reading.read.located` resolves a path; every path field has this mark.
+    """How `reading.read.resolve_paths` resolves a path; every path field has this mark.
 
     how: "found" where it exists, next to the recipe or in the current folder; "found later" the same, and absolute in
     the current folder if it does not exist yet; "absolute" in the current folder, whether it exists or not; "home"
@@ -199,7 +199,7 @@ class Located:
     shipped: Literal["models", "data"] | None = None
 
 
-_Named = Annotated[Path, BeforeValidator(named)]
+_Named = Annotated[Path, BeforeValidator(refuse_empty_path)]
 InputPath = Annotated[_Named, Located("found")]
 ModelPath = Annotated[_Named, Located("found", "models")]
 DataPath = Annotated[_Named, Located("found", "data")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 batch`, `1,200 batches`: a number with its noun, given in the singular."""
     if number == 1:
         return f"1 {noun}"
@@ -14,13 +14,13 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'es' if noun.endswith(('tch', 'ss')) else 's'}"
 
 
-def listed(names: Sequence[str], most: int, *, separator: str = ", ") -> str:
+def format_names(names: Sequence[str], most: int, *, separator: str = ", ") -> str:
     """`a, b and 3 more`: the first names of many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
 
 
-def size(num_bytes: float) -> str:
+def format_bytes(num_bytes: float) -> str:
     """`3.44 GB`: a number of bytes, with GB = 10⁹ bytes."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= scale:
@@ -29,7 +29,7 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.0f} B"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`2 d 3 h`, `2 h 13 min`, `4 min 10 s`, `12.3 s`, `0.31 s`."""
     if seconds < 59.95:
         return f"{seconds:.3g} s"

@@ -244,7 +244,7 @@ def _shardable_optimizers() -> list[str]:
     return [name for name in names if registry.find("settings/optimizers", name).Settings.allows_sharding]
 
 
-def effective(recipe: Recipe) -> dict[str, Any]:
+def plain_values(recipe: Recipe) -> dict[str, Any]:
     """The recipe as plain values, with all defaults."""
     return recipe.model_dump(mode="json", by_alias=True)
 
@@ -260,14 +260,14 @@ def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     Raises pydantic's ValidationError."""
     for path, value in values.items():
         assert path in LIVE, path
-        recipe = replaced(recipe, path.split("."), value)
+        recipe = replace_value(recipe, path.split("."), value)
     return recipe
 
 
-def replaced(section: S, words: Sequence[str], value: Any) -> S:
+def replace_value(section: S, words: Sequence[str], value: Any) -> S:
     """The section with another value of one setting, validated. words: of its path. value: as JSON. Raises pydantic's
     ValidationError."""
     name, *inside = words
     if inside:
-        return with_values(section, {name: replaced(getattr(section, name), inside, value)})
+        return with_values(section, {name: replace_value(getattr(section, name), inside, value)})
     return type(section).model_validate(section.model_dump(mode="json", by_alias=True) | {name: value})

@@ -18,9 +18,9 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.advice import ADVICE
 from mezzotint.settings.base import ChangeKind, Every, Section
 from mezzotint.settings.reading import paths
-from mezzotint.settings.reading.foreign_names import Foreign, foreign
+from mezzotint.settings.reading.foreign_names import Foreign, meaning_of
 from mezzotint.settings.reading.nearest import nearest, search
-from mezzotint.settings.reading.paths import Setting, Shape, by_path, one_line, owner, sections, settings
+from mezzotint.settings.reading.paths import Setting, Shape, by_path, join_lines, owner, sections, settings
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.renamed import new_path
 
@@ -84,7 +84,7 @@ def explain_name(path: str) -> str | None:
     renamed = new_path(path)
     if renamed is not None:
         return f"{path} was renamed to {renamed}\n\n{explain(renamed)}"
-    match = foreign(path)
+    match = meaning_of(path)
     if match is not None:
         return _explain_foreign(path.lstrip("-"), match)
     return None
@@ -165,30 +165,30 @@ def _number(value: float) -> str:
 def _explain_setting(row: Setting) -> str:
     text = [
         row.path,
-        wrapped(f"{type_words(row.shape)}; default {default_text(row)}"),
-        wrapped(f"on resume: {ON_RESUME[row.change]}"),
+        wrap_paragraph(f"{type_words(row.shape)}; default {default_text(row)}"),
+        wrap_paragraph(f"on resume: {ON_RESUME[row.change]}"),
         "",
-        wrapped(row.help),
+        wrap_paragraph(row.help),
     ]
     if row.path in ADVICE:
-        text += ["", wrapped(f"Advised: {ADVICE[row.path]}")]
+        text += ["", wrap_paragraph(f"Advised: {ADVICE[row.path]}")]
     return "\n".join(text)
 
 
 def _explain_foreign(name: str, match: Foreign) -> str:
     note = f": {match.note}" if match.note else ""
     if match.path is None:
-        return wrapped(f"{name} ({match.origin}) has no counterpart here{note}.").strip()
-    text = wrapped(f"{name} ({match.origin}) is {match.path} here{note}.").strip() + f"\n\n{explain(match.path)}"
+        return wrap_paragraph(f"{name} ({match.origin}) has no counterpart here{note}.").strip()
+    text = wrap_paragraph(f"{name} ({match.origin}) is {match.path} here{note}.").strip() + f"\n\n{explain(match.path)}"
     others = ", ".join([path for path in search(name) if path != match.path][:_MOST_OTHERS])
-    return f"{text}\n\n{wrapped(f'See also: {others}')}" if others else text
+    return f"{text}\n\n{wrap_paragraph(f'See also: {others}')}" if others else text
 
 
 def _explain_section(path: str) -> str:
     prefix = "" if path == "recipe" else f"{path}."
-    about = sections().get(path) or one_line(Recipe.__doc__)
+    about = sections().get(path) or join_lines(Recipe.__doc__)
     helps = {row.path: row.help for row in settings() if row.path.startswith(prefix)}
-    return "\n".join([path, wrapped(about), "", *_overview(helps)])
+    return "\n".join([path, wrap_paragraph(about), "", *_overview(helps)])
 
 
 def _explain_matches(phrase: str, matches: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def _overview(helps: Mapping[str, str]) -> Iterator[str]:
     yield from ("", "`mezzotint explain PATH` prints everything about one of them.")
 
 
-def wrapped(text: str) -> str:
+def wrap_paragraph(text: str) -> str:
     """A paragraph of 100 columns, indented by two."""
     return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
@@ -232,7 +232,7 @@ def _tidy(schema: Any) -> Any:
     """Joins the lines of descriptions, which come from docstrings."""
     if isinstance(schema, dict):
         return {
-            key: one_line(value) if key == "description" and isinstance(value, str) else _tidy(value)
+            key: join_lines(value) if key == "description" and isinstance(value, str) else _tidy(value)
             for key, value in schema.items()
         }
     return [_tidy(item) for item in schema] if isinstance(schema, list) else schema

@@ -14,7 +14,7 @@ from mezzotint.errors import Problem
 from mezzotint.settings.base import ChangeKind, Every
 from mezzotint.settings.reading.nearest import advice
 from mezzotint.settings.reading.paths import Setting, by_path, sections, settings
-from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.reading.wording import format_value
 from mezzotint.settings.recipe import Recipe
 
 DEFAULT_STEPS = 1000
@@ -32,7 +32,7 @@ class Difference:
     change: ChangeKind
 
     def __str__(self) -> str:
-        return f"{self.path}: {shown(self.old)} → {shown(self.new)}"
+        return f"{self.path}: {format_value(self.old)} → {format_value(self.new)}"
 
 
 def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
@@ -63,7 +63,10 @@ def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple
     recorded: list[Difference] = []
     problems: list[Problem] = []
     for difference in differing:
-        path, values = difference.path, f"is {shown(difference.new)}, but {shown(difference.old)} in the checkpoint"
+        path, values = (
+            difference.path,
+            f"is {format_value(difference.new)}, but {format_value(difference.old)} in the checkpoint",
+        )
         match difference.change:
             case "free":
                 continue

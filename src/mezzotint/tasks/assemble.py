@@ -55,7 +55,7 @@ from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, ca
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.update import Update
-from mezzotint.training.whole_batches import whole_size
+from mezzotint.training.whole_batches import padded_size
 from mezzotint.weights.files import fingerprint, learned_tokens
 from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
@@ -371,7 +371,7 @@ def _open_update(
     resolved: Resolved, runtime: Runtime, trained: Parameters, optim: OptimSettings,
     adapter: TrainedAdapter | None, offload: Offload | None, precision: Precision,
 ) -> Update:  # fmt: skip
-    hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
+    hooks: dict[str, Any] = {"written": runtime.refresh_copies if offload is None else offload.refresh_copies}
     hooks |= {"moved": adapter.shorten} if adapter is not None else {}
     if offload is not None and holding.trains_offloaded(resolved.recipe, resolved.blocks_on_device):
         hooks["when_arrived"] = offload.when_arrived
@@ -428,7 +428,7 @@ def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Pa
 def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:
     """`optim` with the parameters excluded from weight decay. trained: names of parameters."""
     optim = weight_decay.of_adapter(recipe.optim) if recipe.model.has_adapter else recipe.optim
-    return weight_decay.resolved(optim, family.parts(), list(trained))
+    return weight_decay.resolve_no_decay(optim, family.parts(), list(trained))
 
 
 def cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
@@ -486,5 +486,5 @@ def open_trainer(
             rate_factor=resolved.rate_factor,
             max_nonfinite_steps=recipe.run.max_nonfinite_steps,
             update_check=update_check,
-            pad_to=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
+            pad_to=padded_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
         )

@@ -14,7 +14,7 @@ from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.runtimes.base import Launch
-from mezzotint.settings.counting import counted, listed, size
+from mezzotint.settings.counting import format_bytes, format_count, format_names
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
@@ -58,7 +58,7 @@ def _lines(subject: Subject) -> Iterator[Line]:
         yield "buckets", _bucket_line(recipe, dataset)
         yield "batches", _batch_line(recipe, dataset, subject.launch.world_size)
         if steps is not None:
-            yield "length", f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
+            yield "length", f"{format_count(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
     if model is not None:
         yield "objective", _objective_line(recipe, model)
     if steps is not None:
@@ -98,7 +98,7 @@ def notes(subject: Subject) -> list[str]:
 
 def _model_line(recipe: Recipe) -> str:
     skipped = recipe.model.clip_skip
-    skip = f", without {counted(skipped, 'last layer')} of its text encoder (clip skip)" if skipped else ""
+    skip = f", without {format_count(skipped, 'last layer')} of its text encoder (clip skip)" if skipped else ""
     if recipe.model.weights == "random":
         return (
             f"{recipe.model.family}, randomly initialized with seed {recipe.run.seed} from the configurations in "
@@ -112,7 +112,7 @@ def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
     of_adapter = {} if adapter is None else adapter.numbers
     for part, count in of_adapter.items():
         assert adapter is not None
-        layers = counted(len(adapter.shapes[part].layers), "layer")
+        layers = format_count(len(adapter.shapes[part].layers), "layer")
         counts.append(f"{adapter} on {layers} of {part}: {count:,} trained")
     cached = {*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents}
     for part, module in parts.items():
@@ -144,13 +144,15 @@ def _joined_images(recipe: Recipe, dataset: Dataset) -> str:
     if not clips.images:
         return ""
     if images is None:
-        return f", each with {counted(clips.images, 'frame')} of its own as images"
-    return f", each with {clips.images} of {counted(len(images), 'image')} ({clips.images_order})"
+        return f", each with {format_count(clips.images, 'frame')} of its own as images"
+    return f", each with {clips.images} of {format_count(len(images), 'image')} ({clips.images_order})"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
     table, counts = buckets.table(recipe.data), bucket_counts(recipe, dataset)
-    return f"{len(counts)} of {len(table)}: " + listed([f"{table[i]} ({n:,})" for i, n in counts.most_common()], 6)
+    return f"{len(counts)} of {len(table)}: " + format_names(
+        [f"{table[i]} ({n:,})" for i, n in counts.most_common()], 6
+    )
 
 
 def bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
@@ -168,13 +170,13 @@ def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:
     step = f" × {times} accumulated = {data.batch_size * times}" if times > 1 else ""
     of_rest = {
         "short": "a batch with too few samples is smaller",
-        "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
-        "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, with less weight",
-        "drop": f"{counted(epoch.left_out, 'sample')} left out" if epoch.left_out else "no sample is left out",
+        "fill": f"{format_count(epoch.filled, 'visit')} repeated to fill batches",
+        "repeat": f"{format_count(epoch.filled, 'visit')} repeated to fill batches, with less weight",
+        "drop": f"{format_count(epoch.left_out, 'sample')} left out" if epoch.left_out else "no sample is left out",
     }[data.remainder]
     return (
-        f"{counted(data.batch_size, 'sample')}{share}{step} a step{micro_batch}; an epoch has "
-        f"{counted(epoch.num_batches, 'batch')}, {counted(epoch.num_steps, 'step')}; {of_rest}"
+        f"{format_count(data.batch_size, 'sample')}{share}{step} a step{micro_batch}; an epoch has "
+        f"{format_count(epoch.num_batches, 'batch')}, {format_count(epoch.num_steps, 'step')}; {of_rest}"
     )
 
 
@@ -229,7 +231,7 @@ def _describe_rule(recipe: Recipe, part: str, steps: int) -> str:
         texts.append(f"decay to step {end:,}")
     if warmup:
         short = " (longer than the run: the learning rate stays below its peak)" if warmup >= steps else ""
-        texts.append(f"{counted(warmup, 'warmup step')}{short}")
+        texts.append(f"{format_count(warmup, 'warmup step')}{short}")
     return ", ".join(texts)
 
 
@@ -240,8 +242,8 @@ def _computing_line(recipe: Recipe, device: torch.device, launch: Launch, model:
         f"{_devices(device, launch)}, {model.precision}": True,
         f"{sharded} sharded over {run.shard.group or processes}": run.runtime == "fsdp",
         f"attention {recipe.model.attention}": True,
-        f"{counted(model.recomputed_blocks, 'block')} recomputed": model.recomputed_blocks,
-        f"{counted(model.compiled_blocks, 'module')} compiled": model.compiled_blocks,
+        f"{format_count(model.recomputed_blocks, 'block')} recomputed": model.recomputed_blocks,
+        f"{format_count(model.compiled_blocks, 'module')} compiled": model.compiled_blocks,
         "deterministic kernels": run.deterministic,
     }
     return ", ".join(part for part, applies in parts.items() if applies)
@@ -260,5 +262,5 @@ def _devices(device: torch.device, launch: Launch) -> str:
 def _saving_line(recipe: Recipe, checkpoint_bytes: int | None) -> str:
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
-    each = f"{size(checkpoint_bytes)} each, " if checkpoint_bytes is not None else ""
+    each = f"{format_bytes(checkpoint_bytes)} each, " if checkpoint_bytes is not None else ""
     return f"checkpoints {every}at the end and on signals, {each}{kept}"

@@ -14,7 +14,7 @@ from torch import nn
 from mezzotint.assets import MODELS
 from mezzotint.families.base import Grid
 from mezzotint.runtimes.base import Launch
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.resolving import rate_factor, resolve
@@ -61,7 +61,7 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     processors = len(os.sched_getaffinity(0))
     if recipe.data.workers > max(2, processors):
         sentences.append(
-            f"data.workers={recipe.data.workers}, but only {counted(processors, 'processor')} can be used here: "
+            f"data.workers={recipe.data.workers}, but only {format_count(processors, 'processor')} can be used here: "
             "more workers only wait for each other"
         )
     model = recipe.model
@@ -97,7 +97,7 @@ def of_patterns(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collect
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
         for where, texts, names in patterns
-        if (unmet := trainable.idle(texts, names))
+        if (unmet := trainable.unmatched_patterns(texts, names))
     ]
 
 
@@ -122,7 +122,7 @@ def of_results(recipe: Recipe, steps: int) -> list[str]:
     if recipe.run.whole_epochs and recipe.run.steps and steps < recipe.run.steps:
         sentences.append(
             f"run.whole_epochs ends the run at step {steps:,}, with its last whole epoch; "
-            f"{counted(recipe.run.steps - steps, 'step')} of run.steps left out"
+            f"{format_count(recipe.run.steps - steps, 'step')} of run.steps left out"
         )
     if o.lr_batch_power:
         data = f"({recipe.data.batch_size} × {o.accumulation})"

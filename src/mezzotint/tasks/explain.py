@@ -30,7 +30,7 @@ def explain_word(word: str) -> str:
     if text is None:
         raise RecipeError(f"there is no error code {code}; codes are written like E1007", code="E1013")
     title, paragraph = text.split("\n")
-    return f"{code}: {title}\n{reference.wrapped(paragraph)}"
+    return f"{code}: {title}\n{reference.wrap_paragraph(paragraph)}"
 
 
 def _code(word: str) -> str:

@@ -12,7 +12,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
 from mezzotint.runtimes.shared.offload import Offload
-from mezzotint.settings.counting import size
+from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.recipe import Recipe
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
@@ -136,12 +136,12 @@ def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
 def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int) -> Iterator[str]:
     """Notes about host memory. on_host: bytes of it that `run.offload` takes."""
     if recipe.data.cache.text and streamed_encoders(recipe, files, device) is not None:
-        encoders = size(bytes_of_encoders(recipe, files))
+        encoders = format_bytes(bytes_of_encoders(recipe, files))
         yield f"to fill the cache, text encoders of {encoders} are read layer by layer, about a gigabyte at a time"
     free = free_memory()
     if free is not None and on_host > free:
         yield (
-            f"run.offload.blocks takes {size(on_host)} of host memory, and {size(free)} are free: "
+            f"run.offload.blocks takes {format_bytes(on_host)} of host memory, and {format_bytes(free)} are free: "
             "the run will not start on this machine"
         )
 

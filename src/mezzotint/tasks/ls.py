@@ -45,7 +45,7 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
 
 def _dialects() -> dict[str, str]:
     names = registry.names("dialects", skip_unimported=True)
-    return registry.about("dialects") | {name: foreign.dialect(name).about for name in names}
+    return registry.about("dialects") | {name: foreign.find_dialect(name).about for name in names}
 
 
 def title(path: Path) -> str:

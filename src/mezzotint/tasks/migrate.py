@@ -13,9 +13,9 @@ import yaml
 from mezzotint import durable
 from mezzotint.errors import RecipeError
 from mezzotint.settings import renamed
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.reading import yaml_rules
-from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.reading.wording import format_value
 from mezzotint.tasks.reading import command_line
 
 
@@ -71,7 +71,7 @@ def _migrate_file(path: Path, *, is_dry: bool) -> None:
     if is_dry:
         return
     durable.write_file(Path(os.path.realpath(path)), migrated.encode())
-    print(f"{path}: {counted(len(changes), 'change')} written")
+    print(f"{path}: {format_count(len(changes), 'change')} written")
 
 
 def migrate(text: str) -> str:
@@ -196,8 +196,8 @@ def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
             if new != old:
                 yield _edit(
                     value,
-                    new if isinstance(new, str) else shown(new),
-                    f"{path_now or path}: {shown(old)} is {shown(new)}",
+                    new if isinstance(new, str) else format_value(new),
+                    f"{path_now or path}: {format_value(old)} is {format_value(new)}",
                 )
 
 

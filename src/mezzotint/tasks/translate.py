@@ -21,8 +21,8 @@ def run(arguments: Sequence[str]) -> int:
     line = command_line.parse(arguments, "translate")
     if line.dialect is None:
         raise line.wrong(f"name the dialect; write mezzotint translate {line.command.form}")
-    place = foreign.launched(Launch.read(), line.whole("--processes", 1))
-    print(text(foreign.translation(line.dialect, line.foreign, place), line.dialect), end="")
+    place = foreign.launch_facts(Launch.read(), line.whole("--processes", 1))
+    print(text(foreign.translate(line.dialect, line.foreign, place), line.dialect), end="")
     return 0
 
 

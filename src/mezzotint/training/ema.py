@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.settings.sections.optim import OptimSettings
-from mezzotint.training.optimizers.base import cast, chunked
+from mezzotint.training.optimizers.base import cast, split_into_chunks
 
 SATURATION_UPDATES = 2000.0
 """The time constant of the saturating rule, in updates of the average (MindONE, Open-Sora-Plan)."""
@@ -81,7 +81,7 @@ class Ema:
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
         self._needs_no_casts = all(master.dtype == torch.float32 for master in masters.values())
-        self._chunks = chunked(list(self._weights), self._bytes_of)
+        self._chunks = split_into_chunks(list(self._weights), self._bytes_of)
         of_masters = next(iter(masters.values())).device
         self._async = AsyncEma(masters) if (of_masters != self.device if apart is None else apart) else None
 

@@ -36,7 +36,7 @@ class OptimizerFiles(Protocol):
         RecipeError E1076, StorageError."""
 
 
-def named(name: str) -> OptimizerFiles:
+def find_format(name: str) -> OptimizerFiles:
     """The format with this name. Raises RecipeError E1010 with the nearest name if there is none."""
     return cast(OptimizerFiles, registry.find(FOLDER, name))
 
@@ -44,8 +44,8 @@ def named(name: str) -> OptimizerFiles:
 def reader_of(path: Path) -> OptimizerFiles:
     """The format of a file. Raises RecipeError E1076 if no format can read it."""
     for name in registry.names(FOLDER):
-        if named(name).is_readable(path):
-            return named(name)
+        if find_format(name).is_readable(path):
+            return find_format(name)
     raise RecipeError(
         f"run.start.optimizer: {path} is not an optimizer file of a supported program "
         f"({', '.join(registry.names(FOLDER)) or 'none'}); without the setting, the optimizer state starts at zero",

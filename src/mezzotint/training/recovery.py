@@ -88,7 +88,7 @@ class Recovery:
             every = self.train_step.runtime.gather(json.dumps(corrupt))
             new = {key for keys in every for key in json.loads(keys)} - earlier
             self.progress.broken = sorted(earlier | new)
-            self.host.broken(sorted(new), len(self.progress.broken))
+            self.host.report_corrupt(sorted(new), len(self.progress.broken))
 
     def count_bad_step(self, report: StepReport) -> None:
         """Counts non-finite steps. Raises Diverged E1604 if there are too many."""

@@ -63,7 +63,7 @@ class RunHost(Generic[Run]):
     def bad_step(self, report: StepReport) -> None:
         """Called for a non-finite step."""
 
-    def broken(self, samples: Sequence[str], so_far: int) -> None:
+    def report_corrupt(self, samples: Sequence[str], so_far: int) -> None:
         """Called on every process for samples whose files are corrupt. so_far: how many there are in total."""
 
     def warn(self, text: str) -> None:

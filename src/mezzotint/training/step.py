@@ -24,7 +24,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.requests import RunHost
 from mezzotint.training.step_report import StepReportFuture, StepSums
 from mezzotint.training.trainable import UpdateCheck
-from mezzotint.training.whole_batches import filled
+from mezzotint.training.whole_batches import pad_batch
 
 
 @dataclass(slots=True)
@@ -85,14 +85,14 @@ class TrainStep:
         remaining, batches = sum(counts), iter(step.batches)
         for count, size in zip(counts, step.sizes, strict=True):
             batch = next(batches)
-            batch = filled(batch, count * most) if count > 1 and self.runtime.shares else batch
+            batch = pad_batch(batch, count * most) if count > 1 and self.runtime.shares else batch
             for start in range(0, count * most, most):
                 remaining -= 1
                 part = batch if count == 1 else batch.rows(start, start + most)
                 part = part if at_most is None else part.rows(0, at_most)
                 num_real = max(0, min(part.size, size - start))
                 if self.pad_to is not None and part.size:
-                    part = filled(part, min(self.pad_to, self.micro_batch or self.pad_to))
+                    part = pad_batch(part, min(self.pad_to, self.micro_batch or self.pad_to))
                 yield part, num_real, remaining == 0
                 del part
             del batch

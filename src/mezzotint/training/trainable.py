@@ -45,9 +45,11 @@ def trained_parameters(
         for name, parameter in module.named_parameters():
             full = f"{part}/{name}"
             example = example or full
-            patterns = [pattern for pattern in settings.freeze if fnmatchcase(full, bare(pattern).removeprefix("!"))]
+            patterns = [
+                pattern for pattern in settings.freeze if fnmatchcase(full, without_prefix(pattern).removeprefix("!"))
+            ]
             matched.update(patterns)
-            is_thawed = any(bare(pattern).startswith("!") for pattern in patterns)
+            is_thawed = any(without_prefix(pattern).startswith("!") for pattern in patterns)
             parameter.requires_grad_(is_trained and (is_thawed or not (patterns or name in early)))
             if parameter.requires_grad:
                 trained[full] = parameter
@@ -63,14 +65,14 @@ def trained_parameters(
     return trained
 
 
-def bare(pattern: str) -> str:
+def without_prefix(pattern: str) -> str:
     """The pattern without the prefix `MAY_BE_IDLE`."""
     return pattern.removeprefix(MAY_BE_IDLE)
 
 
-def idle(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+def unmatched_patterns(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
     """The patterns with the prefix `MAY_BE_IDLE` that match nothing, without the prefix. names: of all parameters."""
-    lenient = [bare(pattern) for pattern in patterns if pattern.startswith(MAY_BE_IDLE)]
+    lenient = [without_prefix(pattern) for pattern in patterns if pattern.startswith(MAY_BE_IDLE)]
     return [pattern for pattern in lenient if not any(fnmatchcase(name, pattern.removeprefix("!")) for name in names)]
 
 

@@ -21,8 +21,8 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, chunked
-from mezzotint.training.trainable import MAY_BE_IDLE, bare
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, split_into_chunks
+from mezzotint.training.trainable import MAY_BE_IDLE, without_prefix
 
 WhenArrived = Callable[[nn.Parameter, Callable[[nn.Parameter], None]], object]
 _COUNTS = ("opt.applied", "opt.shadow_updates")
@@ -193,7 +193,7 @@ class Update:
             return [[name] for name in group.names]
         if not self._steps[group.part].is_by_tensor:
             return [group.names]
-        return chunked(group.names, lambda names: self._bytes_of_chunk(group, names))
+        return split_into_chunks(group.names, lambda names: self._bytes_of_chunk(group, names))
 
     def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
         sizes = [self._masters[name].numel() for name in names]
@@ -292,9 +292,9 @@ def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     groups: dict[str, Group] = {}
     for part, names in names_of.items():
         optimizer = settings.part_optimizer.get(part, settings.optimizer)
-        # `weight_decay.resolved` adds many exact names: they are looked up in a set instead of matched one by one
+        # `weight_decay.resolve_no_decay` adds many exact names, which are looked up in a set
         exact_names = frozenset(optimizer.undecayed)
-        patterns = [bare(name) for name in optimizer.undecayed if any(sign in name for sign in "*?[")]
+        patterns = [without_prefix(name) for name in optimizer.undecayed if any(sign in name for sign in "*?[")]
         for name in names:
             undecayed = name in exact_names or any(fnmatchcase(name, pattern) for pattern in patterns)
             key = f"{part}.no_decay" if undecayed else part

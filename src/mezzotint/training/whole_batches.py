@@ -12,7 +12,7 @@ from mezzotint.settings.sections.run import RunSettings, is_on
 from mezzotint.stages import Batch, TextEmbedding
 
 
-def whole_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
+def padded_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
     """The size to which every micro-batch of a process is padded; None without padding. batch_size: over all
     processes."""
     if not is_on(run.kernels.pad_batches, run.compile):
@@ -21,7 +21,7 @@ def whole_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
     return min(share, run.micro_batch or share)
 
 
-def filled(batch: Batch, count: int) -> Batch:
+def pad_batch(batch: Batch, count: int) -> Batch:
     """Pads a batch of at least one sample to `count` samples, by repeating the last one with weight 0. Does not
     synchronize with the host."""
     missing = count - batch.size

@@ -53,7 +53,7 @@ def of_path(path: Path) -> str | None:
 
     None for a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
     """
-    if what := outside.said_of(path):
+    if what := outside.describe_file_kind(path):
         raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
     if path.is_file():
         if path.suffix != ".safetensors" and formats.name_at(path) is None:

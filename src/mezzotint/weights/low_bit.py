@@ -156,7 +156,7 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
     return layers
 
 
-def converted(network: nn.Module, form: WeightForm) -> nn.Module:
+def convert_network(network: nn.Module, form: WeightForm) -> nn.Module:
     """Converts a float32 network to another form in place and returns it; it may be on the meta device. Raises
     WeightsError E1445."""
     if form == FLOAT32:

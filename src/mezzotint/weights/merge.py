@@ -84,7 +84,7 @@ def _require_whole(source: ModelTensors, shapes: Shapes) -> None:
         missing = source.lacks(component, names)
         if missing:
             raise WeightsError(
-                f"{source.path}: lacks {tensor_files.listed(missing, 3)} of {component}; give a complete model",
+                f"{source.path}: lacks {tensor_files.summary(missing, 3)} of {component}; give a complete model",
                 code="E1405",
             )
 
@@ -184,13 +184,13 @@ def _notes(source: ModelTensors, base: Base) -> Iterator[str]:
         yield f"{source.path}: left out: {len(source.averages)} averaged tensors; --ema=use uses them"
     other = [n for n in source.besides if n not in source.averages and not base.layout.is_extra(n)]
     if other:
-        yield f"{source.path}: left out, since the model has no such tensors: {tensor_files.listed(other)}"
+        yield f"{source.path}: left out, since the model has no such tensors: {tensor_files.summary(other)}"
     if source is base.source:
         return
     for component, names in base.shapes.items():
         missing = source.lacks(component, names)
         if missing and len(missing) < len(names):
-            yield f"{source.path}: lacks {tensor_files.listed(missing, 3)} of {component}, which stay unchanged"
+            yield f"{source.path}: lacks {tensor_files.summary(missing, 3)} of {component}, which stay unchanged"
 
 
 @dataclass(frozen=True, slots=True)

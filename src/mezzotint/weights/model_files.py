@@ -18,7 +18,7 @@ from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import scheduler_file
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.single_file.modelspec import Description
@@ -42,7 +42,7 @@ class EncodedSpec:
 
 
 @contextmanager
-def configured(root: Path) -> Iterator[None]:
+def converting_config_errors(root: Path) -> Iterator[None]:
     """Turns errors about missing or invalid values in the configurations of a folder into WeightsError E1409."""
     try:
         yield
@@ -79,7 +79,7 @@ class ModelFiles(ABC):
     def tiny(cls, seed: int = 0) -> Self:
         """A shipped model with random weights and fewer than a million parameters."""
         name = cls.spec.name
-        return cls.of(ModelSettings(family=name, path=shipped(f"tiny-{name}"), weights="random"), seed)
+        return cls.of(ModelSettings(family=name, path=shipped_folder(f"tiny-{name}"), weights="random"), seed)
 
     @property
     @abstractmethod

@@ -162,11 +162,11 @@ def test_previews_have_prompts_and_thumbnails(tmp_path: Path) -> None:
     assert drawn.steps == [0, 30, 60]
     assert drawn.prompts == {0: "a cat", 1: "ein Hündchen \\u202e"}
     assert len(drawn.drawn) == 12
-    small = pictures.small(folder / "samples" / "step-00000060" / "00-raw.png", 16)
+    small = pictures.downscale(folder / "samples" / "step-00000060" / "00-raw.png", 16)
     assert small is not None
     assert len(small) < 1000
     (folder / "x.png").write_bytes(b"\x89PNG no picture")
-    assert pictures.small(folder / "x.png", 16) is None
+    assert pictures.downscale(folder / "x.png", 16) is None
 
 
 def test_setting_has_its_origin_and_help(tmp_path: Path) -> None:

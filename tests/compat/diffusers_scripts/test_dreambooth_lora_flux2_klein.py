@@ -9,7 +9,7 @@ import torch
 from dialect_cases.diffusers_dreambooth_lora_flux2_klein import LINES
 from prepared_commands import PRIOR, batches, largest_changes, pictures, prepared
 
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 
 
 def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
@@ -25,9 +25,9 @@ def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
         assert batch.is_class.tolist() == [False, True]
         assert batch.weight.tolist() == [2.0, 0.5], "1 and a quarter, of halves of two images"
         family, device = job.model.family, torch.device("cpu")
-        x_0 = latents_of(family, batch, device, job.model.objective.settings.posterior)
+        x_0 = batch_latents(family, batch, device, job.model.objective.settings.posterior)
         assert torch.equal(x_0, family.encode_media(batch.pixels).chunk(2, dim=1)[0])
-        assert not torch.equal(x_0, latents_of(family, batch, device))
+        assert not torch.equal(x_0, batch_latents(family, batch, device))
         assert max(largest_changes(job, step).values()) == pytest.approx(1e-2, rel=1e-2)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from prepared_commands import batches, largest_changes, pictures, prepared
 
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.weights.low_bit import LowBitLinear
 
 
@@ -30,7 +30,7 @@ def test_table_captions_replace_the_prompt() -> None:
             for batch in step.batches:
                 pairs |= {(Path(key).name, caption) for key, caption in zip(batch.keys, batch.captions, strict=True)}
                 assert batch.text is not None
-                x_0 = latents_of(job.model.family, batch, torch.device("cpu"), "mean")
+                x_0 = batch_latents(job.model.family, batch, torch.device("cpu"), "mean")
                 assert len(torch.unique(x_0.flatten(1), dim=0)) == len(set(batch.keys))
         assert pairs == {(f"{shade:03}.png", f"shade {shade}") for shade in (20, 90, 160, 230)}
 

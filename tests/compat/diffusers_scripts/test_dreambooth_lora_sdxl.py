@@ -17,7 +17,7 @@ TABLE = ("--pretrained_model_name_or_path=sdxl", "--instance_prompt=sks", "--dat
 
 def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> None:
     def read(*words: str) -> dict[str, object]:
-        recipe = foreign.reading(LINES.name, [*TABLE, *words], (), ALONE).recipe.data
+        recipe = foreign.read_command_line(LINES.name, [*TABLE, *words], (), ALONE).recipe.data
         kept = {"format": recipe.format, "path": [str(path) for path in recipe.path], "image": recipe.columns.image}
         return kept | {"caption": recipe.columns.caption, "word": recipe.captions.trigger}
 
@@ -27,7 +27,7 @@ def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> Non
     assert read("--caption_column=words", "--image_column=file") == {
         "format": "metadata", "path": ["pictures"], "image": "file", "caption": "words", "word": (),
     }  # fmt: skip
-    more = foreign.reading(
+    more = foreign.read_command_line(
         LINES.name, [*TABLE, "--dataset_config_name=c", f"--cache_dir={tmp_path}"], (), ALONE
     ).recipe.data
     assert (more.hub_config, more.hub_cache) == ("c", tmp_path)

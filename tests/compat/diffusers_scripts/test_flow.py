@@ -42,7 +42,7 @@ def objective_from(dialect: str, message: dict[str, Any]) -> tuple[FlowObjective
     """Our objective of a command, and the scheduler in which its script looks sigmas up."""
     name = f"diffusers-dreambooth-{dialect}"
     words = line(name, *(f"--{flag}={value}" for flag, value in message.items()))
-    recipe = foreign.reading(name, words, (), ALONE).recipe
+    recipe = foreign.read_command_line(name, words, (), ALONE).recipe
     scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(folder_of_model(name) / "scheduler")
     config = json.loads((folder_of_model(name) / "scheduler" / "scheduler_config.json").read_text())
     opened = objective_of(recipe.objective, FlowSchedule.of(config, Tokens()), "flow")

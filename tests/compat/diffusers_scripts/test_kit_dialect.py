@@ -52,7 +52,7 @@ def test_pasted_launcher_of_one_process_sets_precision() -> None:
 
 
 def test_settings_override_a_command_and_keep_their_origin() -> None:
-    reading = foreign.reading(
+    reading = foreign.read_command_line(
         "diffusers-sd", [*BAREST, "--seed=3"], ["optim.lr=1e-6", "data.captions.dropout=0.1"], ALONE
     )
     assert (reading.recipe.optim.lr, reading.recipe.data.captions.dropout, reading.recipe.run.seed) == (1e-6, 0.1, 3)
@@ -60,4 +60,4 @@ def test_settings_override_a_command_and_keep_their_origin() -> None:
     assert reading.origin["run.seed"] == "--seed"
     assert set(reading.origin) <= set(by_path())
     with pytest.raises(RecipeError, match=r"given  optim\.lrr  E1001"):
-        foreign.reading("diffusers-sd", BAREST, ["optim.lrr=1"], ALONE)
+        foreign.read_command_line("diffusers-sd", BAREST, ["optim.lrr=1"], ALONE)

@@ -18,7 +18,7 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 
 
 def test_defaults_leave_out_what_the_script_leaves_out() -> None:
-    recipe = foreign.reading("diffusers-sd", BAREST, (), ALONE).recipe
+    recipe = foreign.read_command_line("diffusers-sd", BAREST, (), ALONE).recipe
     assert recipe.data.captions.dropout == 0.0
     assert recipe.data.captions.missing == "error"
     assert recipe.data.holdout.fraction == 0.0

@@ -57,7 +57,7 @@ def line(case: str) -> list[str]:
 
 
 def translated(case: str) -> Recipe:
-    return foreign.reading("diffusers-sd", line(case), (), Launched()).recipe
+    return foreign.read_command_line("diffusers-sd", line(case), (), Launched()).recipe
 
 
 class AtGivenTimesteps(Objective):

@@ -50,7 +50,7 @@ def settings_of(pictures: Path, *flags: str) -> DataSettings:
     """Those of the script's command, one image per batch."""
     line = ["--pretrained_model_name_or_path=sd", f"--train_data_dir={pictures}", "--resolution=64", "--center_crop",
             "--train_batch_size=1", *flags]  # fmt: skip
-    return foreign.reading("diffusers-sd", line, (), Launched()).recipe.data
+    return foreign.read_command_line("diffusers-sd", line, (), Launched()).recipe.data
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -32,7 +32,7 @@ def test_printed_recipe_reads_back_the_same(
 ) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
     (tmp_path / "recipe.yaml").write_text(text, "utf-8")
-    direct = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
+    direct = foreign.read_command_line("diffusers-sd", [*LINE, *more], (), foreign.Launched())
     assert read(tmp_path / "recipe.yaml").recipe == direct.recipe
     assert read(tmp_path / "recipe.yaml").digest == direct.digest
 

@@ -12,7 +12,7 @@ from PIL import Image
 from mezzotint.compat.everydream2 import data_format as everydream
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.formats.base import Noted, Skipped
-from mezzotint.data.loading.loader import held_out
+from mezzotint.data.loading.loader import held_out_batches
 from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import read_text
 from support.loading import open_loader
@@ -187,7 +187,7 @@ def test_held_out_captions_are_unshuffled_and_unweighted(tmp_path: Path) -> None
     root = write_files(tmp_path / "data", {"a.png": None, "a.yaml": mapping})
     settings = settings_of(root, resolution=64, workers=0)
     data_set = build(settings, tmp_path / "index", workers=1)
-    [batch] = held_out(data_set, np.zeros(1, np.int32), settings, seed=0)
+    [batch] = held_out_batches(data_set, np.zeros(1, np.int32), settings, seed=0)
     assert (batch.captions, batch.weight.tolist()) == (("x, a, b, c, d",), [1.0])
     with open_loader(
         data_set, np.zeros(1, np.int32), settings, accumulation=1, seed=0, start_step=0, last_step=1

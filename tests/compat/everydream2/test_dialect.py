@@ -8,14 +8,14 @@ from foreign_lines import ALONE, flat
 
 from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.tasks.reading import foreign
 
 translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes, LINES.refusal
 
 
 def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
-    recipe = foreign.reading("everydream2", BAREST, (), ALONE).recipe
+    recipe = foreign.read_command_line("everydream2", BAREST, (), ALONE).recipe
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
     assert (recipe.data.repeats, recipe.data.rating.fraction, recipe.data.small_images) == ((1.0,), None, "upscale")
     assert (recipe.data.holdout.fraction, recipe.data.holdout.path) == (0.0, {})
@@ -46,7 +46,9 @@ def test_batch_counts_are_divided_by_accumulation_rounding_up(batches: int, accu
              "--lr_warmup_steps=0", f"--log_step={batches}"]  # fmt: skip
     settings = flat(translate(*words).settings)
     assert (settings["optim.schedule.decay_steps"], settings["run.log_every"]) == (steps, steps)
-    output = f"{counted(batches, 'batch')}, here {counted(steps, 'step')} of {counted(accumulation, 'batch')}"
+    output = (
+        f"{format_count(batches, 'batch')}, here {format_count(steps, 'step')} of {format_count(accumulation, 'batch')}"
+    )
     assert {f"--lr_decay_steps: {output}", *([f"--log_step: {output}"] if batches > 1 else [])} <= set(notes(*words))
 
 

@@ -16,7 +16,7 @@ from mezzotint import outside
 from mezzotint.data.schedule import plan, schedule_file
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
 
@@ -136,7 +136,7 @@ def test_holdout_that_splits_a_batch_name_is_reported(world: Any, folder: Path, 
 
 
 def test_schedule_file_lists_the_trained_samples(world: Any, folder: Path) -> None:
-    recipe = located(parse(world.words("run", **settings(folder)), "train"))
+    recipe = resolve_paths(parse(world.words("run", **settings(folder)), "train"))
     runtime = Runtime(assemble.torch.device("cpu"), Launch(), recipe.run)
     dataset = assemble.open_dataset(recipe, runtime)
     seen = Counter[str]()

@@ -205,7 +205,7 @@ def test_kept_tags_match_the_record() -> None:
     orders = set()
     for case in record("keep_tags"):
         tags = Tags("main", tuple(case["tags"]), (1.0,) * len(case["tags"]))
-        ours = captions.shuffled(tags, address=case["seed"], keep=case["keep_tags"]).split(", ")
+        ours = captions.shuffle_tags(tags, address=case["seed"], keep=case["keep_tags"]).split(", ")
         theirs = case["output"].split(", ")
         kept = 1 + min(case["keep_tags"], len(case["tags"]))
         assert ours[:kept] == theirs[:kept]
@@ -219,14 +219,14 @@ def test_weighted_tags_are_sampled_up_to_the_limit() -> None:
     first = Counter[str]()
     for number, case in enumerate(cases):
         tags = Tags("main", tuple(case["tags"]), tuple(case["weights"]), case["max_length"])
-        ours = captions.shuffled(tags, address=draws.key(0, "case", number)).split(", ")
+        ours = captions.shuffle_tags(tags, address=draws.key(0, "case", number)).split(", ")
         theirs = case["output"].split(", ")
         # documented: no tag beyond the limit; the record has one more
         over = len(case["output"]) > case["max_length"]
         assert len(ours) == len(theirs) - over
         assert len(", ".join(ours)) <= case["max_length"]
     for number in range(4000):
-        first[captions.shuffled(tags, address=draws.key(1, "case", number)).split(", ")[1]] += 1
+        first[captions.shuffle_tags(tags, address=draws.key(1, "case", number)).split(", ")[1]] += 1
     weights = dict(zip(cases[0]["tags"], cases[0]["weights"], strict=True))
     for tag, weight in weights.items():
         share = weight / sum(weights.values())

@@ -23,6 +23,6 @@ def test_lists_are_packed_into_windows_as_recorded(case: dict[str, Any]) -> None
         chunks = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
         return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in chunks]
 
-    ours = _grouping.packed(case["input"], case["filler"], case["size"])
+    ours = _grouping.pack_lists(case["input"], case["filler"], case["size"])
     assert windows(ours) == windows(case["output"])
     assert sorted(ours) == sorted(case["output"])

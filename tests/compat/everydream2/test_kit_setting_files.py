@@ -101,5 +101,5 @@ def test_missing_or_binary_file_is_reported_by_its_flag() -> None:
 def test_recipe_errors_name_the_key_of_the_file() -> None:
     written("train.json", {"flip_p": 3})
     with pytest.raises(RecipeError) as caught:
-        foreign.reading("everydream2", ["--config=train.json"], (), ALONE)
+        foreign.read_command_line("everydream2", ["--config=train.json"], (), ALONE)
     assert [problem.where for problem in caught.value.problems] == ["flip_p in train.json"]

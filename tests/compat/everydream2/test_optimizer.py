@@ -62,7 +62,9 @@ def test_learning_rates_and_schedules_match_everydream(case: dict[str, Any]) -> 
     content = {"base": SHIPPED["base"] | case["base_in"]}
     content["text_encoder_overrides"] = SHIPPED["text_encoder_overrides"] | case["te_in"]
     words = [f"--{key}={value}" for key, value in line.items()]
-    reading = foreign.reading("everydream2", [f"--optimizer_config={written('opt.json', content)}", *words], (), ALONE)
+    reading = foreign.read_command_line(
+        "everydream2", [f"--optimizer_config={written('opt.json', content)}", *words], (), ALONE
+    )
     optim = reading.recipe.optim
     for part, expected in (("denoiser", case["base"]), ("text_encoder", case["text_encoder"])):
         schedule: ScheduleSettings = optim.part_schedule.get(part, optim.schedule)
@@ -204,5 +206,5 @@ def test_error_in_optimizer_json_names_key_and_file(content: Any, where: str, wo
 def test_recipe_errors_name_the_key_of_optimizer_json() -> None:
     written("opt.json", {"base": {"betas": [0.9, 1.5]}})
     with pytest.raises(RecipeError) as caught:
-        foreign.reading("everydream2", ["--optimizer_config=opt.json"], (), ALONE)
+        foreign.read_command_line("everydream2", ["--optimizer_config=opt.json"], (), ALONE)
     assert {problem.where for problem in caught.value.problems} == {"base.betas in opt.json"}

@@ -48,7 +48,7 @@ def test_converted_model_is_found_by_its_name(tmp_path: Path, monkeypatch: pytes
 
 def test_overriding_settings_are_not_changed_by_the_live_file() -> None:
     Path("train.json").write_text('{"load_settings_every_epoch": true}')
-    reading = foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
+    reading = foreign.read_command_line("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)
     assert reading.recipe.run.live.fixed == ("objective.noise_offset",)
     assert set(reading.origin) <= {*by_path(), *sections()} | {p for p in reading.origin if ".text_encoder" in p}
 

@@ -19,7 +19,7 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 
 
 def test_minimal_command_is_a_recipe() -> None:
-    recipe = foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
+    recipe = foreign.read_command_line("mindone-sdxl", BAREST, (), ALONE).recipe
     assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, None)
     assert recipe.run.start.step == 0
     assert recipe.objective.timesteps == (0, 1000)
@@ -61,7 +61,7 @@ def test_folder_cached_by_mindone_is_trained_directly(tmp_path: Any) -> None:
     data = translate(*words).settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
     assert "its age is unknown" in notes(*words)
-    read = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
+    read = foreign.read_command_line("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
     assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
     data = translate(f"--data_path={tmp_path}").settings["data"]
     assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
@@ -71,7 +71,9 @@ def test_command_without_a_yaml_lists_those_that_ship() -> None:
     with pytest.raises(RecipeError, match=r"is for LoRA; these ship: sd_xl_base_finetune_910b, "):
         DIALECT.translate(["--data_path=x"], ALONE)
     for path in SHIPPED.glob("sd_xl_base_finetune*.yaml"):
-        reading = foreign.reading("mindone-sdxl", [f"--config=elsewhere/{path.name}", "--data_path=x"], (), ALONE)
+        reading = foreign.read_command_line(
+            "mindone-sdxl", [f"--config=elsewhere/{path.name}", "--data_path=x"], (), ALONE
+        )
         assert any(f"there is no elsewhere/{path.name} here" in note for note in reading.notes)
 
 

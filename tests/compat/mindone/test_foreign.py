@@ -42,5 +42,5 @@ def test_repeated_merge_names_the_flag_and_replace_option(
 def test_run_folder_errors_name_the_flag(more: tuple[str, ...]) -> None:
     """Not the one that leaves the time of the start out of it."""
     line = ("--config=sd_xl_base_finetune_910b.yaml", "--weight=x.ckpt", "--data_path=p", *more)
-    stamped = foreign.translation("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())
+    stamped = foreign.translate("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())
     assert stamped.origin["run.folder"].removeprefix("default of ") == "--save_path"

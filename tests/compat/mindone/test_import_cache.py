@@ -13,7 +13,7 @@ from diffusers.models.embeddings import Timesteps
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.families.sdxl import Family
 from mezzotint.runtimes.base import Launch, open_runtime
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
@@ -73,7 +73,7 @@ def test_imported_cache_gives_the_stored_latents_and_text(
     output = capsys.readouterr().out
     assert "importing latents of 3 pictures from files, which cannot be checked" in output
     assert "6 entries, 0 present, 6 added" in output
-    recipe = located(parse(world.words("run", **settings), "train"))
+    recipe = resolve_paths(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, assemble.open_files(recipe))

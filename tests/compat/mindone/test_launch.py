@@ -48,7 +48,7 @@ def words(line: str) -> list[str]:
 
 def translated(line: str) -> Translation:
     """As `translate` reads it, and proved to be a recipe."""
-    return foreign.translation("mindone-sdxl", words(line), ALONE)
+    return foreign.translate("mindone-sdxl", words(line), ALONE)
 
 
 def table(path: Path, *servers: tuple[str, int]) -> Path:

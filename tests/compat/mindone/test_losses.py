@@ -71,7 +71,7 @@ def recipe_of(scaling: str, weighting: str, kind: str, *words: str, is_free: boo
         text = text[:start] + sampler + text[text.index("\n\n", start) :]
     Path("mine.yaml").write_text(text)
     line = ["python", "train.py", "--config=mine.yaml", "--data_path=pictures", *words]
-    return foreign.reading("mindone-sdxl", line, (), Launched()).recipe
+    return foreign.read_command_line("mindone-sdxl", line, (), Launched()).recipe
 
 
 def losses(recipe: Recipe, message: Tensor, x_0: Tensor) -> tuple[Tensor, Tensor, Tensor]:

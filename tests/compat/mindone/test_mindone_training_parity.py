@@ -16,7 +16,7 @@ from mezzotint.compat.mindone.adam_weight_decay_settings import AdamWeightDecay
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.tasks.check.memory import MetaModel
@@ -76,8 +76,8 @@ def test_decay_groups_of_the_full_size_base_match_the_record() -> None:
     record = json.loads((DATA / "decay_groups.json").read_text())
     optim = OptimSettings(optimizer=AdamWeightDecay(no_decay=("@mindone",)))
     words = ["optim.optimizer.kind=adam-weight-decay", "optim.optimizer.no_decay=['@mindone']"]
-    assert located(read_text("schema: 1", overrides=words)).optim.optimizer == optim.optimizer
-    outline = MetaModel(located(read_text("model: {family: sdxl, path: sdxl}", "test", words)))
+    assert resolve_paths(read_text("schema: 1", overrides=words)).optim.optimizer == optim.optimizer
+    outline = MetaModel(resolve_paths(read_text("model: {family: sdxl, path: sdxl}", "test", words)))
     groups = {group.name: group for group in outline.update.groups}
     sizes = {name: p.numel() for name, p in outline.trained.items()}
     decayed, spared = groups["denoiser"].names, groups["denoiser.no_decay"].names

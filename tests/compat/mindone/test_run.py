@@ -28,7 +28,7 @@ def test_precision_levels_match_the_framework() -> None:
 def test_batch_counts_become_steps_rounding_up() -> None:
     words = ["--gradient_accumulation_steps=3", "--save_ckpt_interval=10", "--log_interval=4", "--resume_step=7",
              "--infer_during_train=True", "--infer_interval=5"]  # fmt: skip
-    recipe = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
+    recipe = foreign.read_command_line("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe
     run = recipe.run
     assert (run.steps, str(run.save.every[0]), run.log_every, run.start.step) == (33334, "4 steps", 2, 3)
     assert str(run.preview.every) == "2 steps"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mezzotint.data.buckets.clip_sampling import (
-    annotated,
+    annotated_frames,
     num_starts,
     spread,
     stills_of_clip,
@@ -44,4 +44,4 @@ def test_image_frames_of_a_clip_match_the_record(entry: dict[str, Any]) -> None:
 @pytest.mark.parametrize("entry", RECORD["frame_idx_annotation"], ids=lambda e: e["frame_idx"])
 def test_annotated_frames_match_the_record(entry: dict[str, Any]) -> None:
     start = int(entry["frame_idx"].partition(":")[0])
-    assert annotated(start, entry["num_frames"]).tolist() == entry["indices"]
+    assert annotated_frames(start, entry["num_frames"]).tolist() == entry["indices"]

@@ -12,7 +12,7 @@ from latte_folder import noised, same, settings
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Condition, TextEmbedding
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, load_model
 
 
@@ -42,7 +42,7 @@ def test_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: Pat
 
 def test_export_incompatible_with_diffusers_is_not_written_for_it(tmp_path: Path) -> None:
     for name, changes in {"rope": {"rope": True}, "long": {"video_length": 56}}.items():
-        section = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte=changes)
+        section = ModelSettings(family="latte", path=shipped_folder("tiny-latte"), weights="random", latte=changes)
         family = load_model(Family, section)
         out = tmp_path / name
         export_model(family, out, dtype="bf16")

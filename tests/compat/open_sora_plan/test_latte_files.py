@@ -19,7 +19,7 @@ from mezzotint.settings import weights_formats
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read_header
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.kinds import refusal
 from mezzotint.weights.single_file.single_file import family_at
 
@@ -41,7 +41,7 @@ def test_all_file_layouts_give_the_same_model(released: Path, tmp_path: Path, mo
     tensors = load_file(released / "5x64x64" / "diffusion_pytorch_model.safetensors")
     plain = {n: t for n, t in tensors.items() if n != "caption_projection.y_embedding"}
     (tmp_path / "model" / "transformer").mkdir(parents=True)
-    described_as = json.loads((shipped("tiny-latte") / "config.json").read_text())
+    described_as = json.loads((shipped_folder("tiny-latte") / "config.json").read_text())
     described_as |= {"_class_name": "LatteTransformer3DModel", "sample_size": 8}
     described_as.pop("model_max_length")
     (tmp_path / "model" / "transformer" / "config.json").write_text(json.dumps(described_as))
@@ -51,7 +51,7 @@ def test_all_file_layouts_give_the_same_model(released: Path, tmp_path: Path, mo
     save_file(port, tmp_path / "port.safetensors")
     expected = Family.of(settings(released), only=["denoiser"])
     assert expected.parts()["denoiser"].config.model_max_length == 24
-    config, vae = shipped("tiny-latte"), released / "vae"
+    config, vae = shipped_folder("tiny-latte"), released / "vae"
     for path in ("model", "epoch.pt", "port.safetensors"):
         section = settings(released, path=tmp_path / path, config=None if path == "model" else config, vae=vae)
         loaded = Family.of(section, only=["denoiser"])
@@ -70,7 +70,7 @@ def test_mindspore_checkpoint_of_the_port_is_read(released: Path, tmp_path: Path
     assert mindspore is not None
     mindspore.write(file, [(f"network.{name}", tensor) for name, tensor in tensors.items()])
     assert family_at(file) == "latte"
-    section = settings(released, path=file, config=shipped("tiny-latte"), vae=released / "vae")
+    section = settings(released, path=file, config=shipped_folder("tiny-latte"), vae=released / "vae")
     expected = Family.of(settings(released), only=["denoiser"]).parts()["denoiser"].state_dict()
     loaded = Family.of(section, only=["denoiser"]).parts()["denoiser"].state_dict()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.items())
@@ -158,15 +158,15 @@ def test_older_autoencoder_is_refused(released: Path, tmp_path: Path) -> None:
 
 
 def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> None:
-    xxl = json.loads((shipped("tiny-latte") / "text_encoder" / "config.json").read_text()) | {
+    xxl = json.loads((shipped_folder("tiny-latte") / "text_encoder" / "config.json").read_text()) | {
         "d_ff": 10240, "d_kv": 64, "d_model": 4096, "num_heads": 64, "num_layers": 24, "vocab_size": 32128,
     }  # fmt: skip
     (tmp_path / "t5").mkdir()
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
-    from mezzotint.tasks.check.memory import described
+    from mezzotint.tasks.check.memory import described_model
 
     section = ModelSettings(family="latte", path=MODELS / "latte-221f", latte={"text_encoder": tmp_path / "t5"})
-    parts = described(Family, section)[1].parts()
+    parts = described_model(Family, section)[1].parts()
     counts = {part: sum(p.numel() for p in module.parameters()) for part, module in parts.items()}
     assert counts == {"denoiser": 1_057_246_880, "text_encoder": 4_762_310_656, "vae": 246_859_499}
     assert len(parts["vae"].state_dict()) == 260
@@ -178,9 +178,9 @@ def test_full_size_parts_are_described_without_allocation(tmp_path: Path) -> Non
 def test_files_are_recognized_as_latte(released: Path, tmp_path: Path) -> None:
     file = released / "5x64x64" / "diffusion_pytorch_model.safetensors"
     save_file({f"network.{n}": t for n, t in load_file(file).items()}, tmp_path / "port.safetensors")
-    for place in (released / "5x64x64", file, tmp_path / "port.safetensors", shipped("tiny-latte")):
+    for place in (released / "5x64x64", file, tmp_path / "port.safetensors", shipped_folder("tiny-latte")):
         assert family_at(place) == "latte"
-    assert family_at(shipped("tiny-sd")) == "sd"
+    assert family_at(shipped_folder("tiny-sd")) == "sd"
     refused = refusal(read_header(file), "sd")
     assert refused is not None
     assert refused.remedy == "set model.family=latte"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.diffusion.objective import Objective, StepDraws
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.settings.sections.run import RecomputeSettings
@@ -45,7 +45,7 @@ def joint(family: Family, clips: int = 2, joined_images: int = 2) -> Batch:
 
 def test_stills_follow_the_frames_of_their_clip(family: Family) -> None:
     batch = joint(family)
-    result = latents_of(family, batch, torch.device("cpu"))
+    result = batch_latents(family, batch, torch.device("cpu"))
     assert result.shape == (2, 4, 4, 4, 4)
     assert batch.latents is not None
     assert torch.equal(result[:, :, :2], batch.latents)
@@ -61,12 +61,14 @@ def test_clips_and_stills_are_encoded_separately(family: Family) -> None:
     batch = joint(family, clips=1)
     assert batch.joined_images is not None
     beside = replace(batch.joined_images, latents=None, pixels=joined_images)
-    result = latents_of(family, replace(batch, latents=None, pixels=pixels, joined_images=beside), torch.device("cpu"))
-    alone = latents_of(family, replace(batch, latents=None, pixels=pixels, joined_images=None), torch.device("cpu"))
+    result = batch_latents(
+        family, replace(batch, latents=None, pixels=pixels, joined_images=beside), torch.device("cpu")
+    )
+    alone = batch_latents(family, replace(batch, latents=None, pixels=pixels, joined_images=None), torch.device("cpu"))
     assert result.shape == (1, 4, 4, 4, 4)
     assert torch.equal(result[:, :, :2], alone)
     picture = replace(beside, joined_images=None)
-    assert torch.equal(result[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
+    assert torch.equal(result[0, :, 2:].transpose(0, 1), batch_latents(family, picture, torch.device("cpu")))
 
 
 def test_sample_loss_is_the_mean_over_frames_and_stills(family: Family) -> None:
@@ -74,7 +76,7 @@ def test_sample_loss_is_the_mean_over_frames_and_stills(family: Family) -> None:
     trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu", "seed": 5})
     loss, level = trainer.train_step.loss(batch, 0)
     objective = Objective(ObjectiveSettings(), family.schedule, family.prediction)
-    x_0 = latents_of(family, batch, torch.device("cpu"))
+    x_0 = batch_latents(family, batch, torch.device("cpu"))
     noised = objective.noise(x_0, StepDraws.at(5, 0, batch.positions.numpy(), "cpu"))
     assert batch.text is not None
     assert batch.joined_images is not None

@@ -7,7 +7,7 @@ import pytest
 from mezzotint.cli import main
 from mezzotint.compat.setting_names.table import EVERY, KOHYA, NAMES, ONE, SIMPLE
 from mezzotint.errors import RecipeError
-from mezzotint.settings.reading.foreign_names import foreign, value_of
+from mezzotint.settings.reading.foreign_names import meaning_of, value_of
 from mezzotint.settings.reading.nearest import advice, nearest
 from mezzotint.settings.reading.paths import by_path, sections
 from mezzotint.settings.reading.read import read_text
@@ -118,7 +118,7 @@ def test_name_without_counterpart_prints_a_remedy(word: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize("spelled", ["--learning_rate", "learning-rate", "learningRate", "LEARNING_RATE"])
 def test_name_is_found_in_any_spelling(spelled: str) -> None:
-    known = foreign(spelled)
+    known = meaning_of(spelled)
     assert known is not None
     assert known.path == "optim.lr"
     assert known.origin == "kohya, diffusers, OneTrainer and SimpleTuner"

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from mezzotint import draws
 from mezzotint.data.buckets.clip_sampling import (
-    drawn,
+    draw_frames,
     num_starts,
     stills_of_clip,
     times_at_rate,
     times_of,
-    unusable,
+    why_unusable,
     window,
 )
 from mezzotint.settings.sections.clips import ClipsSettings
@@ -31,13 +31,13 @@ def test_frames_are_within_the_clip_and_one_window(
     available: int, num_frames: int, stride: int, start: str, address: int
 ) -> None:
     clips = ClipsSettings(interval=stride, start=start, short="repeat")  # type: ignore[arg-type]
-    numbers = drawn(available, num_frames, clips, address=address)
+    numbers = draw_frames(available, num_frames, clips, address=address)
     assert len(numbers) == num_frames
     assert numbers.min() >= 0
     assert numbers.max() < available
     assert (np.diff(numbers) >= 0).all()
     assert numbers[-1] - numbers[0] < window(num_frames, clips)
-    assert numbers.tolist() == drawn(available, num_frames, clips, address=address).tolist()
+    assert numbers.tolist() == draw_frames(available, num_frames, clips, address=address).tolist()
 
 
 ANYWHERE, NOT_LAST = ClipsSettings(start="random"), ClipsSettings(start="not-last")
@@ -45,7 +45,7 @@ ANYWHERE, NOT_LAST = ClipsSettings(start="random"), ClipsSettings(start="not-las
 
 def test_every_start_is_sampled_and_not_last_omits_the_last() -> None:
     begins = [
-        {int(drawn(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
+        {int(draw_frames(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
         for clips in (ANYWHERE, NOT_LAST)
     ]
     assert begins == [set(range(8)), set(range(7))]
@@ -54,15 +54,15 @@ def test_every_start_is_sampled_and_not_last_omits_the_last() -> None:
 
 def test_too_short_clip_is_refused_with_the_reason() -> None:
     every_second = ClipsSettings(interval=2)
-    assert unusable(17, 17, ANYWHERE) is None
-    assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, but 17 are needed"
-    assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, but 17 are needed"
-    assert unusable(32, 17, every_second) == "too short: 32 frames, but 33 are needed (17 at a stride of 2)"
-    assert unusable(33, 17, every_second) is None
-    assert unusable(33, 17, ClipsSettings(interval=2, start="not-last")) is not None
-    assert unusable(16, 17, ClipsSettings(short="repeat")) is None
-    assert unusable(40, 17, ANYWHERE, start=23) is None
-    assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed, it has 40"
+    assert why_unusable(17, 17, ANYWHERE) is None
+    assert why_unusable(16, 17, ANYWHERE) == "too short: 16 frames, but 17 are needed"
+    assert why_unusable(1, 17, ANYWHERE) == "too short: 1 frame, but 17 are needed"
+    assert why_unusable(32, 17, every_second) == "too short: 32 frames, but 33 are needed (17 at a stride of 2)"
+    assert why_unusable(33, 17, every_second) is None
+    assert why_unusable(33, 17, ClipsSettings(interval=2, start="not-last")) is not None
+    assert why_unusable(16, 17, ClipsSettings(short="repeat")) is None
+    assert why_unusable(40, 17, ANYWHERE, start=23) is None
+    assert why_unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed, it has 40"
 
 
 def test_images_of_a_clip_include_its_first_and_last_frame() -> None:

@@ -57,9 +57,9 @@ def test_rows_are_fetched_on_another_machine_when_needed(machines: Any) -> None:
     one, two = machines
     with one as folder:
         filled(folder / FOLDER, range(4)).close_writer()
-        assert (carried.carry(ADDRESS), carried.carry(ADDRESS)) == (2, 0), "rows and their index, once"
+        assert (carried.upload_files(ADDRESS), carried.upload_files(ADDRESS)) == (2, 0), "rows and their index, once"
     with two as folder:
-        assert (carried.bring(ADDRESS, keep_gb=1), carried.bring(ADDRESS, keep_gb=1)) == (2, 0)
+        assert (carried.download_indexes(ADDRESS, keep_gb=1), carried.download_indexes(ADDRESS, keep_gb=1)) == (2, 0)
         store = open_store(folder / FOLDER)
         assert store.has(addresses(range(5)), checks=True).tolist() == [True] * 4 + [False]
         kept = folder / "catalogues" / "fetched"
@@ -84,12 +84,12 @@ def test_cache_on_a_real_server_is_retried_when_overloaded(
         written = {file_of(store, ending).name: file_of(store, ending).read_bytes() for ending in (".rows", ".index")}
         place = f"/box/cache/{FOLDER}/{store.folder.name}"
         s3_server.overloaded.add(("PUT", f"{place}/{file_of(store, '.rows').name}"))
-        assert (carried.carry(address), carried.carry(address)) == (2, 0), "rows and their index, once"
+        assert (carried.upload_files(address), carried.upload_files(address)) == (2, 0), "rows and their index, once"
         there = fsspec.filesystem("s3").find("box/cache")
         assert {name.rpartition("/")[2]: fsspec.filesystem("s3").cat_file(name) for name in there} == written
         patch.setenv("HOME", str(tmp_path / "two"))
         folder = carried.local_folder(address)
-        assert (carried.bring(address, keep_gb=1), carried.bring(address, keep_gb=1)) == (2, 0)
+        assert (carried.download_indexes(address, keep_gb=1), carried.download_indexes(address, keep_gb=1)) == (2, 0)
         assert not list(folder.rglob("*.rows")), "rows are stored only on the server"
         s3_server.overloaded.add(("GET", f"{place}/{file_of(store, '.rows').name}"))
         assert torch.equal(read(open_store(folder / FOLDER), [2, 0]), rows([2, 0]))
@@ -101,20 +101,20 @@ def test_machines_write_separate_shards_and_upload_grown_ones(machines: Any) -> 
     one, two = machines
     with one as folder:
         filled(folder / FOLDER, range(2)).close_writer()
-        carried.carry(ADDRESS)
+        carried.upload_files(ADDRESS)
     with two as folder:
-        carried.bring(ADDRESS, keep_gb=1)
+        carried.download_indexes(ADDRESS, keep_gb=1)
         store = open_store(folder / FOLDER)
         assert store.append(addresses(range(4)), rows(range(4))) == 2, "rows of the other machine exist already"
         assert torch.equal(read(store, [0, 3, 1]), rows([0, 3, 1]))
         store.append(addresses([9]), rows([9]))
         store.close_writer()
-        assert carried.carry(ADDRESS) == 2, "only its own shard"
+        assert carried.upload_files(ADDRESS) == 2, "only its own shard"
     with one as folder:
         store = filled(folder / FOLDER, [7])
         store.close_writer()
-        assert carried.bring(ADDRESS, keep_gb=1) == 2
-        assert carried.carry(ADDRESS) == 2, "a shard that has grown is uploaded again"
+        assert carried.download_indexes(ADDRESS, keep_gb=1) == 2
+        assert carried.upload_files(ADDRESS) == 2, "a shard that has grown is uploaded again"
         store.refresh()
         assert torch.equal(read(store, [7, 9, 0, 2]), rows([7, 9, 0, 2]))
     assert len([name for name in storage().find("/box") if name.endswith(".rows")]) == 2
@@ -126,9 +126,9 @@ def test_row_damaged_on_the_storage_is_never_used(machines: Any) -> None:
         store = filled(folder / FOLDER, range(2))
         store.close_writer()
         flip(file_of(store, ".rows"), 50)
-        carried.carry(ADDRESS)
+        carried.upload_files(ADDRESS)
     with two as folder:
-        carried.bring(ADDRESS, keep_gb=1)
+        carried.download_indexes(ADDRESS, keep_gb=1)
         store = open_store(folder / FOLDER)
         assert torch.equal(read(store, [0]), rows([0]))
         with refused("E1845", r"memory://box/cache/latents/.*\.rows: row 1 is damaged on the storage"):
@@ -146,7 +146,7 @@ def test_address_that_cannot_be_written_is_reported(machines: Any, monkeypatch: 
         filled(folder / FOLDER, range(2)).close_writer()
         monkeypatch.setattr(type(storage()), "put_file", denied)
         with refused("E1844", r"cannot be written \(read-only bucket\)"):
-            carried.carry(ADDRESS)
+            carried.upload_files(ADDRESS)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def listing_of(root: Path, *names: str) -> Listing:
 
 def test_mask_files_next_to_images_are_not_samples(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, "a.jpg", "a-masklabel.png", "b.png", "c-masklabel.jpg", "d-masklabel.PNG")
-    pictures, of_pictures = masks.parted(listing, None, (), {".png", ".jpg"}, is_listed=True)
+    pictures, of_pictures = masks.split_masks(listing, None, (), {".png", ".jpg"}, is_listed=True)
     assert pictures.names == ["a.jpg", "b.png", "c-masklabel.jpg"], "a mask next to an image must be a PNG"
     assert len(pictures.stats) == 3
     assert of_pictures.of("a.jpg") == tmp_path / "a-masklabel.png"
@@ -31,7 +31,9 @@ def test_mask_files_next_to_images_are_not_samples(tmp_path: Path) -> None:
 def test_masks_in_a_folder_are_matched_by_name(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     listing = listing_of(root, "a.jpg", "masks/a.png", "masks/sub/b.png", "sub/b.jpg")
-    pictures, of_pictures = masks.parted(listing, root / "masks", [root / "masks"], {".png", ".jpg"}, is_listed=True)
+    pictures, of_pictures = masks.split_masks(
+        listing, root / "masks", [root / "masks"], {".png", ".jpg"}, is_listed=True
+    )
     assert pictures.names == ["a.jpg", "sub/b.jpg"], "a folder of masks below the images is left out"
     assert of_pictures.of("a.jpg") == root / "masks" / "a.png"
     assert of_pictures.of("sub/b.jpg") == root / "masks" / "sub" / "b.png"
@@ -40,7 +42,7 @@ def test_masks_in_a_folder_are_matched_by_name(tmp_path: Path) -> None:
 def test_two_masks_of_one_image_are_refused(tmp_path: Path) -> None:
     listing_of(tmp_path / "masks", "a.png", "a-masklabel.png")
     with pytest.raises(DatasetError, match="are masks of one image") as caught:
-        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "masks", (), {".png"}, is_listed=True)
+        masks.split_masks(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "masks", (), {".png"}, is_listed=True)
     assert caught.value.code == "E1477"
     with pytest.raises(DatasetError, match=r"data\.mask\.path: .*nowhere"):
-        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "nowhere", (), {".png"}, is_listed=True)
+        masks.split_masks(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "nowhere", (), {".png"}, is_listed=True)

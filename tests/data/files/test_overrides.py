@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mezzotint.data.files.overrides import Marked, OverridesBuilder, SampleOverrides, used
+from mezzotint.data.files.overrides import Marked, OverridesBuilder, SampleOverrides, overridden_columns
 from mezzotint.data.files.tags import Tags
 from mezzotint.stages import Sample
 
@@ -35,11 +35,11 @@ def test_overrides_round_trip_through_columns() -> None:
     assert [columns.group_name(number) for number in columns.group.tolist()] == ["x", "", "x"]
     assert (Tags.decoded(columns.tags_of(0)).weights, columns.tags_of(1)) == ((2.0, 1.0), "")
     assert (columns.sizes_of(0), columns.sizes_of(1)) == ([1, 2, 3, 4, 5, 6], None)
-    assert {"flip", "rating", "group", "start", "tags", "sizes"} <= set(used(table))
+    assert {"flip", "rating", "group", "start", "tags", "sizes"} <= set(overridden_columns(table))
 
 
 def test_samples_without_overrides_use_no_column() -> None:
-    assert used(columns_of(sample("a"), sample("b"))) == ()
+    assert overridden_columns(columns_of(sample("a"), sample("b"))) == ()
 
 
 def test_mark_changes_with_the_file(tmp_path: Path) -> None:

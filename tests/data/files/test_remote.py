@@ -142,7 +142,7 @@ def test_network_errors_are_retried_and_then_reported(memory: Any, tmp_path: Pat
         raise ConnectionError("GET https://user:SECRET@box/x?X-Amz-Signature=SECRET refused")
 
     with refused("E1841", r"memory://box: cannot be read \(GET https://…@box/x\?… refused\)") as error:
-        remote.tried("memory://box", fails, waits=(0.0, 0.0))
+        remote.with_retries("memory://box", fails, waits=(0.0, 0.0))
     assert (len(calls), "SECRET" in str(error.value)) == (3, False)
 
 
@@ -262,4 +262,4 @@ def test_paths_and_urls_are_distinguished() -> None:
     for path in ("/data/s3:/x", "C:/x", "data", "~/x", "./s3:x"):
         assert not remote.is_remote(path)
     member = tar_members.Member(Path("s3://box/0.tar"), "in/a.png", 512, 9)
-    assert tar_members.named(member.path) == tar_members.Member(Path("s3://box/0.tar"), "a.png", 512, 9)
+    assert tar_members.parse_member_path(member.path) == tar_members.Member(Path("s3://box/0.tar"), "a.png", 512, 9)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.data.formats.webdataset import expanded
+from mezzotint.data.formats.webdataset import expand_braces
 from mezzotint.errors import RecipeError
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.tasks.reading.arguments import parse
 from support import data_sets
 from support.data_sets import captions_of, notes_of, skipped_of
@@ -93,18 +93,18 @@ def test_shards_are_given_as_folder_file_or_range(tmp_path: Path) -> None:
 
 
 def test_ranges_are_expanded_like_in_a_shell() -> None:
-    assert expanded("a{8..11}b") == ["a8b", "a9b", "a10b", "a11b"]
-    assert expanded("{08..10}") == ["08", "09", "10"]
-    assert expanded("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
+    assert expand_braces("a{8..11}b") == ["a8b", "a9b", "a10b", "a11b"]
+    assert expand_braces("{08..10}") == ["08", "09", "10"]
+    assert expand_braces("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
     for wrong in ("{5..2}", "{a..c}", "{}", "{0..1", "{x}", "{0..9999999}"):
         with refused("E1281", "write a range of shards as"):
-            expanded(wrong)
+            expand_braces(wrong)
 
 
 def test_range_is_resolved_next_to_the_recipe(tmp_path: Path) -> None:
     shard(tmp_path / "shards" / "0.tar", ("a.png", picture(1)), ("a.txt", "x"))
     (tmp_path / "recipe.yaml").write_text("data: {path: 'shards/{0..0}.tar', format: webdataset}")
-    recipe = located(parse([str(tmp_path / "recipe.yaml")], "check"))
+    recipe = resolve_paths(parse([str(tmp_path / "recipe.yaml")], "check"))
     assert recipe.data.path == (tmp_path / "shards" / "{0..0}.tar",)
 
 

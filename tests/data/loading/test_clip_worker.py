@@ -16,7 +16,7 @@ from PIL import Image
 from mezzotint.data.buckets.clip_sampling import times_of
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.loader import held_out
+from mezzotint.data.loading.loader import held_out_batches
 from mezzotint.data.loading.worker import to_pixels
 from mezzotint.data.media import clip_files
 from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
@@ -167,7 +167,7 @@ def test_square_resize_rules_give_their_pixels(rule: str, films: Path, tmp_path:
 
 def test_held_out_batches_are_deterministic(catalogue: Catalogue, films: Path) -> None:
     rows = np.asarray([0, 4, 9], dtype=np.int32)
-    first, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
+    first, again = (held_out_batches(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
     assert sum(batch.size for batch in first) == 3
     assert all(same(a, b) for a, b in zip(first, again, strict=True))
     assert all("" not in batch.captions for batch in first)

@@ -17,7 +17,7 @@ from PIL import Image
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading import worker as worker_module
-from mezzotint.data.loading.loader import held_out
+from mezzotint.data.loading.loader import held_out_batches
 from mezzotint.data.schedule import plan
 from mezzotint.stages import Batch
 from support.loader_samples import _caches, _embedding, data, rows_of, steps, stream
@@ -142,7 +142,7 @@ def test_held_out_batches_are_deterministic_and_keep_captions(catalogue: Catalog
     settings = data(folder, batch_size=2, captions={"lines": "random", "dropout": 1.0})
 
     def take() -> list[Batch]:
-        return list(held_out(catalogue, rows, settings, seed=3))
+        return list(held_out_batches(catalogue, rows, settings, seed=3))
 
     first, again = take(), take()
     assert sorted(int(p) for batch in first for p in batch.positions) == list(range(5))
@@ -151,7 +151,7 @@ def test_held_out_batches_are_deterministic_and_keep_captions(catalogue: Catalog
         assert torch.equal(one.pixels, other.pixels)
         assert all(one.captions)
         assert [catalogue.key(int(rows[p])) for p in one.positions] == list(one.keys)
-    assert held_out(catalogue, rows[:0], settings, seed=3) == ()
+    assert held_out_batches(catalogue, rows[:0], settings, seed=3) == ()
 
 
 def test_only_one_micro_batch_of_a_step_is_on_the_device(catalogue: Catalogue, folder: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from mezzotint.data.media import decoding
-from mezzotint.data.media.clip_transforms import placer, port_square, project_square, to_bytes
+from mezzotint.data.media.clip_transforms import frame_transform, port_square, project_square, to_bytes
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 
@@ -26,7 +26,7 @@ def test_frame_is_placed_like_an_image_of_the_same_pixels(resize: str, flipped: 
     expected = decoding.picture(
         tmp_path / "frame.png", placement, resize=resize, background="#ffffff", max_pixels=10**6
     )
-    assert np.array_equal(placer(placement, resize=resize)(frame), expected)
+    assert np.array_equal(frame_transform(placement, resize=resize)(frame), expected)
 
 
 @pytest.mark.parametrize("transform", [project_square, port_square])

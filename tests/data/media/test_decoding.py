@@ -355,16 +355,16 @@ def test_thumbnail_is_upright_and_within_its_size(tmp_path: Path, ending: str) -
     exif[0x0112] = 6
     path = tmp_path / f"a.{ending}"
     oriented(corners(900, 600), 6).save(path, exif=exif, **({"quality": 95} if ending == "jpg" else {}))
-    image = decoding.small(path, 64, background="#ffffff", max_pixels=LIMIT)
+    image = decoding.thumbnail(path, 64, background="#ffffff", max_pixels=LIMIT)
     assert (image.mode, image.size) == ("RGB", (64, 43))
     at_corners = [np.asarray(image)[y, x] for y, x in ((5, 5), (5, 58), (38, 5), (38, 58))]
     assert np.abs(np.array(at_corners, int) - [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]).max() < 12
     with refused("E1206", "more than data.max_pixels"):
-        decoding.small(path, 64, background="#ffffff", max_pixels=1000)
+        decoding.thumbnail(path, 64, background="#ffffff", max_pixels=1000)
 
 
 def test_small_jpeg_thumbnail_does_not_depend_on_its_file(tmp_path: Path) -> None:
     Image.linear_gradient("L").convert("RGB").save(tmp_path / "a.jpg")
-    image = decoding.small(tmp_path / "a.jpg", 320, background="white", max_pixels=1 << 20)
+    image = decoding.thumbnail(tmp_path / "a.jpg", 320, background="white", max_pixels=1 << 20)
     assert image.size == (256, 256)
     assert image.getpixel((0, 255)) != image.getpixel((0, 0))

@@ -1,4 +1,4 @@
-"""`decoding.glance` returns the same as `decoding.probe` without decoding images of the usual kinds."""
+"""`decoding.probe_quickly` returns the same as `decoding.probe` without decoding images of the usual kinds."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_plain_images_are_not_decoded(tmp_path: Path, loads: list[str]) -> None:
     for data in plain():
         path.write_bytes(data)
         loads.clear()
-        glanced = decoding.glance(path, LIMIT)
+        glanced = decoding.probe_quickly(path, LIMIT)
         assert not loads
         assert glanced == decoding.probe(path, LIMIT)
         assert loads
@@ -125,14 +125,14 @@ def test_other_images_are_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for data in odd():
         path.write_bytes(data)
         decoded.clear()
-        assert decoding.glance(path, LIMIT) == true(path, LIMIT)
+        assert decoding.probe_quickly(path, LIMIT) == true(path, LIMIT)
         assert decoded
 
 
 def test_orientation_after_the_pixels_is_used(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     path.write_bytes(late(b"eXIf", exif(8)[6:]))
-    assert decoding.glance(path, LIMIT).size.width == corners().height
+    assert decoding.probe_quickly(path, LIMIT).size.width == corners().height
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
@@ -144,7 +144,7 @@ def test_truncated_file_is_refused_like_by_a_decode(tmp_path: Path, kind: str, o
         with refused("E1206") as of_a_decode:
             decoding.probe(path, LIMIT)
         with refused("E1206") as of_a_glance:
-            decoding.glance(path, LIMIT)
+            decoding.probe_quickly(path, LIMIT)
         assert of_a_glance.value.message == of_a_decode.value.message
 
 
@@ -162,7 +162,7 @@ def test_damaged_header_gives_the_same_result_as_a_decode(tmp_path: Path) -> Non
                 sound = decoding.probe(path, LIMIT)
             except decoding.DatasetError:
                 continue
-            assert decoding.glance(path, LIMIT) == sound
+            assert decoding.probe_quickly(path, LIMIT) == sound
             agreed += 1
     assert agreed > 25
 
@@ -171,7 +171,7 @@ def test_limits_are_the_same_as_of_a_decode(tmp_path: Path) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(saved(noise((30, 20)), "JPEG"))
     with refused("E1206", "more than data.max_pixels"):
-        decoding.glance(path, 599)
+        decoding.probe_quickly(path, 599)
     path.write_bytes(b"")
     with refused("E1206", "empty file"):
-        decoding.glance(path, LIMIT)
+        decoding.probe_quickly(path, LIMIT)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.data.media import _opencv_resize, decoding
-from mezzotint.data.media.decoding import placed
+from mezzotint.data.media.decoding import place_image
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 from support.messages import refused
@@ -41,9 +41,9 @@ def test_half_size_is_a_corner_or_a_mean() -> None:
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
 def test_antialias_off_uses_opencv_pixels(kind: str) -> None:
     placement = Placement(Size(9, 6), Size(9, 6), (0, 0))
-    plain = placed(Image.fromarray(PICTURE), placement, resize=kind, antialias=False)
+    plain = place_image(Image.fromarray(PICTURE), placement, resize=kind, antialias=False)
     assert (plain == _opencv_resize.resize(PICTURE, Size(9, 6), kind).transpose(2, 0, 1)).all()
-    assert (plain != placed(Image.fromarray(PICTURE), placement, resize=kind)).any()
+    assert (plain != place_image(Image.fromarray(PICTURE), placement, resize=kind)).any()
 
 
 def test_ipp_is_not_used_and_its_setting_is_restored() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, filled, prefixed
-from mezzotint.data.schedule.captions import Changes, cached_shuffle_key, changed, choose, shuffled
+from mezzotint.data.files.tags import Tags, add_prefix, resolve_wildcards
+from mezzotint.data.schedule.captions import Changes, apply_changes, cached_shuffle_key, choose, shuffle_tags
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.stages import Sample
 
@@ -57,7 +57,7 @@ def test_choice_depends_only_on_its_address() -> None:
 
 
 def orders(tags: Tags, count: int = 2000, **how: int) -> list[list[str]]:
-    return [shuffled(tags, address=draws.key(1, "tags", n), **how).split(", ") for n in range(count)]
+    return [shuffle_tags(tags, address=draws.key(1, "tags", n), **how).split(", ") for n in range(count)]
 
 
 def test_plain_caption_is_split_at_commas() -> None:
@@ -78,7 +78,7 @@ def test_kept_tags_stay_in_place_and_others_are_shuffled() -> None:
     seen_orders = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
     assert {order[:3] for order in seen_orders} == {("main", "a", "b")}
     assert {order[3:] for order in seen_orders} == {("c", "d"), ("d", "c")}
-    assert shuffled(Tags.of("main, a"), address=5, keep=9) == "main, a"
+    assert shuffle_tags(Tags.of("main, a"), address=5, keep=9) == "main, a"
 
 
 def test_heavier_tags_come_earlier_and_zero_weight_tags_last() -> None:
@@ -96,7 +96,7 @@ def test_weighted_tags_stay_within_the_length_limit() -> None:
     assert orders(longer, 50) == orders(tags, 50)
     alike = Tags(tags.main, tags.tags, (1.0,) * 4, limit=12)
     assert {len(order) for order in orders(alike)} == {5}  # the limit applies to weighted tags only
-    assert shuffled(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
+    assert shuffle_tags(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
 
 
 def test_caption_without_main_text_is_its_tags() -> None:
@@ -119,25 +119,25 @@ def test_cached_orders_depend_on_sample_and_number() -> None:
 
 def test_wildcards_match_kohya() -> None:
     def last(text: str) -> str:
-        return filled(text, lambda number, count: count - 1)
+        return resolve_wildcards(text, lambda number, count: count - 1)
 
     assert last("{a|b} {c} {d|e|}") == "b c "
     assert last("{{a|b}} {} } {") == "{a|b} {} } {"
     assert last("{a|{b} x") == "{b x"
-    assert filled("{a|b} {a|b|c}", lambda number, count: number) == "a b"
+    assert resolve_wildcards("{a|b} {a|b|c}", lambda number, count: number) == "a b"
 
 
 def test_weighted_tags_get_prefix_wildcards_and_dropout() -> None:
     tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
     sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
-    with_prefix = prefixed(sample, "sks")
+    with_prefix = add_prefix(sample, "sks")
     assert with_prefix.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
     assert with_prefix.overrides[0] == ("flip", "0.5")
     line = with_prefix.overrides[1][1]
     every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
-    texts = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
+    texts = {apply_changes("", line, every, address=draws.key(n, "x")) for n in range(90)}
     heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]
     assert texts == {head + end for head in heads for end in ("", ", rare")}
     shuffle = Changes(shuffle=True)
-    plain = {changed("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
-    assert plain == {shuffled(tags, address=draws.key(n, "x")) for n in range(60)}
+    plain = {apply_changes("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
+    assert plain == {shuffle_tags(tags, address=draws.key(n, "x")) for n in range(60)}

@@ -86,7 +86,7 @@ def test_empty_group_column_equals_no_column() -> None:
 @given(st.lists(st.integers(0, 6), min_size=0, max_size=40), st.integers(1, 5))
 def test_accumulation_windows_mix_groups_only_for_remainders(groups: list[int], accumulation: int) -> None:
     group = np.array(groups, dtype=np.int64)
-    order = _grouping.arranged(group, accumulation, seed=0, epoch=0)
+    order = _grouping.arrange_batches(group, accumulation, seed=0, epoch=0)
     assert sorted(order.tolist()) == list(range(len(groups)))
     whole = len(order) // accumulation
     windows = group[order[: whole * accumulation]].reshape(whole, accumulation)
@@ -99,13 +99,13 @@ def test_accumulation_windows_mix_groups_only_for_remainders(groups: list[int], 
 def test_ungrouped_batches_fill_windows_before_another_group() -> None:
     group = np.array([1, 1, 1, 2, 2, 2, 0, 0], dtype=np.int64)
     for seed in range(20):
-        order = group[_grouping.arranged(group, 4, seed=seed, epoch=0)]
+        order = group[_grouping.arrange_batches(group, 4, seed=seed, epoch=0)]
         assert [set(order[:4].tolist()), set(order[4:].tolist())] in ([{1, 0}, {2, 0}], [{2, 0}, {1, 0}])
 
 
 def test_order_of_windows_differs_by_epoch() -> None:
     group = np.repeat(np.arange(1, 9), 4)
-    orders = {tuple(group[_grouping.arranged(group, 4, seed=0, epoch=e)][::4].tolist()) for e in range(5)}
+    orders = {tuple(group[_grouping.arrange_batches(group, 4, seed=0, epoch=e)][::4].tolist()) for e in range(5)}
     assert len(orders) == 5
 
 

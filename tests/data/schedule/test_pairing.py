@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mezzotint import draws
-from mezzotint.data.schedule._pairing import balanced
+from mezzotint.data.schedule._pairing import balance_repeats
 from mezzotint.data.schedule.plan import PlanColumns, Timeline, num_steps, plan
 from support.data_sets import small_of
 
@@ -29,7 +29,7 @@ def test_epoch_visits_class_images_as_often_as_the_others() -> None:
     for own, of_class, repeats in ((5, 20, 2.0), (30, 4, 1.0), (7, 3, 3.0)):
         columns = columns_of(own, of_class, repeats)
         assert columns.prior is not None
-        times = balanced(columns.repeats, columns.prior)  # type: ignore[arg-type]
+        times = balance_repeats(columns.repeats, columns.prior)  # type: ignore[arg-type]
         assert (times[:own] == repeats).all()
         assert times[own:].sum() == pytest.approx(own * repeats)
         even = PlanColumns(columns.key_hash, columns.bucket, times)

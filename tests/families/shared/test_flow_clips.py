@@ -194,7 +194,7 @@ def noised_of(family: ClipFamily, shape: tuple[int, ...], seed: int = 3) -> tupl
 def test_first_frame_is_clean_and_not_in_the_loss(name: str, folders: dict[str, Path]) -> None:
     family = family_of(name, folders[name], first_frame_prob=0.5)
     plain, drawn = noised_of(family, (8, family.grid.channels, 3, 2, 2))
-    noised = family.begun(plain, drawn)
+    noised = family.training_input(plain, drawn)
     begun = noised.begun
     assert begun is not None
     assert 0 < int(begun.sum()) < 8
@@ -222,19 +222,19 @@ def test_choice_of_conditioned_clips_is_a_function_of_the_sample(folders: dict[s
     """The same for any micro-batch size; never an image, nor a clip of one latent frame."""
     family = family_of("ltx", folders["ltx"], first_frame_prob=0.4)
     plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
-    whole = family.begun(plain, drawn).begun
+    whole = family.training_input(plain, drawn).begun
     assert whole is not None
     assert whole.tolist() == [draws.uniform(draws.key(7, "first-frame", 2, n)) < 0.4 for n in range(40)]
     part = StepDraws.at(7, 2, np.arange(10, 20), "cpu")
     rows = Noised(
         *[t[10:20] for t in (plain.x_0, plain.noise, plain.x_t, plain.model_input, plain.model_t, plain.level)]
     )
-    assert torch.equal(family.begun(rows, part).begun, whole[10:20])  # type: ignore[arg-type]
+    assert torch.equal(family.training_input(rows, part).begun, whole[10:20])  # type: ignore[arg-type]
     for shape in ((4, family.grid.channels, 2, 2), (4, family.grid.channels, 1, 2, 2)):
         noised, drawn = noised_of(family, shape)
-        assert family.begun(noised, drawn) is noised
+        assert family.training_input(noised, drawn) is noised
     never = family_of("ltx", folders["ltx"])
-    assert never.begun(plain, drawn) is plain
+    assert never.training_input(plain, drawn) is plain
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
@@ -245,7 +245,7 @@ def test_first_frame_conditioning_reaches_the_denoiser(name: str, folders: dict[
     condition, times = family.condition(family.encode_text(PROMPTS), None), []
     keep = lambda module, inputs, named: times.append(named["timestep"])  # noqa: E731
     family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
-    noised = family.begun(plain, drawn)
+    noised = family.training_input(plain, drawn)
     family.predict(noised, condition)
     assert torch.equal(times[0], family.token_times(noised))
     prediction = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)

@@ -10,11 +10,11 @@ import pytest
 from mezzotint import registry
 from mezzotint.families.shared.folder_files import FolderFiles
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.messages import refused
 
 FLOW = Path(__file__).parents[2] / "parity" / "data" / "flow"
-MODELS = {"sd": shipped("tiny-sd"), "sd3": FLOW / "sd3" / "model", "qwen-image": FLOW / "qwen_image" / "model"}
+MODELS = {"sd": shipped_folder("tiny-sd"), "sd3": FLOW / "sd3" / "model", "qwen-image": FLOW / "qwen_image" / "model"}
 
 
 def described(family: str, folder: Path) -> FolderFiles:

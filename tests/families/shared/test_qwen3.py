@@ -16,7 +16,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared import qwen3
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.folder.t5 import tokenizer_in
 from mezzotint.weights.folder.tokenizer import tokenizer_errors
 
@@ -25,7 +25,7 @@ FAMILIES = ("z-image", "flux2")
 
 
 def folder_of(family: str, place: Path) -> Path:
-    return Path(shutil.copytree(shipped(f"tiny-{family}"), place / "model"))
+    return Path(shutil.copytree(shipped_folder(f"tiny-{family}"), place / "model"))
 
 
 def files_of(family: str, folder: Path, **own: Any) -> Any:
@@ -55,7 +55,7 @@ def refusal(run: Callable[[], object], code: str = "E1409") -> str:
 
 @pytest.mark.parametrize("thinking", [True, False])
 def test_captions_equal_those_of_the_known_chat_template(thinking: bool) -> None:
-    template = files_of("z-image", shipped("tiny-z-image")).tokenizer("text_encoder").apply_chat_template
+    template = files_of("z-image", shipped_folder("tiny-z-image")).tokenizer("text_encoder").apply_chat_template
     rendered = [
         template(
             [{"role": "user", "content": caption}],
@@ -167,7 +167,7 @@ def test_broken_tokenizer_is_refused_by_name(
 
 
 def test_panic_in_the_t5_tokenizer_is_refused_by_name(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(shipped("tiny-ltx") / "tokenizer", tmp_path / "words"))
+    folder = Path(shutil.copytree(shipped_folder("tiny-ltx") / "tokenizer", tmp_path / "words"))
     change(folder / "tokenizer.json", BROKEN["a panic while it is read"])
     assert str(folder) in refusal(lambda: tokenizer_in(folder, 1 << 20), "E1463")
 

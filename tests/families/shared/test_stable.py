@@ -17,7 +17,7 @@ from mezzotint import fault_injection
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, load_model, tiny_model
 from support.sd_folder import FOLDER, opened, trained
 
@@ -68,7 +68,7 @@ def test_partly_trained_part_is_completed_from_its_base(family: Family, tmp_path
 
 
 def test_random_model_is_exported_with_all_parts(tmp_path: Path) -> None:
-    settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
+    settings = ModelSettings(path=shipped_folder("tiny-sd"), weights="random")
     family = load_model(Family, settings, only=["denoiser"], seed=4)
     out = export_model(family, tmp_path / "out", trained(family, "denoiser"))
     pipeline = opened(out)

@@ -20,10 +20,10 @@ from transformers.models.clip.tokenization_clip import CLIPTokenizer
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.sd_folder import FOLDER, edit
 
-WORDS = shipped("tiny-sd") / "tokenizer"
+WORDS = shipped_folder("tiny-sd") / "tokenizer"
 TOOL = Path(__file__).parents[3] / "tools" / "make_tiny_sd_assets.py"
 
 
@@ -107,7 +107,7 @@ def test_fingerprint_depends_on_content_and_not_on_the_path(copy: Path) -> None:
 
 def test_folder_without_weights_is_refused_unless_random_is_set() -> None:
     with pytest.raises(WeightsError, match=r"model\.weights=random") as caught:
-        Family.of(ModelSettings(path=shipped("tiny-sd")))
+        Family.of(ModelSettings(path=shipped_folder("tiny-sd")))
     assert caught.value.code == "E1407"
 
 

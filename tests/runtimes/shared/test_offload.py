@@ -169,7 +169,7 @@ def test_values_written_on_the_host_are_used_next() -> None:
         before = net(x, x[:, :1, :1])
         for parameter in moving.values():
             parameter.mul_(0.5)
-        offload.written()
+        offload.refresh_copies()
         assert not torch.equal(net(x, x[:, :1, :1]), before)
 
 

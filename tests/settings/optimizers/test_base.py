@@ -37,4 +37,4 @@ def test_only_marked_settings_are_resolved_at_start() -> None:
         settings = registry.find("settings/optimizers", name).Settings
         if not settings.is_open and name != "library":
             chosen = settings()
-            assert chosen.settled("cpu", "") is chosen
+            assert chosen.choose_kind("cpu", "") is chosen

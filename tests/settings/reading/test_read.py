@@ -13,11 +13,11 @@ from mezzotint.errors import RecipeError
 from mezzotint.settings.reading.read import (
     SCHEMA_COMMENT,
     Reading,
+    candidate_paths,
     digest_of,
-    located,
-    places,
     read,
     read_text,
+    resolve_paths,
     shipped_recipes,
 )
 from mezzotint.settings.recipe import Recipe
@@ -82,14 +82,14 @@ def test_paths_are_searched_in_recipe_cwd_and_package(tmp_path: Path, monkeypatc
         "run: {folder: ~/out, resume: ~/old}\nmodel: {path: tiny-sd}\n"
     )
     reading = read(file)
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     assert recipe.data.path == (beside / "photos", here / "only_here", Path("nowhere"), here)
     assert (recipe.run.folder, recipe.run.resume) == (tmp_path / "out", str(tmp_path / "old"))
     assert recipe.data.cache.path == tmp_path / ".cache/mezzotint"
     assert recipe.model.path.is_absolute()
     assert recipe.model.path.parts[-3:] == ("assets", "models", "tiny-sd")
     assert reading.recipe.data.path[0] == Path("photos")
-    assert places(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
+    assert candidate_paths(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
 
 
 def test_paths_in_every_section_are_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ model: {vae: vae, over: [one, two], family: sdxl}
 sample: {image: one/a.png, refiner: {path: refiner}}
 run: {export: {folder: out, single_file_folder: ~/x}, start: {step: 1, optimizer: moments}, profile: {folder: ~/logs}}
 """
-    recipe = located(read_text(text))
+    recipe = resolve_paths(read_text(text))
     assert recipe.data.holdout.path == {"val": tmp_path / "held", "other": Path("nowhere")}
     assert (recipe.model.vae, recipe.model.over) == (tmp_path / "vae", (tmp_path / "one", Path("two")))
     assert (recipe.sample.image, recipe.sample.refiner.path) == (Path("one/a.png"), tmp_path / "refiner")
@@ -120,11 +120,11 @@ def test_other_paths_do_not_depend_on_the_current_folder(tmp_path: Path, monkeyp
         "data: {format: metadata, hub_cache: hub}\n"
     )
     monkeypatch.chdir(tmp_path)
-    recipe = located(read(file))
+    recipe = resolve_paths(read(file))
     assert (recipe.run.profile.folder, recipe.data.hub_cache) == (tmp_path / "traces", tmp_path / "hub")
     assert recipe.run.export.single_file_folder == tmp_path / "files"
     assert recipe.run.live.path == tmp_path / "recipes" / "live.yaml"
-    later = located(read(file, ["run.live.path=later.yaml"]))
+    later = resolve_paths(read(file, ["run.live.path=later.yaml"]))
     assert later.run.live.path == tmp_path / "later.yaml", "it may be written while the run goes"
 
 
@@ -134,9 +134,9 @@ def test_dots_in_a_path_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "a" / "link").symlink_to(tmp_path / "pics")
     monkeypatch.chdir(tmp_path / "here")
     words = ["../a/../pics", f"{tmp_path}/a/../pics", "../a/link"]
-    paths = located(read_text("schema: 1", overrides=[f"data.path=[{', '.join(words)}]"])).data.path
+    paths = resolve_paths(read_text("schema: 1", overrides=[f"data.path=[{', '.join(words)}]"])).data.path
     assert paths[:2] == (tmp_path / "pics",) * 2
-    link = located(read_text("schema: 1", overrides=[f"data.path={tmp_path}/a/link"])).data.path
+    link = resolve_paths(read_text("schema: 1", overrides=[f"data.path={tmp_path}/a/link"])).data.path
     assert link == (tmp_path / "a" / "link",), "a link without dots stays as it is written"
 
 
@@ -148,11 +148,11 @@ def test_local_file_takes_precedence_over_shipped_one(tmp_path: Path, monkeypatc
     monkeypatch.setattr("mezzotint.settings.reading.read.MODELS", tmp_path / "ships" / "models")
     monkeypatch.setattr("mezzotint.settings.reading.read.DATA", tmp_path / "ships" / "data")
     reading = read_text("model: {path: small}\ndata: {path: foxes}\n")
-    shipped = located(reading)
+    shipped = resolve_paths(reading)
     assert shipped.model.path == tmp_path / "ships" / "models" / "small"
     assert shipped.data.path == (tmp_path / "ships" / "data" / "foxes",)
     (tmp_path / "here" / "foxes").mkdir()
-    assert located(reading).data.path == (tmp_path / "here" / "foxes",)
+    assert resolve_paths(reading).data.path == (tmp_path / "here" / "foxes",)
 
 
 def test_missing_recipe_suggests_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_non_utf8_current_folder_is_reported(tmp_path: Path, monkeypatch: pytest
     os.mkdir(folder)
     monkeypatch.chdir(os.fsdecode(folder))
     with pytest.raises(RecipeError, match=r"run\.export\.folder .*E1007 is not UTF-8 text"):
-        located(read_text("schema: 1", overrides=["run.export.folder=models"]))
+        resolve_paths(read_text("schema: 1", overrides=["run.export.folder=models"]))
 
 
 def test_long_shard_pattern_is_not_a_long_name() -> None:

@@ -26,7 +26,7 @@ from mezzotint.settings.reading import wording
     ],
 )
 def test_values_are_shortened_in_recipe_syntax(value: Any, text: str) -> None:
-    assert wording.shown(value) == text
+    assert wording.format_value(value) == text
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_values_are_shortened_in_recipe_syntax(value: Any, text: str) -> None:
     ],
 )  # fmt: skip
 def test_pydantic_errors_have_plain_messages(entry: dict[str, Any], answer: tuple[str, str]) -> None:
-    assert wording.say(entry, None) == answer
+    assert wording.message_for(entry, None) == answer

@@ -69,7 +69,7 @@ def looked_at(catalogue: Catalogue, settings: DataSettings, work: Path) -> Outco
     for row in range(len(catalogue)):
         path = catalogue.path(row)
         if not clip_files.is_clip(path.name) and path.suffix != ".npy":
-            pixels = decoding.whole(path, background="#ffffff", max_pixels=settings.max_pixels)
+            pixels = decoding.whole_image(path, background="#ffffff", max_pixels=settings.max_pixels)
             assert pixels.shape == (catalogue.height[row], catalogue.width[row], 3)
         assert all(isinstance(caption, str) for caption in catalogue.captions(row))
     data_report.write(catalogue, work, settings)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mezzotint.errors import MezzotintError, visible
+from mezzotint.errors import MezzotintError, escape_line
 from mezzotint.settings.reference import error_codes
 from support.hostile import doors, judge, trainers
 from support.hostile.doors import Ended, Outcome
@@ -84,7 +84,7 @@ def _of_error(entry: Entry, error: BaseException) -> Iterator[str]:
         yield f"a code that nobody explains: {codes}"
     if entry.code and not any(code.startswith(entry.code) for code in codes):
         yield f"{codes} and not {entry.code}: {text[:200]}"
-    if visible(entry.names) not in text or entry.says not in text:
+    if escape_line(entry.names) not in text or entry.says not in text:
         yield f"the sentence lacks {entry.names!a} or {entry.says!r}: {text[:300]}"
     if not judge.is_plain(text):
         yield f"the sentence steers a terminal: {text!a:.200}"

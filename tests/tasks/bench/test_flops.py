@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import PEAKS, flops_of_samples, peak_flops
 
@@ -32,11 +32,11 @@ def shallow(shared_world: Any, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_flops_scale_with_size_and_exclude_frozen_parts_and_recompute(shallow: Path) -> None:
     words = [f"model.path={shallow}", "model.weights=random", "run.gradient_checkpointing.enabled=true"]
-    recipe = located(read_text("schema: 1", overrides=words))
+    recipe = resolve_paths(read_text("schema: 1", overrides=words))
     flops = flops_of_samples(recipe, [Size(32, 32), Size(32, 64), Size(64, 32)])
     assert flops[Size(32, 64)] == flops[Size(64, 32)] > 1.5 * flops[Size(32, 32)]
     plain = [words[0], words[1], "model.train=[denoiser, text_encoder]"]
-    both = located(read_text("schema: 1", overrides=plain))
+    both = resolve_paths(read_text("schema: 1", overrides=plain))
     more = flops_of_samples(both, [Size(32, 32)])[Size(32, 32)] - flops[Size(32, 32)]
     # two layers of width 32 over 77 tokens: q, k, v, out (4 · 32²) and the MLP (2 · 32 · 64), each product 2 operations
     # forward and 4 backward, and the two products of attention
@@ -55,7 +55,7 @@ def test_flops_scale_with_size_and_exclude_frozen_parts_and_recompute(shallow: P
     ],
 )
 def test_flops_of_full_size_models_match_published_counts(name: str, side: int, teraflops: float) -> None:
-    recipe = located(read_text("schema: 1", overrides=[f"model.path={name}", "model.weights=random"]))
+    recipe = resolve_paths(read_text("schema: 1", overrides=[f"model.path={name}", "model.weights=random"]))
     flops = flops_of_samples(recipe, [Size(side, side)])[Size(side, side)]
     assert flops / 1e12 == pytest.approx(teraflops, rel=1e-3)
 

@@ -16,8 +16,8 @@ from mezzotint.tasks.cache import carrying
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     done: list[str] = []
-    monkeypatch.setattr(carried, "bring", lambda path, *, keep_gb: done.append("bring"))
-    monkeypatch.setattr(carried, "carry", lambda path: done.append("carry"))
+    monkeypatch.setattr(carried, "download_indexes", lambda path, *, keep_gb: done.append("bring"))
+    monkeypatch.setattr(carried, "upload_files", lambda path: done.append("carry"))
     monkeypatch.setattr(assemble, "open_dataset", lambda *words, **named: done.append("open"))
     return done
 

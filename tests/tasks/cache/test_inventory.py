@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from mezzotint.tasks.cache.inventory import describe, share
+from mezzotint.tasks.cache.inventory import describe, images_of_process
 
 
 def test_each_entry_is_assigned_to_exactly_one_process() -> None:
     addresses = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (300, 32), dtype=np.uint8)
-    shares = np.stack([share(addresses, rank, 3) for rank in range(3)])
+    shares = np.stack([images_of_process(addresses, rank, 3) for rank in range(3)])
     assert (shares.sum(axis=0) == 1).all()
     assert (shares.sum(axis=1) > 60).all()
-    assert share(addresses, 0, 1).all()
+    assert images_of_process(addresses, 0, 1).all()
 
 
 def test_reasons_are_counted_most_frequent_first() -> None:

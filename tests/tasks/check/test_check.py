@@ -11,7 +11,7 @@ import torch
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import read
-from mezzotint.settings.recipe import effective
+from mezzotint.settings.recipe import plain_values
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.training.checkpoints import state
@@ -97,7 +97,7 @@ def test_seed_minus_1_is_new_or_that_of_the_resumed_run(quick: Path) -> None:
         new.notes
     )
     folder = RunFolder(quick / "runs" / "run").open()
-    begun = effective(read("recipe.yaml", ["run.seed=77", "data.holdout.fraction=0.25"]).recipe)
+    begun = plain_values(read("recipe.yaml", ["run.seed=77", "data.holdout.fraction=0.25"]).recipe)
     state.write(folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": begun}, recipe_digest="")
     kept = checked("run.seed=-1", "data.holdout.fraction=0.25")
     assert not kept.problems
@@ -111,7 +111,7 @@ def test_seed_minus_1_is_new_or_that_of_the_resumed_run(quick: Path) -> None:
 
 def test_existing_run_is_compared_with_the_recipe(quick: Path) -> None:
     folder = RunFolder(quick / "runs" / "run").open()
-    old = effective(read("recipe.yaml").recipe)
+    old = plain_values(read("recipe.yaml").recipe)
     state.write(
         folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": old}, recipe_digest="0" * 64
     )

@@ -11,7 +11,7 @@ import torch
 from mezzotint import durable
 from mezzotint.errors import StorageError
 from mezzotint.settings.base import Every
-from mezzotint.settings.counting import size
+from mezzotint.settings.counting import format_bytes
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
@@ -162,7 +162,7 @@ def test_estimated_checkpoint_size_matches_the_file(words: list[str], quick: Pat
     take_a_step(model)
     tensors = model.update.tensors()
     assert outcome.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
-    assert f"{size(outcome.disk.checkpoint)} each" in line
+    assert f"{format_bytes(outcome.disk.checkpoint)} each" in line
     assert outcome.memory.optimizer == sum(
         t.numel() * t.element_size() for n, t in tensors.items() if n.startswith("opt.") and "/" in n
     )

@@ -16,7 +16,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting
 from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
 from mezzotint.tasks.resolving import resolve
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 SIZE = Size(64, 64)
 
@@ -30,7 +30,7 @@ def _recipe(*words: str) -> Recipe:
 
 
 def located(*words: str) -> Recipe:
-    return _recipe(f"model.path={shipped('tiny-z-image')}", *words)
+    return _recipe(f"model.path={shipped_folder('tiny-z-image')}", *words)
 
 
 ADAPTER = ("model.adapter.kind=lora", "run.frozen_dtype=same")
@@ -62,7 +62,7 @@ def test_ways_fit_and_are_ordered_by_what_they_change() -> None:
     plain = counted(*ADAPTER)
 
     def ways(room: float, **more: Any) -> list[fitting.Way]:
-        return fitting.ways(located(*ADAPTER), {SIZE: 4}, int(room), device="cpu", **more)
+        return fitting.ways_to_fit(located(*ADAPTER), {SIZE: 4}, int(room), device="cpu", **more)
 
     assert [way.settings for way in ways(1.06 * plain.peak)] == [{}]
     small = {"run.micro_batch": 1, "run.gradient_checkpointing.enabled": True}
@@ -85,7 +85,9 @@ def test_ways_fit_and_are_ordered_by_what_they_change() -> None:
 @pytest.mark.slow
 def test_full_fine_tuning_fits_by_offload_and_update_in_backward() -> None:
     away = counted("run.micro_batch=1", "run.gradient_checkpointing.enabled=true", "run.offload.blocks=2")
-    [first, *others] = fitting.ways(located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9)
+    [first, *others] = fitting.ways_to_fit(
+        located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9
+    )
     assert first.settings["run.offload.blocks"] == "auto"
     assert first.memory.update_is_apart
     assert {"data.batch_size": 1, "optim.in_backward": True}.items() <= others[-1].settings.items()
@@ -128,7 +130,7 @@ def test_auto_keeps_as_many_blocks_as_fit() -> None:
 def test_ways_count_gradient_sums_of_given_dtype() -> None:
     words = ("run.precision=bf16", "run.weight_dtype=same")
     plain, kept = (
-        fitting.ways(located(*words), {SIZE: 4}, 1 << 40, device="cpu", sums=sums)[0].memory
+        fitting.ways_to_fit(located(*words), {SIZE: 4}, 1 << 40, device="cpu", sums=sums)[0].memory
         for sums in ("same", "fp32")
     )
     assert kept.gradients == 2 * plain.gradients

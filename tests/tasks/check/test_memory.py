@@ -37,7 +37,7 @@ from mezzotint.training.precision.attention import use_attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import trained_parameters
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.model_export import export_model, tiny_model
 from support.trainers import batch_of, step_batches
 
@@ -318,7 +318,7 @@ def test_estimate_matches_measured_memory_of_real_run(
     Measured in a process of its own, so that no memory freed before is reused.
     """
     changes, (side, samples) = case
-    model = shutil.copytree(shipped("tiny-sd"), tmp_path / "model")
+    model = shutil.copytree(shipped_folder("tiny-sd"), tmp_path / "model")
     config = json.loads((model / "unet/config.json").read_text())
     wide = {"block_out_channels": [96, 192, 384, 384], "cross_attention_dim": config["cross_attention_dim"]}
     (model / "unet/config.json").write_text(json.dumps(UNET_15 | wide))
@@ -366,7 +366,7 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     settings = Recipe.model_validate(tree)
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # memory of libraries
     runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
-    small = with_values(settings, {"model.path": shipped("tiny-sd")})  # imports
+    small = with_values(settings, {"model.path": shipped_folder("tiny-sd")})  # imports
     assemble.open_model(resolve(small, 2), assemble.open_files(small), runtime)
     before = memory_of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
@@ -438,7 +438,7 @@ def test_full_size_model_is_counted_from_its_configuration_files(tmp_path: Path)
         (model / name / "config.json").write_text(json.dumps(config))
     for path in ("model_index.json", "scheduler/scheduler_config.json", *_tokenizer_files()):
         (model / path).parent.mkdir(exist_ok=True)
-        (model / path).write_bytes((shipped("tiny-sd") / path).read_bytes())
+        (model / path).write_bytes((shipped_folder("tiny-sd") / path).read_bytes())
     settings = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = memory_of_this_process("VmRSS")
@@ -457,7 +457,7 @@ def memory_of_this_process(kind: str) -> int:
 
 
 def _tokenizer_files() -> list[str]:
-    return [f"tokenizer/{path.name}" for path in (shipped("tiny-sd") / "tokenizer").iterdir() if path.is_file()]
+    return [f"tokenizer/{path.name}" for path in (shipped_folder("tiny-sd") / "tokenizer").iterdir() if path.is_file()]
 
 
 @pytest.mark.slow

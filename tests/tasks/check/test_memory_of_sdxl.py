@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import MetaModel, memory_of
 
@@ -17,7 +17,7 @@ VAE = 83_653_863
 
 def outline(model: str, **settings: Any) -> MetaModel:
     words = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
-    return MetaModel(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
+    return MetaModel(resolve_paths(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def test_check_ends_with_memory_verdict_and_its_own_exit_status(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "free_device_memory", lambda device, cap: 1000)
-    monkeypatch.setattr(fitting, "ways", lambda *arguments, **options: [])
+    monkeypatch.setattr(fitting, "ways_to_fit", lambda *arguments, **options: [])
     assert main(["check", *line]) == 5
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")

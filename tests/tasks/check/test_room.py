@@ -20,7 +20,7 @@ from mezzotint.errors import RecipeError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.resolved import sums_are_open
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
@@ -55,7 +55,7 @@ def test_too_little_memory_is_reported_before_loading_the_model(
 
 def test_untrained_networks_are_not_checked(tmp_path: Path) -> None:
     """Checking a text encoder would import transformers, even if text is cached."""
-    recipe = located(read_text("schema: 1", overrides=["model.path=tiny-sd", "model.weights=random"]))
+    recipe = resolve_paths(read_text("schema: 1", overrides=["model.path=tiny-sd", "model.weights=random"]))
     files, asked_for = assemble.open_files(recipe), list[str]()
 
     class Watched:
@@ -66,7 +66,7 @@ def test_untrained_networks_are_not_checked(tmp_path: Path) -> None:
             return files.shapes(part)
 
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
-    room.require(resolve(recipe, 1), Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
+    room.require_disk_space(resolve(recipe, 1), Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
     assert asked_for == ["denoiser"]
 
 

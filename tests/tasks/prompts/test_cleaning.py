@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.sampling import pictures
+from mezzotint.sampling import image_files
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample import sample as verb
 
@@ -47,5 +47,5 @@ def test_prompts_are_cleaned_like_captions(tmp_path: Path) -> None:
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
     assert verb.run(["tiny-wan", f"--out={folder}", *QUICK, *words]) == 0
     with Image.open(next(folder.glob("*-seed*.png"))) as picture:
-        facts = pictures.recorded_in(picture)
+        facts = image_files.recorded_in(picture)
     assert (facts["prompt"], facts["negative_prompt"]) == ("a red ball", "bad")

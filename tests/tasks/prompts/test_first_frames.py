@@ -49,4 +49,4 @@ def test_first_frame_latent_is_that_of_the_autoencoder(tmp_path: Path) -> None:
     assert with_frames[0].first_frame is not None
     torch.testing.assert_close(with_frames[0].first_frame, mean)
     with pytest.raises(RecipeError, match="no following frames"):
-        first_frames.refuse(family, [Request("a", Size(64, 32))])
+        first_frames.refuse_first_frames(family, [Request("a", Size(64, 32))])

@@ -33,7 +33,7 @@ def test_long_captions_of_large_datasets_are_estimated_from_a_sample(
         (root / f"{number:02d}.txt").write_text("word " * (100 if number % 2 else 20 if number % 4 else 5))
     recipe = read("mini", [f"data.path={root}"]).recipe
     catalogue = build(recipe.data, tmp_path / "index", workers=1)
-    lost = long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings())
+    lost = long_captions.count_truncated(cast(Any, Family()), catalogue, CaptionSettings())
     assert lost is not None
     assert seen == [2, 10], "one call for the limit, and none for captions that are short enough"
     assert lost.long == 45
@@ -58,7 +58,7 @@ def test_result_is_stored_by_everything_it_depends_on(tmp_path: Path) -> None:
 
     def lost(known_by: str) -> LostWords | None:
         catalogue = build(read("mini", [f"data.path={root}"]).recipe.data, tmp_path / "index", workers=1)
-        return long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings(), known_by)
+        return long_captions.count_truncated(cast(Any, Family()), catalogue, CaptionSettings(), known_by)
 
     first = lost("one tokenizer")
     assert first is not None

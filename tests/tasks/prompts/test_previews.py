@@ -12,23 +12,23 @@ import numpy as np
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 from mezzotint.sampling.prompt_file import PromptFile
-from mezzotint.settings.reading.read import located, read, read_text
+from mezzotint.settings.reading.read import read, read_text, resolve_paths
 from mezzotint.tasks.prompts import previews
 from support.run_folders import report_of
 
 
 def test_previews_of_captions_differ_and_use_the_training_size(tmp_path: Path) -> None:
     """The fourth image of the shipped dataset is wide; generated as a square, training looked harmful."""
-    recipe = located(read("mini", ["data.path=shapes"]))
+    recipe = resolve_paths(read("mini", ["data.path=shapes"]))
     dataset = _dataset(build(recipe.data, tmp_path, workers=1))
     lines = previews._lines(recipe, PromptFile(()), dataset)
     assert [(line.prompt, line.width, line.height) for line in lines][2:] == [
         ("a blue triangle on a white ground", 64, 64),
         ("a yellow circle on a black ground", 80, 48),
     ]
-    square = located(read("mini", ["data.path=shapes", "sample.size=[64,64]"]))
+    square = resolve_paths(read("mini", ["data.path=shapes", "sample.size=[64,64]"]))
     assert {line.width for line in previews._lines(square, PromptFile(()), dataset)} == {None}
     of_file = previews._lines(recipe, PromptFile((), {"size": (64, 64)}), dataset)
     assert {line.width for line in of_file} == {None}

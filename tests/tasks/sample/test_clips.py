@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.sampling import pictures, video
+from mezzotint.sampling import image_files, video
 
 
 def test_missing_video_encoder_falls_back_with_message() -> None:
@@ -21,7 +21,7 @@ def test_missing_video_encoder_falls_back_with_message() -> None:
 
 def test_strip_shows_first_and_last_frame() -> None:
     frames = np.stack([np.full((8, 8, 3), 10 * n, np.uint8) for n in range(9)])
-    strip = pictures.strip(frames)
+    strip = image_files.film_strip(frames)
     assert strip.shape == (8, 4 * 8 + 3 * 2, 3)
     assert (strip[0, 0, 0], strip[0, -1, 0]) == (0, 80)
-    assert pictures.strip(frames[0]).shape == (8, 8, 3)
+    assert image_files.film_strip(frames[0]).shape == (8, 8, 3)

@@ -13,7 +13,7 @@ from PIL import Image
 from mezzotint import __version__
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.sampling import pictures
+from mezzotint.sampling import image_files
 from mezzotint.tasks.sample import sample as verb
 from support.sample_command import FOLDER, draw, drawn
 
@@ -52,7 +52,7 @@ def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
     assert said == facts
     # other samples of the batch change the order of sums only
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
-    assert len({p.tobytes() for p, _ in pictures.values()}) == 6
+    assert len({p.tobytes() for p, _ in image_files.values()}) == 6
 
 
 def test_large_contact_sheets_are_split(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_truncated_prompts_are_reported(tmp_path: Path, capsys: pytest.CaptureFi
 def test_interrupted_sampling_writes_contact_sheet_of_finished_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = pictures.file
+    written = image_files.file
     count = iter(range(9))
 
     def interrupted(*arguments: Any) -> bytes:
@@ -84,7 +84,7 @@ def test_interrupted_sampling_writes_contact_sheet_of_finished_images(
             raise KeyboardInterrupt
         return written(*arguments)
 
-    monkeypatch.setattr(pictures, "file", interrupted)
+    monkeypatch.setattr(image_files, "file", interrupted)
     out = tmp_path / "out"
     assert main(["sample", str(FOLDER), "--prompt", "a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
     assert sorted(drawn(out)) == ["000-0-seed0.png", "001-0-seed0.png"]

@@ -59,7 +59,7 @@ def test_live_file_changes_settings_at_epoch_start(world: Any, capsys: Any) -> N
     }  # fmt: skip
     one, other = world.end("plain"), world.end("run")
     assert one.metrics[0] != other.metrics[0]
-    newest = state.read(state.newest(world.root / "run" / "checkpoints").path)
+    newest = state.read(state.newest_valid(world.root / "run" / "checkpoints").path)
     assert newest.values["recipe"]["objective"]["noise_offset"] == 0, "the recipe is unchanged"
 
 

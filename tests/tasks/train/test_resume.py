@@ -14,9 +14,9 @@ import torch
 from PIL import Image
 
 from mezzotint import durable
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 from mezzotint.settings.reading.read import read
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import choices
 from mezzotint.tasks.train import prepare
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
@@ -90,7 +90,7 @@ def test_all_processes_use_the_seed_of_the_first(world: Any) -> None:
     said: list[str] = []
     seeds: list[str] = []
     for _ in range(2):
-        settled = settling.settle(reading.recipe, "cpu", share=lambda text: seeds[0] if seeds else text, is_run=True)
+        settled = choices.choose(reading.recipe, "cpu", share=lambda text: seeds[0] if seeds else text, is_run=True)
         seeds.append(str(settled.recipe.run.seed))
         said += settled.sentences
     assert seeds[0] == seeds[1] != "-1"

@@ -19,7 +19,7 @@ from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read, read_metadata
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.layouts.sd import LAYOUT
 from support.adapter_records import FILES, ran
 from support.model_export import counted_portions, is_sealed, second_version
@@ -170,9 +170,9 @@ def test_shipped_model_is_converted_by_name(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     assert convert("tiny-sd", "x.safetensors", "--dtype=fp16") == 2, "it has no weights"
     assert convert("mezzotint-mini", "mini.safetensors") == 0
-    assert convert("mini.safetensors", "mini", f"--config={shipped('mezzotint-mini')}") == 0
+    assert convert("mini.safetensors", "mini", f"--config={shipped_folder('mezzotint-mini')}") == 0
     for component in ("unet", "text_encoder"):
-        (path,) = (shipped("mezzotint-mini") / component).glob("*.safetensors")
+        (path,) = (shipped_folder("mezzotint-mini") / component).glob("*.safetensors")
         assert equal(load_file(tmp_path / "mini" / component / path.name), load_file(path))
     Path("mezzotint-mini").mkdir()
     assert convert("mezzotint-mini", "again.safetensors") == 2, "a local folder takes precedence"
@@ -259,7 +259,7 @@ def test_conversion_is_deterministic(tmp_path: Path) -> None:
 def test_shipped_vocabulary_is_copied_into_a_folder(tmp_path: Path) -> None:
     from mezzotint.weights.folder.model_folder import copy_component
 
-    copy_component(shipped("sd1") / "tokenizer", tmp_path / "tokenizer")
+    copy_component(shipped_folder("sd1") / "tokenizer", tmp_path / "tokenizer")
     names = {path.name for path in (tmp_path / "tokenizer").iterdir()}
     assert names == {"vocab.json", "merges.txt", "tokenizer_config.json", "special_tokens_map.json"}
 

@@ -15,7 +15,7 @@ from mezzotint import __version__, fault_injection
 from mezzotint.families.sd import Family
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
-from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.image_files import recorded_in
 from mezzotint.sampling.requests import Request, embed_prompts
 from mezzotint.settings.base import Every
 from mezzotint.settings.sections.sample import SampleSettings

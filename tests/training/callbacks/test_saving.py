@@ -24,5 +24,5 @@ def test_last_step_is_saved_but_not_exported() -> None:
 def test_exports_start_at_first_epoch_and_settings_can_change() -> None:
     exporter = Exporter([Every.parse("1 epoch")], from_epoch=3)
     assert [exporter.due(at(1, epoch)) for epoch in range(4)] == [False, False, True, True]
-    exporter.replaced(RunSettings(export={"every": [5]}), SampleSettings())
+    exporter.on_settings_changed(RunSettings(export={"every": [5]}), SampleSettings())
     assert [exporter.due(at(step, 9)) for step in (4, 5)] == [False, True]

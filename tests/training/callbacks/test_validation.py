@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mezzotint.errors import StorageError
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.families.sd import Family
 from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, TextEmbedding
@@ -118,8 +118,8 @@ def test_held_out_moments_and_pixels_are_encoded_as_in_training(trainer: Trainer
     moments = trainer.model.family.encode_media(pixels)
     from_pixels = replace(held_out, latents=None, pixels=pixels)
     from_moments = replace(held_out, latents=None, moments=moments)
-    x_0 = latents_of(trainer.model.family, from_pixels, trainer.runtime.device)
-    assert torch.equal(x_0, latents_of(trainer.model.family, from_moments, trainer.runtime.device))
+    x_0 = batch_latents(trainer.model.family, from_pixels, trainer.runtime.device)
+    assert torch.equal(x_0, batch_latents(trainer.model.family, from_moments, trainer.runtime.device))
     assert validation(trainer, from_pixels).measure() == validation(trainer, from_moments).measure()
 
 

@@ -120,7 +120,7 @@ def test_background_save_writes_the_same_bytes_as_blocking_save(tmp_path: Path, 
     assert one.is_writing
     one.hold()
     move(content)
-    assert not state.listed(tmp_path / "behind")
+    assert not state.list_checkpoints(tmp_path / "behind")
     goes_on.set()
     one.end()
     assert not one.is_writing
@@ -153,7 +153,7 @@ def test_next_save_waits_for_the_current_one(tmp_path: Path, monkeypatch: pytest
         one.hold()
     one.end()
     assert most[0] == 1
-    assert [path.name for path in state.listed(tmp_path)] == ["step-00000004", "step-00000003"]
+    assert [path.name for path in state.list_checkpoints(tmp_path)] == ["step-00000004", "step-00000003"]
 
 
 @pytest.mark.parametrize("point", ["checkpoint.file", "checkpoint.manifest"])
@@ -168,7 +168,7 @@ def test_full_disk_is_reported_at_the_end_and_keeps_older_checkpoint(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     begin(one, 3, tensors())
     one.end()
-    assert state.newest(tmp_path).path == tmp_path / "step-00000003"
+    assert state.newest_valid(tmp_path).path == tmp_path / "step-00000003"
 
 
 def test_nonfinite_weights_are_reported_like_in_blocking_save(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_failing_run_waits_for_the_current_save(tmp_path: Path) -> None:
     one = saves(tmp_path)
     begin(one, 1, tensors())
     one.give_up()
-    assert state.damage(tmp_path / "step-00000001") is None
+    assert state.find_damage(tmp_path / "step-00000001") is None
     said: list[str] = []
     fault_injection.arm("checkpoint.file@1:enospc")
     one = saves(tmp_path, said=said)
@@ -222,7 +222,7 @@ def test_too_little_memory_for_a_copy_makes_saves_blocking(tmp_path: Path, monke
     for step in (1, 2):
         begin(one, step, tensors())
         assert not one.is_writing
-        assert state.step_of(state.listed(tmp_path)[0]) == step
+        assert state.step_of(state.list_checkpoints(tmp_path)[0]) == step
     assert len(said) == 1
     assert "1,000,000 bytes of memory are free" in said[0]
 
@@ -339,8 +339,8 @@ def test_each_byte_is_hashed_once_per_save_and_once_per_resume(
         written = files_of(tmp_path / state.name_of(step))
         sizes.append(sum(len(content) for name, content in written.items() if name != "manifest.json"))
         assert hashed.take() == sizes[-1]
-    assert [state.step_of(path) for path in state.listed(tmp_path)] == [3]
-    newest = state.newest(tmp_path, hashes=False).path
+    assert [state.step_of(path) for path in state.list_checkpoints(tmp_path)] == [3]
+    newest = state.newest_valid(tmp_path, hashes=False).path
     assert newest is not None
     restored = state.read(newest, tensors=False)
     small = hashed.take()
@@ -361,7 +361,9 @@ def test_changed_files_are_hashed_again(tmp_path: Path) -> None:
     content[-1] ^= 1
     file.write_bytes(content)
     begin(one, 3, tensors(3), at_once=True)
-    assert [state.step_of(path) for path in state.listed(tmp_path)] == [3, 2, 1], "2 is damaged and does not count"
+    assert [state.step_of(path) for path in state.list_checkpoints(tmp_path)] == [3, 2, 1], (
+        "2 is damaged and does not count"
+    )
 
 
 def test_sharded_save_is_completed_between_two_steps(tmp_path: Path) -> None:
@@ -387,7 +389,7 @@ def test_sharded_save_is_completed_between_two_steps(tmp_path: Path) -> None:
         assert one._work is not None
         wait([one._work])
         assert not one.is_writing
-        assert state.step_of((state.listed(tmp_path) or [Path("none")])[0]) < step
+        assert state.step_of((state.list_checkpoints(tmp_path) or [Path("none")])[0]) < step
         if ends_well:
             one.end()
             continue

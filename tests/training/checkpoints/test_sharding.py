@@ -34,18 +34,18 @@ def shapes(table: dict[str, Any]) -> dict[str, Any]:
 def test_requested_rows_are_read_from_several_files(rows: Share | None) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for share in SHARES:
-        sharding.take(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, rows)
+        sharding.copy_rows(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, rows)
     assert torch.equal(tensors["w/a/x"], WHOLE if rows is None else rows.of(WHOLE))
 
 
 def test_table_of_all_shards_is_ordered_and_matches_files() -> None:
-    table = sharding.joined(tables()[::-1])
+    table = sharding.join_tables(tables()[::-1])
     assert [piece["start"] for piece in table["w/a/x"]["rows"]] == [0, 2]
     assert sharding.damage(table, shapes(table)) is None
 
 
 def test_gaps_wrong_rows_and_unknown_tensors_are_damage() -> None:
-    table = sharding.joined(tables())
+    table = sharding.join_tables(tables())
     files = shapes(table)
     assert sharding.damage(table, files | {"2.safetensors": {"w/a/y": {}}}) == sharding.OTHER_TENSORS
     assert sharding.damage(None, files) == sharding.OTHER_TENSORS
@@ -59,8 +59,8 @@ def test_optimizer_states_are_sharded_like_their_parameter() -> None:
     shares = {"a/x": SHARES[1]}
     assert sharding.share_of("opt.mean/a/x", shares) == SHARES[1]
     assert sharding.share_of("opt.applied", shares) is None
-    assert sharding.whole_shape("w/a/x", SHARES[1].of(WHOLE), shares) == (5, 3)
-    assert torch.equal(sharding.cut({"a/x": WHOLE, "b": WHOLE}, shares)["a/x"], WHOLE[2:])
+    assert sharding.full_shape("w/a/x", SHARES[1].of(WHOLE), shares) == (5, 3)
+    assert torch.equal(sharding.select_rows({"a/x": WHOLE, "b": WHOLE}, shares)["a/x"], WHOLE[2:])
 
 
 def test_parts_have_similar_size_and_cover_everything_once() -> None:

@@ -56,7 +56,7 @@ def test_any_flipped_bit_is_named_and_the_checkpoint_skipped(tmp_path: Path, fil
         broken = bytearray(content)
         broken[place] ^= 1
         (newest / file).write_bytes(broken)
-        result = state.newest(tmp_path)
+        result = state.newest_valid(tmp_path)
         assert result.path == tmp_path / "step-00000001"
         assert result.passed_over[0][0] == newest
         assert file in result.passed_over[0][1]
@@ -68,11 +68,11 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path) -> None:
     path = write(tmp_path, 1)
     whole = (path / "weights.safetensors").read_bytes()
     (path / "weights.safetensors").write_bytes(whole[:-10])
-    assert "bytes" in (state.damage(path) or "")
+    assert "bytes" in (state.find_damage(path) or "")
     (path / "weights.safetensors").unlink()
-    assert "missing" in (state.damage(path) or "")
+    assert "missing" in (state.find_damage(path) or "")
     (path / "weights.safetensors").write_bytes(whole)
-    assert state.damage(path) is None
+    assert state.find_damage(path) is None
     manifest = json.loads((path / "manifest.json").read_text())
     for change, words in (
         ({"step": 9}, "step 9"),
@@ -80,9 +80,9 @@ def test_missing_truncated_and_foreign_files_are_named(tmp_path: Path) -> None:
         ({"files": manifest["files"] | {"../outside": {"bytes": 1, "sha256": ""}}}, "outside"),
     ):
         (path / "manifest.json").write_text(json.dumps(manifest | change))
-        assert words in (state.damage(path) or "")
+        assert words in (state.find_damage(path) or "")
     (path / "manifest.json").unlink()
-    assert "manifest.json is missing" in (state.damage(path) or "")
+    assert "manifest.json is missing" in (state.find_damage(path) or "")
 
 
 @pytest.mark.parametrize("how", ["short", "gone"])
@@ -95,14 +95,14 @@ def test_missing_or_truncated_file_falls_back_to_previous_checkpoint(tmp_path: P
         for length in lengths:
             file.unlink() if length is None else file.write_bytes(whole[:length])
             for hashes in (True, False):
-                result = state.newest(tmp_path, hashes=hashes)
+                result = state.newest_valid(tmp_path, hashes=hashes)
                 assert result.path == tmp_path / "step-00000001"
                 assert result.passed_over[0][0] == newest
                 assert file.name in result.passed_over[0][1]
             with pytest.raises(CheckpointError, match=file.name):
                 state.read(newest)
         file.write_bytes(whole)
-    assert state.newest(tmp_path).path == newest
+    assert state.newest_valid(tmp_path).path == newest
 
 
 def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -131,11 +131,11 @@ def test_edited_manifest_is_skipped_and_no_outside_file_is_read(tmp_path: Path) 
     manifest = json.loads((newest / "manifest.json").read_text())
     for words, changed in edited(manifest):
         (newest / "manifest.json").write_text(json.dumps(changed))
-        result = state.newest(tmp_path / "run")
+        result = state.newest_valid(tmp_path / "run")
         assert result.path == tmp_path / "run" / "step-00000001", changed
         assert words in result.passed_over[0][1]
     (newest / "manifest.json").write_text(json.dumps(manifest))
-    assert state.newest(tmp_path / "run").path == newest
+    assert state.newest_valid(tmp_path / "run").path == newest
 
 
 def test_pruning_keeps_newest_complete_checkpoints_and_user_files(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_pruning_keeps_newest_complete_checkpoints_and_user_files(tmp_path: Path
     (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"broken")
     gone = state.prune(tmp_path, keep=2)
     assert [p.name for p in gone] == ["step-00000001"]
-    assert state.newest(tmp_path).path == tmp_path / "step-00000003"
+    assert state.newest_valid(tmp_path).path == tmp_path / "step-00000003"
     assert (tmp_path / "notes.txt").exists()
     assert (tmp_path / "step-backup").exists()
 
@@ -155,7 +155,7 @@ def test_checkpoints_are_ordered_by_step_not_time(tmp_path: Path) -> None:
     write(tmp_path, 12)
     path = write(tmp_path, 3)
     os.utime(path, (2**31, 2**31))
-    assert state.newest(tmp_path).path == tmp_path / "step-00000012"
+    assert state.newest_valid(tmp_path).path == tmp_path / "step-00000012"
 
 
 def test_nonfinite_weights_are_never_saved(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_full_disk_keeps_older_checkpoint_and_no_partial_files(tmp_path: Path, p
     finally:
         fault_injection.arm("")
     assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
-    assert state.damage(tmp_path / "step-00000001") is None
+    assert state.find_damage(tmp_path / "step-00000001") is None
 
 
 def test_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_each_process_writes_its_shard_and_any_reads_all(tmp_path: Path) -> None
     tensors |= {"opt.count/denoiser/0": torch.tensor(7.0), "scaler/none": torch.zeros(0)}
     for one in written_by(tmp_path, tensors, 3):
         path = one.complete("")
-    assert state.damage(path) is None
+    assert state.find_damage(path) is None
     sizes = {p.name: p.stat().st_size for p in path.glob("*.safetensors")}
     assert {name.split("-")[1] for name in sizes} == {"00001", "00002", "00003"}
     read = state.read(path)
@@ -229,7 +229,7 @@ def test_each_process_writes_its_shard_and_any_reads_all(tmp_path: Path) -> None
     rows = state.tensors_of(path, {"denoiser/5": Share((6, 4), 2, 5)})
     assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also by a process that holds a part"
     (path / next(iter(sizes))).write_bytes(b"")
-    assert state.damage(path) is not None
+    assert state.find_damage(path) is not None
 
 
 def test_shard_invisible_to_first_process_invalidates_the_checkpoint(tmp_path: Path) -> None:

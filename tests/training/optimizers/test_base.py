@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.settings.sections.optim import OptimSettings
 from mezzotint.training.optimizers import base
-from mezzotint.training.optimizers.base import chunked
+from mezzotint.training.optimizers.base import split_into_chunks
 from mezzotint.training.update import Update
 from support.installed import names_of_trainers
 from support.stepping import apply, give_gradients, kept, parameters, resumed_after_three, same, steps, update_of
@@ -189,11 +189,11 @@ def test_step_stays_within_its_stated_memory(kind: str, ema: str, monkeypatch: A
 
 def test_chunks_are_ordered_and_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "CHUNK", 6)
-    assert chunked([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
-    assert chunked([9, 1], sum) == [[9], [1]]
-    assert chunked([1] * 5, sum) == [[1] * 5]
-    assert chunked([], sum) == []
-    assert chunked([2, 5, 7, 5], max) == [[2, 5], [7], [5]]
+    assert split_into_chunks([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
+    assert split_into_chunks([9, 1], sum) == [[9], [1]]
+    assert split_into_chunks([1] * 5, sum) == [[1] * 5]
+    assert split_into_chunks([], sum) == []
+    assert split_into_chunks([2, 5, 7, 5], max) == [[2, 5], [7], [5]]
 
 
 def test_chunking_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def test_chunking_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     def looks(count: int, limit: int) -> int:
         monkeypatch.setattr(base, "CHUNK", limit)
         seen: list[int] = []
-        chunked([1] * count, lambda some: seen.append(len(some)) or len(some))  # type: ignore[func-returns-value]
+        split_into_chunks([1] * count, lambda some: seen.append(len(some)) or len(some))  # type: ignore[func-returns-value]
         return sum(seen)
 
     for limit in (AT_ONCE, 50):

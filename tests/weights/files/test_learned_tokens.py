@@ -46,15 +46,15 @@ def test_several_tokens_have_separate_folders(tmp_path: Path) -> None:
 
 def test_tokens_next_to_an_adapter_are_found_with_their_files(tmp_path: Path) -> None:
     adapter = tmp_path / "fox.safetensors"
-    assert learned_tokens.beside(adapter) == {}
+    assert learned_tokens.tokens_next_to(adapter) == {}
     learned_tokens.write(tmp_path, {"<a b>": {"text_encoder": rows(1, 8)}}, torch.float32, {"format": "pt"})
     brought = {"<a b>": tmp_path / "embeddings" / "a-b.safetensors"}
-    assert learned_tokens.beside(adapter) == learned_tokens.beside(tmp_path) == brought
+    assert learned_tokens.tokens_next_to(adapter) == learned_tokens.tokens_next_to(tmp_path) == brought
     (tmp_path / "c").mkdir()
     save_file({"<c>": rows(1, 8)}, tmp_path / "c" / "learned_embeds.safetensors")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "learned_embeds.safetensors").write_bytes(b"nothing")
-    assert learned_tokens.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
+    assert learned_tokens.tokens_next_to(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
 
 
 @pytest.mark.usefixtures("pickles_read_here")

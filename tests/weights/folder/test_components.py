@@ -53,7 +53,7 @@ def test_loaded_network_is_float32_in_eval_mode_and_trainable(tmp_path: Path) ->
 
 
 def test_autoencoders_with_old_attention_names_are_read(tmp_path: Path) -> None:
-    module = components.draw("vae", VAE, 1, "vae", where=HERE)
+    module = components.random_network("vae", VAE, 1, "vae", where=HERE)
     old = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
     state = dict(module.state_dict())
     for new, name in old.items():
@@ -73,7 +73,7 @@ def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 def test_invalid_configuration_is_reported() -> None:
     with pytest.raises(WeightsError, match=r"folder/config\.json") as caught:
-        components.draw("vae", VAE | {"block_out_channels": "abc"}, 0, "vae", where=HERE)
+        components.random_network("vae", VAE | {"block_out_channels": "abc"}, 0, "vae", where=HERE)
     assert caught.value.code == "E1409"
 
 
@@ -82,7 +82,7 @@ def test_invalid_configuration_is_reported() -> None:
 def test_written_text_encoder_opens_in_float32_in_transformers(
     tmp_path: Path, name: components.DTypeName, dtype_entry: dict[str, str]
 ) -> None:
-    module = components.draw("clip_text", TEXT, 0, "text_encoder", where=HERE)
+    module = components.random_network("clip_text", TEXT, 0, "text_encoder", where=HERE)
     config = {k: v for k, v in TEXT.items() if k != "torch_dtype"} | dtype_entry | {"_name_or_path": "/home/me"}
     components.write("clip_text", module.state_dict(), config, tmp_path / "t", name)
     kinds = {info.dtype for info in tensor_files.read_header(tmp_path / "t" / "model.safetensors").values()}

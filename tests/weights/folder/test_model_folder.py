@@ -114,9 +114,9 @@ def test_tokenizer_gets_vocab_and_merges_files(tmp_path: Path) -> None:
 
 def test_shipped_model_is_found_by_name() -> None:
     assert "tiny-sd" in model_folder.shipped_names()
-    assert (model_folder.shipped("tiny-sd") / "unet" / "config.json").is_file()
+    assert (model_folder.shipped_folder("tiny-sd") / "unet" / "config.json").is_file()
     with pytest.raises(WeightsError, match="tiny-sd"):
-        model_folder.shipped("huge-sd")
+        model_folder.shipped_folder("huge-sd")
 
 
 def test_existing_folder_is_not_overwritten(tmp_path: Path) -> None:

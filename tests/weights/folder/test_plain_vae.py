@@ -27,7 +27,7 @@ def _vae(widths: list[int], groups: int, layers: int = 1) -> dict[str, Any]:
     "config", [_vae([16, 32, 32], 4), _vae([16, 16], 4), _vae([32, 32, 64, 64], 8, 2), _vae([20, 40], 5)]
 )
 def test_latents_are_mean_colours_and_decode_back(config: dict[str, Any]) -> None:
-    vae: Any = components.draw("vae", config, 0, "vae", where=Path("config.json"))
+    vae: Any = components.random_network("vae", config, 0, "vae", where=Path("config.json"))
     factor = 2 ** (len(config["block_out_channels"]) - 1)
     flat = torch.tensor([0.9, -0.4, 0.1]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
     noisy = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -47,5 +47,5 @@ def test_latents_are_mean_colours_and_decode_back(config: dict[str, Any]) -> Non
 def test_unsuitable_structure_stays_random(change: dict[str, Any]) -> None:
     config = _vae([16, 16], 4) | change
     assert not plain_vae.fits(config)
-    vae: Any = components.draw("vae", config, 0, "vae", where=Path("config.json"))
+    vae: Any = components.random_network("vae", config, 0, "vae", where=Path("config.json"))
     assert vae.encoder.mid_block.resnets[0].conv2.weight.abs().sum() > 0

@@ -33,7 +33,7 @@ def test_model_is_published_next_to_existing_files(tmp_path: Path) -> None:
     assert {name: text for name, text in published.items() if name != publishing.LIST} == {
         "model_index.json": "one", "recipe.yaml": "mine", "unet/config.json": "one", "vae/config.json": "one",
     }  # fmt: skip
-    assert publishing.published(tmp_path / "out") == {"model_index.json", "unet", "vae"}
+    assert publishing.published_names(tmp_path / "out") == {"model_index.json", "unet", "vae"}
     assert (tmp_path / "out" / "checkpoints").is_dir()
     assert read_files(export).keys() == {"model_index.json", "unet/config.json", "vae/config.json"}, "the export stays"
 
@@ -89,4 +89,4 @@ def test_interrupted_publishing_leaves_no_index_and_can_be_repeated(
 @pytest.mark.parametrize("text", ["", "[]", '{"names": 3}', '{"names": ["../outside", 4, "unet"]}'])
 def test_damaged_list_names_nothing_outside_the_folder(text: str, tmp_path: Path) -> None:
     (tmp_path / publishing.LIST).write_text(text)
-    assert publishing.published(tmp_path) <= {"unet"}
+    assert publishing.published_names(tmp_path) <= {"unet"}

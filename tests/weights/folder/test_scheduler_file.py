@@ -12,27 +12,27 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 from diffusers.schedulers.scheduling_pndm import PNDMScheduler
 
 from mezzotint.diffusion import preconditioning
-from mezzotint.weights.folder.scheduler_file import corrected, prediction_of
+from mezzotint.weights.folder.scheduler_file import correct_config, prediction_of
 
 PNDM: dict[str, Any] = {"_class_name": "PNDMScheduler", "beta_start": 0.00085, "skip_prk_steps": True}
 EULER: dict[str, Any] = {"_class_name": "EulerDiscreteScheduler", "prediction_type": "v_prediction"}
 
 
 def test_correct_scheduler_is_unchanged() -> None:
-    assert corrected(PNDM, prediction="epsilon", zero_terminal=False) == PNDM
-    assert corrected(EULER, prediction="v", zero_terminal=False) == EULER
+    assert correct_config(PNDM, prediction="epsilon", zero_terminal=False) == PNDM
+    assert correct_config(EULER, prediction="v", zero_terminal=False) == EULER
 
 
 def test_prediction_is_written_and_local_path_removed() -> None:
-    file = corrected(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
+    file = correct_config(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
     assert file == PNDM | {"prediction_type": "v_prediction"}
-    assert corrected(EULER, prediction="epsilon", zero_terminal=False)["prediction_type"] == "epsilon"
+    assert correct_config(EULER, prediction="epsilon", zero_terminal=False)["prediction_type"] == "epsilon"
 
 
 def test_zero_terminal_snr_selects_a_scheduler_that_supports_it() -> None:
-    file = corrected(EULER, prediction="v", zero_terminal=True)
+    file = correct_config(EULER, prediction="v", zero_terminal=True)
     assert file == EULER | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
-    file = corrected(PNDM, prediction="v", zero_terminal=True)
+    file = correct_config(PNDM, prediction="v", zero_terminal=True)
     assert file["_class_name"] == "DDIMScheduler"
     assert file["clip_sample"] is False
     assert file["timestep_spacing"] == "trailing"
@@ -40,19 +40,19 @@ def test_zero_terminal_snr_selects_a_scheduler_that_supports_it() -> None:
 
 @pytest.mark.parametrize("base", [PNDM, EULER])
 def test_epsilon_with_zero_terminal_snr_uses_leading_spacing(base: dict[str, Any]) -> None:
-    file = corrected(base, prediction="epsilon", zero_terminal=True)
+    file = correct_config(base, prediction="epsilon", zero_terminal=True)
     assert file["rescale_betas_zero_snr"] is True
     assert file["timestep_spacing"] == "leading"
 
 
 def test_zero_terminal_snr_is_switched_off() -> None:
     before = EULER | {"rescale_betas_zero_snr": True}
-    assert corrected(before, prediction="v", zero_terminal=False)["rescale_betas_zero_snr"] is False
+    assert correct_config(before, prediction="v", zero_terminal=False)["rescale_betas_zero_snr"] is False
 
 
 @pytest.mark.parametrize("sigma_data", [0.5, 1.0])
 def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
-    file = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
+    file = correct_config(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
     assert prediction_of(file) == "edm"
     assert file["beta_start"] == 0.00085, "the noise schedule of training"
     scheduler = EDMEulerScheduler.from_config(file)
@@ -69,20 +69,20 @@ def test_edm_is_exported_as_edm_euler_scheduler(sigma_data: float) -> None:
 
 def test_velocity_with_log_sigma_input_uses_continuous_timesteps() -> None:
     for prediction, takes_log_sigma in (("v-edm", None), ("v", True)):
-        file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
+        file = correct_config(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
         assert prediction_of(file) == "v-edm"
         scheduler = EulerDiscreteScheduler.from_config(file)
         scheduler.set_timesteps(5)
         torch.testing.assert_close(scheduler.timesteps, 0.25 * scheduler.sigmas[:-1].log())
-    back = corrected(file, prediction="epsilon", zero_terminal=False)
+    back = correct_config(file, prediction="epsilon", zero_terminal=False)
     assert "timestep_type" not in back
     assert prediction_of(back) == "epsilon"
-    assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, takes_log_sigma=False)) == "v"
+    assert prediction_of(correct_config(file, prediction="v-edm", zero_terminal=False, takes_log_sigma=False)) == "v"
 
 
 @pytest.mark.parametrize(("prediction", "takes_log_sigma"), [("epsilon-unscaled", None), ("edm", False)])
 def test_diffusers_refuses_predictions_it_cannot_compute(prediction: str, takes_log_sigma: bool | None) -> None:
-    file = corrected(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
+    file = correct_config(PNDM, prediction=prediction, zero_terminal=False, takes_log_sigma=takes_log_sigma)
     assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
         scheduler = kind.from_config(file)

@@ -36,12 +36,12 @@ def test_mismatched_weights_are_reported_before_reading(tmp_path: Path, monkeypa
 def test_random_weights_depend_only_on_seed_and_part() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    one = components.draw("clip_text", TEXT, 3, "text_encoder", where=HERE)
+    one = components.random_network("clip_text", TEXT, 3, "text_encoder", where=HERE)
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(7)
-    assert same(components.draw("clip_text", TEXT, 3, "text_encoder", where=HERE), one)
-    assert not same(components.draw("clip_text", TEXT, 4, "text_encoder", where=HERE), one)
-    assert not same(components.draw("clip_text", TEXT, 3, "text_encoder_2", where=HERE), one)
+    assert same(components.random_network("clip_text", TEXT, 3, "text_encoder", where=HERE), one)
+    assert not same(components.random_network("clip_text", TEXT, 4, "text_encoder", where=HERE), one)
+    assert not same(components.random_network("clip_text", TEXT, 3, "text_encoder_2", where=HERE), one)
     assert not one.training
 
 

@@ -15,7 +15,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights import kinds
 from mezzotint.weights.files.tensor_files import read_header, read_metadata
 from mezzotint.weights.folder import components
-from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.folder.model_folder import open_folder, shipped_folder
 from mezzotint.weights.keymap import Entry, Shape
 from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file.single_file import open_single
@@ -177,12 +177,12 @@ def test_model_of_another_family_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "words"), [("sdxl", "SDXL (cross"), ("sdxl-refiner", "the SDXL refiner (cross")])
 def test_folder_is_recognised_by_its_configurations(model: str, words: str) -> None:
-    folder = open_folder(shipped(model))
+    folder = open_folder(shipped_folder(model))
     unet = folder.config("unet")
     assert str(kinds.of_index(folder.index, unet, "sd")).startswith(words)
     assert kinds.of_index(folder.index, unet, "sdxl") is None
     assert kinds.of_index(folder.index, unet, None) is None
-    plain = open_folder(shipped("sd1"))
+    plain = open_folder(shipped_folder("sd1"))
     assert kinds.of_index(plain.index, plain.config("unet"), "sdxl") is not None
 
 

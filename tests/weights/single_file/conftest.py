@@ -37,7 +37,7 @@ def sd2(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         path = folder / name / "config.json"
         config = json.loads(path.read_text()) | changes
         network: components.Network = "unet" if name == "unet" else "clip_text"
-        module = components.draw(network, config, 5, name, where=path)
+        module = components.random_network(network, config, 5, name, where=path)
         components.write(network, module.state_dict(), config, folder / name, "fp32")
     convert(folder, root / "sd2.safetensors")
     return folder, root / "sd2.safetensors"

@@ -110,7 +110,7 @@ def test_full_size_checkpoint_is_recognised_and_converted_by_diffusers(model: st
     ],
 )
 def test_written_names_are_those_of_the_original_format(name: str, ours: str, theirs: str) -> None:
-    assert original.renamed(ours, files_class(name).renames) == theirs
+    assert original.rename_tensor(ours, files_class(name).renames) == theirs
 
 
 @pytest.mark.parametrize("name", [name for name in FLOW_MATCHING if name != "flux"])
@@ -119,7 +119,7 @@ def test_tiny_model_round_trips_here_and_in_diffusers(name: str, tmp_path: Path)
     plain = weights(folder)
     if name != "qwen-image":
         assert not {key for key in load_file(file) if key in plain} - {
-            key for key in plain if original.renamed(key, files_class(name).renames) == key
+            key for key in plain if original.rename_tensor(key, files_class(name).renames) == key
         }
     files = open_files(name, file)
     assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from mezzotint.weights.layouts.sd import LAYOUT
 from mezzotint.weights.single_file import single_file
 from support.sd_folder import FOLDER
@@ -199,7 +199,7 @@ def test_shipped_configuration_is_chosen_by_the_tensors(
 ) -> None:
     path = _header_file(tmp_path / "x.safetensors", width)
     single = single_file.open_single(path, LAYOUT, prediction=prediction)
-    assert single.folder.root == shipped(expected)
+    assert single.folder.root == shipped_folder(expected)
 
 
 def test_sd2_requires_a_prediction_setting(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_mismatched_tensors_are_reported(edited: Callable[..., Path], change: Ed
 def test_shipped_tokenizers_are_those_of_clip() -> None:
     ids = {}
     for name in ("sd1", "sd2"):
-        files = Family.files.of(ModelSettings(path=shipped(name), weights="random"))
+        files = Family.files.of(ModelSettings(path=shipped_folder(name), weights="random"))
         tokenizer = files.tokenizer("text_encoder")
         ids[name] = tokenizer("a photo of an astronaut riding a horse", padding="max_length").input_ids
     start = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 49407]

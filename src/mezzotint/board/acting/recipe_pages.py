@@ -32,7 +32,7 @@ from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.reading.paths import by_path, sections, settings
-from mezzotint.settings.reading.read import Reading, places, read, read_text, shipped_recipes
+from mezzotint.settings.reading.read import Reading, candidate_paths, read, read_text, shipped_recipes
 from mezzotint.settings.sections.run import RunSettings
 from mezzotint.tasks.reading import foreign, stamps
 from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
@@ -120,7 +120,7 @@ class RecipePages:
             )
             for path in data.path
             if not is_remote(path)
-            and not any(map(os.path.exists, (folder / path, *places(path, beside, shipped=DATA))))
+            and not any(map(os.path.exists, (folder / path, *candidate_paths(path, beside, shipped=DATA))))
         ]
 
     async def check(self, request: Request) -> Response:
@@ -177,8 +177,8 @@ class RecipePages:
             words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
         except ValueError as error:
             raise RecipeError(f"the command cannot be split into words: {error}", code="E1012") from None
-        place = foreign.launched(Launch.read())
-        translated = await run_in_threadpool(foreign.translation, name, words, place)
+        place = foreign.launch_facts(Launch.read())
+        translated = await run_in_threadpool(foreign.translate, name, words, place)
         text = translated_text(translated, name)
         command = shlex.join(["mezzotint", "train", "--as", name, "--", *words])
         return JsonAnswer(

@@ -28,7 +28,7 @@ from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import MezzotintError
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
 
@@ -222,7 +222,7 @@ def recipe_of(folder: Path, words: Sequence[str] = ()) -> Recipe:
     data: dict[str, Any] = {"path": str(folder), "captions": {"missing": "empty"}}
     if clips > images:
         data |= {"format": "videofolder", "clips": {"frames": 1}}  # accepts clips of any length
-    return located(read_text(json.dumps({"schema": 1, "data": data}), "data", words))
+    return resolve_paths(read_text(json.dumps({"schema": 1, "data": data}), "data", words))
 
 
 def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:

@@ -112,7 +112,7 @@ def facts(file: Path) -> dict[str, str]:
     )
 
 
-def small(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
+def downscale(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
     """A copy of an image whose sides are at most `side`; None for a file that is not a readable image."""
     try:
         with outside.open_plain(file) as opened, Image.open(opened) as image:

@@ -113,13 +113,13 @@ def read_status(path: Path) -> RunStatus:
         loss=to_number(loss),
         images_per_s=to_number(last.get("images_per_s")),
         seconds_per_step=spent / over if over else None,
-        changed=_changed(path),
+        changed=_last_write(path),
         began=str(events[0].get("time", "")) if events else "",
         waits_for=lock_holder.waits_for,
     )
 
 
-def _changed(path: Path) -> float:
+def _last_write(path: Path) -> float:
     """The time of the last write to the run, in seconds since 1970."""
     times = [0.0]
     for name in ("metrics.jsonl", "history.jsonl", "run.log", "."):

@@ -33,12 +33,12 @@ def of_run(run: Path) -> tuple[list[int], int] | str:
 def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
     """As `of_run`, in this process."""
     from mezzotint.data.catalogue import catalogue as catalogues
-    from mezzotint.settings.reading.read import located, read
+    from mezzotint.settings.reading.read import read, resolve_paths
     from mezzotint.tasks import assemble
     from mezzotint.tasks.prompts.long_captions import token_lengths
 
     try:
-        recipe = located(read(recipe_file))
+        recipe = resolve_paths(read(recipe_file))
         catalogue = catalogues.build(recipe.data, recipe.data.cache.path.expanduser() / "catalogues")
         family = assemble.family_class(recipe).load(assemble.open_files(recipe), only=[])
         lengths = token_lengths(family, catalogue, recipe.data.captions)

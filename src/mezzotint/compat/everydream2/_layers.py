@@ -19,7 +19,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.data.formats.base import Noted
 from mezzotint.errors import DatasetError, RecipeError, did_you_mean
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.reading import yaml_rules
 
 Place = tuple[str | int, ...]
@@ -274,7 +274,7 @@ class LayerFiles:
         """Raises DatasetError E1217 with all malformed files."""
         if self.problems:
             what = "it, or remove the file" if len(self.problems) == 1 else "them, or remove the files"
-            shown = listed(self.problems, _SHOWN, separator="; ")
+            shown = format_names(self.problems, _SHOWN, separator="; ")
             raise DatasetError(f"{self.root}: {shown}; correct {what}", code="E1217")
 
     def _caption(self, text: str, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from mezzotint.compat.everydream2._rows import OPTIMIZERS, SCALING
 from mezzotint.compat.kit.dialect import Draft
 from mezzotint.errors import did_you_mean
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
 _FREEZING = "optimizer:text_encoder_freezing"
@@ -113,7 +113,10 @@ def note_steps(draft: Draft, flag: str) -> None:
     if draft.values[flag] and times > 1:
         count = draft.integer(flag)
         steps = draft.to_steps(count)
-        draft.note(flag, f"{counted(count, 'batch')}, here {counted(steps, 'step')} of {counted(times, 'batch')}")
+        draft.note(
+            flag,
+            f"{format_count(count, 'batch')}, here {format_count(steps, 'step')} of {format_count(times, 'batch')}",
+        )
 
 
 def _pick(draft: Draft, level: str, key: str, *, last: Any) -> Any:

@@ -22,7 +22,7 @@ from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.captions import with_captions
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -100,7 +100,7 @@ def read_samples(source: Source) -> Iterator[Item]:
 
 def _without_captions(names: Sequence[str]) -> str:
     return (
-        f"{len(names)} image{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, _SHOWN)}; a name "
+        f"{len(names)} image{'s have' if len(names) > 1 else ' has'} no caption: {format_names(names, _SHOWN)}; a name "
         "that starts with an underscore is not a caption: add a .txt file next to each, or set "
         "data.captions.missing=empty (or skip)"
     )
@@ -128,7 +128,7 @@ class _LayeredReader:
             yield Noted(source.prefix + note.path, note.reason)
         if self.many_prompts:
             reason = f"{len(self.many_prompts)} images have several main prompts; the first one of the strongest file"
-            shown = listed(self.many_prompts, _SHOWN)
+            shown = format_names(self.many_prompts, _SHOWN)
             yield Noted(source.prefix + self.many_prompts[0], f"{reason} is used: {shown}")
 
     def folder(self) -> Iterator[Item]:
@@ -240,8 +240,8 @@ def _below(root: Path, path: Path) -> str:
 
 
 def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> str | None:
-    """The caption file that the file `name` names by `text`, if it is in `listed`: next to it, below the root, or in
-    the current folder."""
+    """The caption file that the file `name` names by `text`, if it is in `format_names`: next to it, below the root,
+    or in the current folder."""
     for place in (root / name).parent, root:
         file = _find(place, text)
         if file is not None and (here := _below(root, file)) in listed:

@@ -171,7 +171,7 @@ def _read_config(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     either, from its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
-    if what := outside.said_of(path):
+    if what := outside.describe_file_kind(path):
         draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
         return False, {}
     if not path.is_file():

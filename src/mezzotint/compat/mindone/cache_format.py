@@ -9,10 +9,10 @@ from mezzotint.compat.mindone import encoded_files
 from mezzotint.compat.mindone.encoded_files import FOLDERS, SUFFIX
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
-from mezzotint.data.formats.shared.table_files import without
+from mezzotint.data.formats.shared.table_files import remove_files
 from mezzotint.data.formats.shared.tables import ColumnNames, csv_rows
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -33,7 +33,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
             "written with --cache_latent True --cache_text_embedding True; give their folder as data.path",
             code="E1210",
         )
-    return without(listing, set(listing.names) - set(used_names))
+    return remove_files(listing, set(listing.names) - set(used_names))
 
 
 def read_samples(source: Source) -> Iterator[Item]:
@@ -59,7 +59,7 @@ def read_samples(source: Source) -> Iterator[Item]:
             yield Skipped(source.prefix + place, error.message)
     repeated = [name for name, count in seen.items() if count > 1]
     if repeated:
-        shown = listed(sorted(repeated), 10)
+        shown = format_names(sorted(repeated), 10)
         reason = f"{len(repeated)} names are in several rows, each a sample of the same file: {shown}"
         yield Noted(source.prefix + FOLDERS[0], reason)
 

@@ -48,7 +48,7 @@ def _read_config(draft: Draft) -> Config | None:
     """The YAML of --config: the file, or, if it does not exist, the shipped file of its name."""
     name = draft.text("config")
     path = Path(name).expanduser()
-    if what := outside.said_of(path):
+    if what := outside.describe_file_kind(path):
         draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
         return None
     if not path.is_file():

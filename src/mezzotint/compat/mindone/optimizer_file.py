@@ -16,7 +16,7 @@ from torch import Tensor
 from mezzotint.compat.mindone import mindspore_format, sdxl_layout
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.training.update import Update
 from mezzotint.weights.files import formats
 from mezzotint.weights.keymap import Entry
@@ -82,7 +82,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
         (untrained, "of the file belong to parameters that are not trained"),
     ):
         if names:
-            sentences.append(f"  {len(names):,} {words}: {listed(names, 5)}")
+            sentences.append(f"  {len(names):,} {words}: {format_names(names, 5)}")
     return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they start again"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.formats.base import Format, Item, Source
-from mezzotint.data.formats.shared.table_files import is_table, without
+from mezzotint.data.formats.shared.table_files import is_table, remove_files
 from mezzotint.data.formats.shared.table_samples import RowKind, samples
 from mezzotint.data.formats.shared.tables import ColumnNames
 from mezzotint.data.media import decoding
@@ -33,7 +33,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
             "data.format=image-folder for captions next to the images",
             code="E1210",
         )
-    return without(listing, set(tables) - set(direct))
+    return remove_files(listing, set(tables) - set(direct))
 
 
 def read_samples(source: Source) -> Iterator[Item]:

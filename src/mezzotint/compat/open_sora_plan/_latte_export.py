@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from mezzotint import fault_injection
 from mezzotint.compat.open_sora_plan._latte_files import Files
 from mezzotint.compat.open_sora_plan.nets.latte import LatteConfig
-from mezzotint.families.base import whole_state
+from mezzotint.families.base import full_state
 from mezzotint.weights.folder import components, model_folder, scheduler_file, t5
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -47,10 +47,10 @@ def write(
     """Writes a temporary folder, syncs it, and renames it to `target`, which must not exist. weights: trained tensors
     by `part/parameter`."""
     fault_injection.reach("export.begin")
-    scheduler = scheduler_file.corrected(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
+    scheduler = scheduler_file.correct_config(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
     with model_folder.new_folder(target) as folder:
         classes = {"scheduler": ["diffusers", scheduler["_class_name"]]}
-        classes |= _write_denoiser(folder, files, whole_state(files, parts, weights, "denoiser"), dtype)
+        classes |= _write_denoiser(folder, files, full_state(files, parts, weights, "denoiser"), dtype)
         model_folder.write_json(folder / "scheduler" / "scheduler_config.json", scheduler)
         classes |= _write_other_parts(folder, files, parts, dtype)
         index = {"_class_name": _PIPELINE} | {name: classes[name] for name in sorted(classes)}
@@ -97,7 +97,7 @@ def _write_other_parts(
 
     def write_part(part: str, network: str) -> None:
         if files.is_random(part):
-            tensors = whole_state(files, parts, {}, part)
+            tensors = full_state(files, parts, {}, part)
             components.write(network, tensors, files.part(part).config, folder / part, dtype)
         else:
             model_folder.copy_component(files.part(part).where.parent, folder / part)

@@ -163,7 +163,7 @@ class Files(ModelFiles):
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part, build = self.part(name), self._build(name)
         if self.is_random(name):
-            return low_bit.converted(state.drawn(build, self.seed, name), form)
+            return low_bit.convert_network(state.randomly_initialized(build, self.seed, name), form)
         if part.weights is None:
             raise self._without_weights(part.where.parent)
         module = state.on_meta(build)

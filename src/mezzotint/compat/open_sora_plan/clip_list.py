@@ -26,7 +26,7 @@ from mezzotint.data.formats.base import Format, Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import counted, listed
+from mezzotint.settings.counting import format_count, format_names
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -111,7 +111,7 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
         there = [place for place in places if place is not None]
         lines_read.append(ListedSet(number, there[0], there[-1], there[1] if has_texts else None))
     if faults:
-        raise DatasetError(f"{path}: {listed(faults, _SHOWN, separator='; ')}", code="E1231")
+        raise DatasetError(f"{path}: {format_names(faults, _SHOWN, separator='; ')}", code="E1231")
     if not lines_read:
         raise DatasetError(f"{path}: is empty; write a line for each data set: {_form(has_texts)}", code="E1231")
     return tuple(lines_read)
@@ -138,7 +138,7 @@ def read_annotation(path: Path, *, has_texts: bool = False) -> tuple[Annotated, 
         except ValueError as error:
             faults.append(f"entry {number}: {error}")
     if faults:
-        raise DatasetError(f"{path}: {listed(faults, _SHOWN, separator='; ')}", code="E1232")
+        raise DatasetError(f"{path}: {format_names(faults, _SHOWN, separator='; ')}", code="E1232")
     return tuple(entries)
 
 
@@ -181,7 +181,7 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
     hint = "; with a folder of embeddings set data.clip_list.text_embeddings=true"
     if has_texts:
         hint = "; name the folder where mezzotint cache writes embeddings, or set data.clip_list.text_embeddings=false"
-    count = counted(len([part for part in parts if part]), "path")
+    count = format_count(len([part for part in parts if part]), "path")
     return f"{count} where {expected} are needed: {_form(has_texts)}{hint if len(parts) == 5 - expected else ''}"
 
 

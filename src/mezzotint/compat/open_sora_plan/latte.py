@@ -21,7 +21,7 @@ from mezzotint.compat.open_sora_plan.nets.latte import LatteConfig
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent
+from mezzotint.families.base import Grid, ModelFamily, cast_like_parameters, to_device
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.components import DTypeName
@@ -62,7 +62,7 @@ class Family(ModelFamily):
         moments = [pixels.new_empty((0, 2 * self.grid.channels, f, h, w), dtype=torch.float32)]
         for chunk in clips.split(1 if frames > 1 else max(count, 1)):
             if len(chunk):
-                mean, log_variance = posterior(vae.encode(like_parameters(chunk, vae)))
+                mean, log_variance = posterior(vae.encode(cast_like_parameters(chunk, vae)))
                 moments.append(torch.cat((mean, (0.5 * log_variance).exp()), dim=1) * SPEC.latent_scale)
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
         return whole if pixels.ndim == 5 else whole[:, :, 0]
@@ -72,7 +72,7 @@ class Family(ModelFamily):
         """See ModelFamily: (B, 4, h, w) → (B, 3, H, W); (B, 4, f, h, w) → (B, 3, 4(f − 1) + 1, H, W)."""
         vae = self._part("vae")
         scaled = latents.float() / SPEC.latent_scale
-        clips = like_parameters(scaled if latents.ndim == 5 else scaled[:, :, None], vae)
+        clips = cast_like_parameters(scaled if latents.ndim == 5 else scaled[:, :, None], vae)
         decoded = [vae.decode(clip).float().clamp(-1.0, 1.0) for clip in clips.split(1)]
         pixels = torch.cat(decoded)
         return pixels if latents.ndim == 5 else pixels[:, :, 0]
@@ -86,7 +86,7 @@ class Family(ModelFamily):
             empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
             return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
         tokens, counting = tokenize_padded(self._get_tokenizer(), captions, length=self._length)
-        ids, mask = sent(tokens, device), sent(counting, device)
+        ids, mask = to_device(tokens, device), to_device(counting, device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
@@ -120,9 +120,9 @@ class Family(ModelFamily):
             if mask is not None and more.mask is not None:
                 mask = torch.cat([mask, more.mask.unflatten(0, (len(x), count))], dim=1)
         predicted = network(
-            like_parameters(x if x.ndim == 5 else x[:, :, None], network),
+            cast_like_parameters(x if x.ndim == 5 else x[:, :, None], network),
             noised.model_t,
-            like_parameters(states, network),
+            cast_like_parameters(states, network),
             text_mask=mask,
             latent_mask=condition.masks.get("latents"),
             use_image_num=count,

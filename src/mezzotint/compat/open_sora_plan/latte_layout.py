@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.weights.files import tensor_files
-from mezzotint.weights.files.tensor_files import Stored, TensorInfo, listed
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo, summary
 from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
 
 UNREAD = "caption_projection.y_embedding"
@@ -98,20 +98,22 @@ class RenamedTensors:
         """See InTurn."""
         sources = self._sources(self.stored.header())
         ours = {sources[name]: name for name in names if name in sources}
-        yield from ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours, parts=parts))
+        yield from (
+            (ours[there], tensor) for there, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
+        )
         yield from ((name, torch.full(*self.lent[name])) for name in names if name not in sources)
 
     def dropped(self) -> str | None:
         """A description of the file's tensors that are left out; None if there are none."""
         extras = [n for n in self.stored.header() if self.table.reads(n) is None and LAYOUT.is_extra(n)]
-        return listed(extras) if extras else None
+        return summary(extras) if extras else None
 
     def initialised(self) -> str | None:
         """A description of the tensors that the file lacks and that are initialised; None if there are none but the
         unused table."""
         sources = self._sources(self.stored.header())
         absent = [name for name in self.lent if name != UNREAD and name not in sources]
-        return listed(absent) if absent else None
+        return summary(absent) if absent else None
 
     def _sources(self, header: Mapping[str, TensorInfo]) -> dict[str, str]:
         return {entry.ours[0]: name for name, entry in self.table.present(header).items()}

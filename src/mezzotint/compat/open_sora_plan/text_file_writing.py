@@ -17,7 +17,7 @@ from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError
 from mezzotint.runtimes.base import Runtime
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.weights.model_files import ModelFiles
@@ -37,7 +37,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
         at = words.index("--") if "--" in words else len(words)
         words.insert(at, f"model.latte.text_encoder={ENCODER}")
     raise CacheError(
-        f"{places[0]}: does not exist, nor any other of {counted(len(places), 'embedding')} that the lists name; "
+        f"{places[0]}: does not exist, nor any other of {format_count(len(places), 'embedding')} that the lists name; "
         f"write them with: {shlex.join(['mezzotint', 'cache', *words])}",
         code="E1310",
     )
@@ -53,7 +53,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
     runtime.barrier()  # all processes must see the same missing files before any of them writes
     if not absent:
         return 0
-    say(f"cache: {counted(len(absent), 'embedding')} to write to files, with {_encoder(recipe)}")
+    say(f"cache: {format_count(len(absent), 'embedding')} to write to files, with {_encoder(recipe)}")
     load = assemble.encoders(recipe, files, runtime.device)
     mine = absent[runtime.rank :: runtime.world_size]
     clean = cleaner() if recipe.data.captions.clean else str

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.buckets.clip_sampling import unusable, window
+from mezzotint.data.buckets.clip_sampling import why_unusable, window
 from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
@@ -77,7 +77,7 @@ def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str
             f"too short: {frames / rate:.2f} s, but {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
             f"frames at {clips.fps:g} fps)"
         )
-    return unusable(frames, least, clips, start if start >= 0 else None) or "too short"
+    return why_unusable(frames, least, clips, start if start >= 0 else None) or "too short"
 
 
 def of_clips(

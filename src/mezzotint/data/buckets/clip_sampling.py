@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.clips import ClipsSettings
 
 
@@ -22,7 +22,7 @@ def window(num_frames: int, clips: ClipsSettings) -> int:
     return (num_frames - 1) * clips.interval + 1
 
 
-def unusable(available: int, num_frames: int, clips: ClipsSettings, start: int | None = None) -> str | None:
+def why_unusable(available: int, num_frames: int, clips: ClipsSettings, start: int | None = None) -> str | None:
     """Why a clip of `available` frames has no samples, or None. start: the first frame of its annotation."""
     if start is not None:
         end = start + num_frames
@@ -30,11 +30,11 @@ def unusable(available: int, num_frames: int, clips: ClipsSettings, start: int |
     needed = window(num_frames, clips)
     if available < needed and clips.short == "skip":
         stride = f" ({num_frames} at a stride of {clips.interval})" if clips.interval > 1 else ""
-        return f"too short: {counted(available, 'frame')}, but {needed} are needed{stride}"
+        return f"too short: {format_count(available, 'frame')}, but {needed} are needed{stride}"
     return None
 
 
-def drawn(available: int, num_frames: int, clips: ClipsSettings, *, address: int) -> NDArray[np.int64]:
+def draw_frames(available: int, num_frames: int, clips: ClipsSettings, *, address: int) -> NDArray[np.int64]:
     """The numbers of a visit's frames, (num_frames,) int64, ascending, each in [0, available).
 
     available: frames of the clip, above 0. address: of the draw (`draws.key`). Of a clip shorter than its window all
@@ -56,7 +56,7 @@ def spread(begin: int, end: int, num: int) -> NDArray[np.int64]:
     return np.linspace(begin, end - 1, num).astype(np.int64)
 
 
-def annotated(start: int, num_frames: int) -> NDArray[np.int64]:
+def annotated_frames(start: int, num_frames: int) -> NDArray[np.int64]:
     """The frames of an entry with `frame_idx`: `num_frames` consecutive frames from `start`."""
     return np.arange(start, start + num_frames, dtype=np.int64)
 

@@ -58,7 +58,7 @@ def records_of(addresses: NDArray[np.uint8], numbers: NDArray[np.int64], checksu
     return records
 
 
-def whole(records: NDArray[Any]) -> NDArray[np.bool_]:
+def find_intact(records: NDArray[Any]) -> NDArray[np.bool_]:
     """Which index records are intact, that is not truncated, zeroed or changed."""
     return np.asarray(records["check"] == _check(records), dtype=np.bool_)
 
@@ -109,7 +109,7 @@ class Shard:
         self._seen += len(data)
         num_rows = self._rows_on_disk()
         records = np.frombuffer(data, dtype=RECORD)
-        records = records[whole(records) & (records["row"] < num_rows)]
+        records = records[find_intact(records) & (records["row"] < num_rows)]
         is_indexed = bool(len(records)) and int(records["row"].max()) + 1 == num_rows
         self._is_full = is_indexed and num_rows * self._row_bytes >= max_bytes
         return records
@@ -221,7 +221,7 @@ class ShardWriter:
         size -= size % RECORD.itemsize
         os.ftruncate(index_fd, size)
         records = np.frombuffer(os.pread(index_fd, size, 0), dtype=RECORD)
-        records = records[whole(records)]
+        records = records[find_intact(records)]
         self._index_end = size
         self._waiting: list[_Pending] = []
         self._synced = time.monotonic()

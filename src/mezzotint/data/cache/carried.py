@@ -40,14 +40,14 @@ def local_folder(path: Path) -> Path:
     return Path("~/.cache/mezzotint/carried").expanduser() / name
 
 
-def bring(path: Path, *, keep_gb: float) -> int:
+def download_indexes(path: Path, *, keep_gb: float) -> int:
     """Downloads the data indexes of a URL and the indexes of its shards; rows are fetched when they are read. keep_gb:
     maximum size of rows stored locally. Returns the number of files. Raises DatasetError E1840, E1841; StorageError
     E1720."""
     folder, count = local_folder(path), 0
-    system, base = remote.opened(path)
+    system, base = remote.open_file_system(path)
     system.invalidate_cache()
-    infos = remote.tried(path, partial(system.find, base, detail=True))
+    infos = remote.with_retries(path, partial(system.find, base, detail=True))
     stats = {key.removeprefix(base).lstrip("/"): list(remote.stats_of(info)) for key, info in infos.items()}
     with _record(folder, "brought") as record:
         for name in sorted(filter(_is_cache_file, stats), key=_upload_order):
@@ -55,30 +55,30 @@ def bring(path: Path, *, keep_gb: float) -> int:
             is_own = path_here.with_suffix(".rows").is_file()
             if is_own or (record.get(name) == stats[name] and path_here.with_suffix(_local_suffix(name)).is_file()):
                 continue
-            with columns.written(path_here):
+            with columns.converting_errors(path_here):
                 path_here.parent.mkdir(parents=True, exist_ok=True)
             if name.endswith(".rows"):
                 origin = {"address": os.fspath(path / name), "bytes": stats[name][0],
                           "kept": os.fspath(folder / "catalogues" / remote.FOLDER), "keep_gb": keep_gb}  # fmt: skip
                 durable.write_json(path_here.with_suffix(ORIGIN), origin)
             else:
-                with columns.written(path_here), durable.swapped_in(path_here) as temporary:
-                    remote.tried(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(temporary)))
+                with columns.converting_errors(path_here), durable.swapped_in(path_here) as temporary:
+                    remote.with_retries(path / name, partial(system.get_file, f"{base}/{name}", os.fspath(temporary)))
             record[name], count = stats[name], count + 1
     return count
 
 
-def carry(path: Path) -> int:
+def upload_files(path: Path) -> int:
     """Uploads the files of this machine that were not uploaded yet. Returns their number. Raises DatasetError E1840,
     E1841; StorageError E1844 if the storage cannot be written."""
     folder, count = local_folder(path), 0
-    system, base = remote.opened(path)
+    system, base = remote.open_file_system(path)
     with _record(folder, "carried") as record:
         for name in sorted(_own_files(folder), key=_upload_order):
             stat = os.stat(folder / name)
             state = [stat.st_size, stat.st_mtime_ns]
             if record.get(name) != state:
-                remote.tried(path / name, partial(_put, system, folder / name, f"{base}/{name}"), is_write=True)
+                remote.with_retries(path / name, partial(_put, system, folder / name, f"{base}/{name}"), is_write=True)
                 record[name], count = state, count + 1
     return count
 
@@ -113,7 +113,7 @@ def _upload_order(name: str) -> tuple[bool, str]:
 @contextmanager
 def _record(folder: Path, name: str) -> Iterator[_Record]:
     """Downloaded or uploaded files with their state; locked, so only one process per machine holds it at a time."""
-    with columns.written(folder):
+    with columns.converting_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from mezzotint import draws, durable, outside
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
-from mezzotint.data.cache.store import Store, explained
+from mezzotint.data.cache.store import Store, write_error
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.media import clip_files, decoding
@@ -34,7 +34,7 @@ from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
@@ -230,7 +230,7 @@ class LatentCache(_Entries[LatentLayout]):
         if catalogue.rate[row] == 0:
             return np.zeros(0)
         key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
-        times = clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
+        times = clip_visits.frame_times(catalogue, row, frames, self._settings.clips, address=key)
         if still < 0:
             return times
         return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]
@@ -254,7 +254,7 @@ class LatentCache(_Entries[LatentLayout]):
         CacheError E1303 for an entry that is missing or damaged."""
         store = self.store(bucket, is_joined_image=is_joined_image)
         if store is None:
-            raise lost(names, self.folder)
+            raise missing_entries_error(names, self.folder)
         return _fetch(store, addresses, names, self.folder)
 
     def mask_store(self, bucket: Size) -> Store | None:
@@ -287,7 +287,7 @@ class LatentCache(_Entries[LatentLayout]):
         `rows` of corrupt images, which have none either. Raises as `read`."""
         store = self.mask_store(placed[0].bucket)
         if store is None:
-            raise lost(names, self.folder)
+            raise missing_entries_error(names, self.folder)
         masks = torch.ones((len(rows), *store.shape[1:]))
         own = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
         if own:
@@ -310,7 +310,7 @@ def _fetch(store: Store, addresses: Sequence[bytes], names: Sequence[str], folde
         store.refresh()  # another process may have added it
         rows = store.fetch(addresses)
     if isinstance(rows, np.ndarray):
-        raise lost([names[i] for i in rows.tolist()], folder)
+        raise missing_entries_error([names[i] for i in rows.tolist()], folder)
     return rows
 
 
@@ -391,7 +391,7 @@ class TextCache(_Entries[TextLayout]):
             rows.refresh()  # another process may have added it
             embedding = rows.read(addresses)
         if isinstance(embedding, np.ndarray):
-            raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
+            raise missing_entries_error([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
         return embedding
 
 
@@ -429,10 +429,11 @@ def is_cache(folder: Path) -> bool:
     return any(next((folder / kind).glob("*/layout.json"), None) is not None for kind in ("latents", "text"))
 
 
-def lost(names: Sequence[str], folder: Path) -> CacheError:
+def missing_entries_error(names: Sequence[str], folder: Path) -> CacheError:
     """The error for entries that are missing in a cache."""
     return CacheError(
-        f"{listed(names, 3)}: no valid entry in the cache {folder}; run the same command again, which encodes missing "
+        f"{format_names(names, 3)}: no valid entry in the cache {folder}; run the same command again, which "
+        "encodes missing "
         "and damaged entries, or run `mezzotint cache` first",
         code="E1303",
     )
@@ -446,4 +447,4 @@ def write_durably(path: Path, data: bytes) -> None:
         with durable.swapped_in(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
-        raise explained(path.parent, error, len(data)) from error
+        raise write_error(path.parent, error, len(data)) from error

@@ -237,7 +237,7 @@ class Store:
             try:
                 writer.close()
             except OSError as error:
-                raise explained(self.folder, error, _shards.SYNC_BYTES) from error
+                raise write_error(self.folder, error, _shards.SYNC_BYTES) from error
 
     @property
     def bytes_on_disk(self) -> int:
@@ -264,7 +264,7 @@ class Store:
             assert self._writer is not None
             first_row = self._writer.append(addresses, rows, sums, at_once=at_once)
         except OSError as error:
-            raise explained(self.folder, error, rows.nbytes) from error
+            raise write_error(self.folder, error, rows.nbytes) from error
         self._shards[number].passed(len(rows))
         self._table.add(number, addresses, np.arange(first_row, first_row + len(rows)), sums)
 
@@ -334,7 +334,7 @@ class Store:
             )
 
 
-def explained(folder: Path, error: OSError, needed: int) -> CacheError | StorageError:
+def write_error(folder: Path, error: OSError, needed: int) -> CacheError | StorageError:
     """The error to raise for a failed write into a cache folder. needed: bytes that were to be written."""
     if error.errno in durable.FULL:
         existing = next(p for p in (folder, *folder.absolute().parents) if p.is_dir())

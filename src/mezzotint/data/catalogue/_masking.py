@@ -16,7 +16,7 @@ from mezzotint.data.files.masks import ENDING, is_named_mask
 from mezzotint.data.formats.base import Noted, Source
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import counted, listed
+from mezzotint.settings.counting import format_count, format_names
 
 COLUMN = "mask"
 
@@ -41,7 +41,8 @@ def probe_masks(paths: Texts, sizes: NDArray[Any], max_pixels: int, workers: int
                 unfit.append(f"{paths[i]} is {probe.size}, its image {sizes[i][0]}×{sizes[i][1]}")
     if unfit:
         raise DatasetError(
-            f"{counted(len(unfit), 'mask')} of another size than the image: {listed(unfit, 10)}; resize them to the "
+            f"{format_count(len(unfit), 'mask')} of another size than the image: {format_names(unfit, 10)}; "
+            "resize them to the "
             "displayed size of their images, or remove them",
             code="E1476",
         )
@@ -65,6 +66,6 @@ def notes(sources: Sequence[Source]) -> list[Noted]:
     for source in sources:
         count = 0 if source.masks else sum(map(is_named_mask, source.listing.names))
         if count:
-            text = f"{counted(count, 'file')} called NAME{ENDING}.png: trained as images; data.mask.source=files"
+            text = f"{format_count(count, 'file')} called NAME{ENDING}.png: trained as images; data.mask.source=files"
             notes.append(Noted(str(source.root), f"{text} uses them as masks"))
     return notes

@@ -23,7 +23,7 @@ from mezzotint import draws, fault_injection, outside
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import Texts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.media import clip_files, decoding, patience
+from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.data.media.decoding import Probe
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -107,8 +107,8 @@ def probe_files(
     patient: float | None = None,
 ) -> int:
     """Probes the files without facts, on `workers` threads. journal: file for results, also those of a killed start.
-    prober: `decoding.probe` if None, or `decoding.glance`. patient: seconds without progress after which decoding a
-    clip fails. progress: called with (done, all). Returns the number of files probed."""
+    prober: `decoding.probe` if None, or `decoding.probe_quickly`. patient: seconds without progress after which
+    decoding a clip fails. progress: called with (done, all). Returns the number of files probed."""
     probe = partial(_probe, prober=prober or decoding.probe, patient=patient)
     _read_journal(files, journal, max_pixels)
     unknown = np.flatnonzero(~files.facts["is_known"])
@@ -116,13 +116,13 @@ def probe_files(
     _, first, which = np.unique(files.path_hash[unknown], return_index=True, return_inverse=True)
     pending = np.sort(unknown[first]).tolist()
     done = len(files.paths) - len(pending)
-    with columns.written(journal):
+    with columns.converting_errors(journal):
         notes = journal.open("a", encoding="ascii")
     with notes:
         for numbers, results in _results(files.paths, pending, max_pixels, workers, probe):
             for i, result in zip(numbers, results, strict=True):
                 files.put(i, result)
-            with columns.written(journal):
+            with columns.converting_errors(journal):
                 notes.writelines(_note(files, i) for i in numbers if files.facts["is_known"][i])
                 notes.flush()
             done += len(numbers)
@@ -167,9 +167,9 @@ def _probe_all(paths: Sequence[str], max_pixels: int, prober: Prober) -> list[_R
 
 def _probe(path: Path, max_pixels: int, prober: Prober, patient: float | None) -> Probe:
     if clip_files.is_clip(path.name):
-        moved = patience.Sign()
+        moved = timeouts.Sign()
         probe = partial(clip_files.decoder().probe, path, max_pixels=max_pixels, moved=moved)
-        of_clip: Probe = patience.within(patient, str(path), probe, moved)
+        of_clip: Probe = timeouts.run_with_timeout(patient, str(path), probe, moved)
         return of_clip
     return prober(path, max_pixels)
 

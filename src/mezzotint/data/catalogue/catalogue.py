@@ -26,7 +26,7 @@ from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
-from mezzotint.data.catalogue.data_report import DataReport, readable, report_of, why_nothing
+from mezzotint.data.catalogue.data_report import DataReport, explain_no_samples, readable, report_of
 from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.listing import is_remote
@@ -393,7 +393,7 @@ def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:
 
 @contextmanager
 def _lock(parent: Path) -> Iterator[None]:
-    with columns.written(parent):
+    with columns.converting_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(parent / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
@@ -447,7 +447,7 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
     where = ", ".join(map(str, catalogue.roots))
     listed = "; ".join(f"{readable(path)} ({readable(reason)})" for path, reason in report.skipped[:10])
     if not len(catalogue):
-        raise DatasetError(f"{where}: {why_nothing(report, listed)}", code="E1202")
+        raise DatasetError(f"{where}: {explain_no_samples(report, listed)}", code="E1202")
     is_class = catalogue.overrides.prior != 0
     if settings.prior.path and (is_class.all() or not is_class.any()):
         empty, other = ("data.path", "data.prior.path") if is_class.any() else ("data.prior.path", "data.path")

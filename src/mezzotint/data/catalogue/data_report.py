@@ -50,7 +50,7 @@ def report_of(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataRepo
     )
 
 
-def why_nothing(report: DataReport, listed: str) -> str:
+def explain_no_samples(report: DataReport, listed: str) -> str:
     """Why a data set has no samples. listed: the first unusable files, with their reasons."""
     if report.skipped:
         return f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or set another data.path"

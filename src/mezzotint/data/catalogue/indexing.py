@@ -28,9 +28,9 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import first_of_each, prefixed, templated
+from mezzotint.data.files.tags import add_prefix, apply_template, first_of_each
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
-from mezzotint.data.media import clip_files, decoding, patience
+from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.clips import ClipsSettings
@@ -70,10 +70,10 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
         raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
     of_masks: list[masks.Masks | None] = [None] * len(listings)
     if settings.mask.source == "files":
-        folders = [*_each(settings.mask.path, own), *[None] * (len(paths) - own)]
+        folders = [*_folder_for_each(settings.mask.path, own), *[None] * (len(paths) - own)]
         is_listed = ".png" in data_format.suffixes
         split = [
-            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
+            masks.split_masks(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
             for listing, folder in zip(listings, folders, strict=True)
         ]
         listings, of_masks = [listing for listing, _ in split], [its_masks for _, its_masks in split]
@@ -93,7 +93,7 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     )
 
 
-def _each(folders: Sequence[Path], num: int) -> list[Path | None]:
+def _folder_for_each(folders: Sequence[Path], num: int) -> list[Path | None]:
     """One folder for each of `data.path`, from one for all, one for each, or none."""
     return [*folders] if len(folders) > 1 else [folders[0] if folders else None] * num
 
@@ -125,7 +125,7 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
 
 
 def _probe_within(prober: _probing.Prober, path: Path, max_pixels: int, seconds: float | None) -> decoding.Probe:
-    return patience.within(seconds, os.fspath(path), lambda: prober(path, max_pixels))
+    return timeouts.run_with_timeout(seconds, os.fspath(path), lambda: prober(path, max_pixels))
 
 
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -205,7 +205,7 @@ def make(
     files = _probing.KnownFiles.at(samples.path.texts(), near)
     _probing.take_over(files, before, settings.max_pixels)
     journal = folder.parent / JOURNALS[settings.verify]
-    prober = decoding.probe if settings.verify == "on_start" else decoding.glance
+    prober = decoding.probe if settings.verify == "on_start" else decoding.probe_quickly
     decoded = _probing.probe_files(
         files,
         journal,
@@ -235,15 +235,15 @@ def _with_trained_captions(item: Sample | Skipped | Noted, source: Source) -> Sa
         of_folder = others.pop("trigger", "")
         item = replace(item, overrides=tuple(others.items()))
         if trigger := source.trigger or of_folder:
-            item = templated(item, source.template, trigger)
+            item = apply_template(item, source.template, trigger)
     if source.is_prior:
         prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
         if prompt:
             item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
         item = replace(item, overrides=(*own.items(), ("prior", "true")))
     elif settings.prefix:
-        item = prefixed(item, settings.prefix)
-    return caption_cleaning.cleaned(item) if settings.clean else item
+        item = add_prefix(item, settings.prefix)
+    return caption_cleaning.clean_captions(item) if settings.clean else item
 
 
 def _with_mask(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
@@ -315,10 +315,10 @@ def _assemble(
             skipped.append(Skipped(keys[i], reason.format(facts["width"][i], facts["height"][i]), is_wanted=True))
         is_used &= ~is_small
     rows = np.flatnonzero(is_used)
-    key, captions, starts = columns.pick(keys, rows), *_captions(samples, rows)
+    key, captions, starts = columns.select_texts(keys, rows), *_captions(samples, rows)
     table: dict[str, NDArray[Any]] = {
         **key.columns("key"),
-        **columns.pick(samples.relative.texts(), rows).columns("path"),
+        **columns.select_texts(samples.relative.texts(), rows).columns("path"),
         **captions.columns("caption"),
         "caption_starts": starts,
         "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
@@ -351,7 +351,7 @@ def _captions(samples: _SampleColumns, rows: NDArray[np.int64]) -> tuple[Texts, 
     first = np.cumsum(num) - num
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
     numbers = np.arange(starts[-1]) + np.repeat(first[rows] - starts[:-1], num[rows])
-    return columns.pick(samples.caption.texts(), numbers), starts
+    return columns.select_texts(samples.caption.texts(), numbers), starts
 
 
 def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], clips: ClipsSettings) -> Iterator[tuple[int, str]]:
@@ -391,7 +391,7 @@ def _fingerprint(table: Mapping[str, NDArray[Any]]) -> str:
     samples, in order."""
     state = hashlib.sha256()
     always = ("key", "key_offsets", "digest", "caption", "caption_offsets", "caption_starts", "repeats", "weight")
-    for name in (*always, *overrides.used(table)):
+    for name in (*always, *overrides.overridden_columns(table)):
         column = np.ascontiguousarray(table[name])
         state.update(f"{name} {column.nbytes}\n".encode("ascii"))
         state.update(column.view(np.uint8).data if column.size else b"")

@@ -87,7 +87,7 @@ def image_of(catalogue: Catalogue, row: int, settings: DataSettings, side: int) 
     """The full image of a row, or a clip's first frame, at most `side` × `side`. Raises DatasetError."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     if int(catalogue.frames[row]) == 1 and not clip_files.is_clip(os.fspath(path)):
-        return decoding.small(path, side, background=settings.background, max_pixels=settings.max_pixels)
+        return decoding.thumbnail(path, side, background=settings.background, max_pixels=settings.max_pixels)
     frames: NDArray[np.uint8] = clip_files.decoder().frames(path, [float(catalogue.begin[row])])
     image = Image.fromarray(np.ascontiguousarray(frames[0].transpose(1, 2, 0)))
     image.thumbnail((side, side))

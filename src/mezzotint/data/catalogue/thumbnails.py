@@ -23,7 +23,7 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     return content
 
 
-def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
+def preview_image(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
     """A large WebP of the full image of a row, which is not stored. None as `thumbnail`."""
     return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90)
 

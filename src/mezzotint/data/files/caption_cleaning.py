@@ -102,7 +102,7 @@ def cleaner() -> Callable[[str], str]:
     return clean
 
 
-def cleaned(sample: Sample) -> Sample:
+def clean_captions(sample: Sample) -> Sample:
     """Returns the sample with cleaned captions. Raises as `cleaner` does."""
     return replace(sample, captions=tuple(map(cleaner(), sample.captions)))
 

@@ -114,7 +114,7 @@ class TextBuilder:
 
 
 @contextmanager
-def written(place: Path) -> Iterator[None]:
+def converting_errors(place: Path) -> Iterator[None]:
     """Context manager: converts OSError while writing an index to StorageError E1720 with path, reason and remedy."""
     try:
         yield
@@ -131,9 +131,9 @@ def written(place: Path) -> Iterator[None]:
 def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
     """Writes columns and metadata (JSON values) to a folder that appears only when everything is on disk. An existing
     folder with this name is replaced. Raises StorageError E1720."""
-    with written(folder):
+    with converting_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-    with written(folder), durable.swapped_in(folder) as temporary:
+    with converting_errors(folder), durable.swapped_in(folder) as temporary:
         temporary.mkdir()
         files = {name: _write_column(temporary / f"{name}.npy", column) for name, column in columns.items()}
         body = {"about": dict(about), "files": files}
@@ -184,7 +184,7 @@ def _checksum(path: Path) -> dict[str, int]:
         return {"bytes": len(content), "crc32": zlib.crc32(content)}
 
 
-def pick(texts: Texts, numbers: NDArray[np.int64]) -> Texts:
+def select_texts(texts: Texts, numbers: NDArray[np.int64]) -> Texts:
     """Selects texts, in the order of `numbers`."""
     if len(numbers) == len(texts) and (numbers == np.arange(len(texts))).all():
         return texts

@@ -31,7 +31,7 @@ class Pictures:
         path = self.folder / name[:2] / name
         if _has_content(path, data):
             return path
-        with columns.written(self.folder):
+        with columns.converting_errors(self.folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             with durable.swapped_in(path, durably=False) as temporary:
                 temporary.write_bytes(data)
@@ -40,7 +40,7 @@ class Pictures:
 
     def sync(self) -> None:
         """Syncs all stored images to disk before an index refers to them. Raises StorageError E1720."""
-        with columns.written(self.folder):
+        with columns.converting_errors(self.folder):
             for path in self._new:
                 durable.sync_file(path)
             for folder in sorted({path.parent for path in self._new}):

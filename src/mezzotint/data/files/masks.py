@@ -40,7 +40,7 @@ class Masks:
         return sorted(os.fspath(self.listing.root / self.listing.names[number]) for number in left)
 
 
-def parted(
+def split_masks(
     listing: Listing, folder: Path | None, folders: Collection[Path], suffixes: Collection[str], *, is_listed: bool
 ) -> tuple[Listing, Masks]:  # fmt: skip
     """Splits a listing into the files that are not masks, and the masks, which are among them or in a separate folder.

@@ -148,12 +148,12 @@ class OverridesBuilder:
         table = {name: np.frombuffer(self._numbers[name], default.dtype)[rows] for name, default in _DEFAULTS.items()}
         table |= groups.texts().columns("group_name")
         for name in _TEXTS:
-            table |= columns.pick(self._texts[name].texts(), rows).columns(name)
+            table |= columns.select_texts(self._texts[name].texts(), rows).columns(name)
         return table
 
     def masks(self, rows: NDArray[np.int64]) -> Texts:
         """The mask files of rows, empty for none."""
-        return columns.pick(self._texts["mask"].texts(), rows)
+        return columns.select_texts(self._texts["mask"].texts(), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Marked:
         return cls(Path(path), mark)
 
 
-def used(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+def overridden_columns(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """The columns in which any sample has an override. Others are not part of the fingerprint, which therefore does not
     change when columns are added."""
     names = [name for name, default in _DEFAULTS.items() if not _is_all(table[name], default)]

@@ -50,7 +50,7 @@ def url_of(path: Path | str) -> str:
     return f"{scheme}://{'/' if scheme in ('file', 'local') else ''}{rest.lstrip('/')}"
 
 
-def opened(path: Path | str) -> tuple[Any, str]:
+def open_file_system(path: Path | str) -> tuple[Any, str]:
     """Opens fsspec's file system; returns it and the path in it. Raises DatasetError E1840 if a package is missing,
     E1841 for a URL that fsspec does not support, or that contains credentials."""
     url = url_of(path)
@@ -75,7 +75,9 @@ def opened(path: Path | str) -> tuple[Any, str]:
     return system, inside.rstrip("/")
 
 
-def tried(path: Path | str, call: Callable[[], T], *, is_write: bool = False, waits: Sequence[float] = WAITS) -> T:
+def with_retries(
+    path: Path | str, call: Callable[[], T], *, is_write: bool = False, waits: Sequence[float] = WAITS
+) -> T:
     """Calls the storage and retries failures. Raises DatasetError E1841, or StorageError E1844 for writes; without
     retry if the file is missing or access is denied."""
     for wait in (*waits, None):
@@ -104,9 +106,9 @@ def files_below(root: Path, suffixes: Collection[str]) -> Listing:
     replace the two times. Raises DatasetError E1201; E1840, E1841 for a URL."""
     if not is_remote(root):
         return walk(root, suffixes)
-    system, base = opened(root)
+    system, base = open_file_system(root)
     system.invalidate_cache()
-    infos = tried(root, partial(system.find, base, detail=True))
+    infos = with_retries(root, partial(system.find, base, detail=True))
     if not infos:
         raise DatasetError(f"{url_of(root)}: is empty; check the bucket and the folder", code="E1841")
     files, refused, unknown = {}, [], Counter[str]()
@@ -125,9 +127,11 @@ def files_below(root: Path, suffixes: Collection[str]) -> Listing:
 
 def of_files(root: Path, names: Iterable[str]) -> Listing:
     """The listing of files given by name. Raises DatasetError E1840, E1841 for a missing one."""
-    system, base = opened(root)
+    system, base = open_file_system(root)
     system.invalidate_cache()
-    return _listing(root, {name: tried(root / name, partial(system.info, f"{base}/{name}")) for name in names}, [], {})
+    return _listing(
+        root, {name: with_retries(root / name, partial(system.info, f"{base}/{name}")) for name in names}, [], {}
+    )
 
 
 def _listing(root: Path, files: dict[str, Any], refused: Sequence[tuple[str, str]], unknown: dict[str, int]) -> Listing:
@@ -176,8 +180,8 @@ class Fetched:
         with suppress(OSError):
             if self._find(place) and len(data := place.read_bytes()) == size:
                 return data
-        system, inside = opened(path)
-        data = bytes(tried(path, partial(system.cat_file, inside, start=start, end=start + size)))
+        system, inside = open_file_system(path)
+        data = bytes(with_retries(path, partial(system.cat_file, inside, start=start, end=start + size)))
         self._put(place, path, lambda temporary: temporary.write_bytes(data))
         return data
 
@@ -196,10 +200,10 @@ class Fetched:
         temporary = durable.aside_of(
             place.with_name(f"{place.name}-{secrets.token_hex(8)}")
         )  # threads may fetch the same file
-        with columns.written(self.folder):
+        with columns.converting_errors(self.folder):
             place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with columns.written(self.folder):
+            with columns.converting_errors(self.folder):
                 write(temporary)
                 self._unswept += temporary.stat().st_size
                 durable.take_place(temporary, place, durably=False)
@@ -212,18 +216,18 @@ class Fetched:
 
 
 def _get(path: Path, temporary: Path) -> None:
-    system, inside = opened(path)
-    tried(path, partial(system.get_file, inside, os.fspath(temporary)))
+    system, inside = open_file_system(path)
+    with_retries(path, partial(system.get_file, inside, os.fspath(temporary)))
 
 
 def _bytes_of(path: Path, digest: bytes) -> bytes:
-    member = tar_members.named(path)
-    system, inside = opened(path if member is None else member.archive)
+    member = tar_members.parse_member_path(path)
+    system, inside = open_file_system(path if member is None else member.archive)
     if member is None:
-        data = tried(path, partial(system.cat_file, inside))
+        data = with_retries(path, partial(system.cat_file, inside))
     else:
         ends = {"start": member.offset, "end": member.offset + member.size}
-        data = tried(member.archive, partial(system.cat_file, inside, **ends)) if member.size else b""
+        data = with_retries(member.archive, partial(system.cat_file, inside, **ends)) if member.size else b""
     if hashlib.sha256(data).digest() != digest:
         raise DatasetError(
             f"{url_of(path)}: has other bytes than when the data set was indexed; start again to index the changes",
@@ -282,13 +286,13 @@ class NearFiles:
 
     def at(self, path: Path) -> Path:
         """The local path of a file or of a member of one."""
-        member = tar_members.named(path) if is_remote(path) else None
+        member = tar_members.parse_member_path(path) if is_remote(path) else None
         return self.file(path) if member is None else self.file(member.archive) / path.name
 
     def stats(self, path: str) -> tuple[int, int, int] | None:
         """Size in bytes and version of a file; for a member the version of its archive; None for local files."""
         if not is_remote(path):
             return None
-        member = tar_members.named(Path(path))
+        member = tar_members.parse_member_path(Path(path))
         size, high, low = self._stats[path if member is None else os.fspath(member.archive)].tolist()
         return (size if member is None else member.size), high, low

@@ -31,7 +31,7 @@ class Tags:
 
     @property
     def text(self) -> str:
-        return joined(self.main, self.tags)
+        return join_tags(self.main, self.tags)
 
     @property
     def is_plain(self) -> bool:
@@ -55,13 +55,13 @@ class Tags:
         return Tags(main, tags, (1.0,) * len(tags))
 
 
-def prefixed(sample: Sample, prefix: str) -> Sample:
+def add_prefix(sample: Sample, prefix: str) -> Sample:
     """Puts a text and a space before a sample's captions, as kohya's `caption_prefix`: as if it were in the caption
     files."""
     return _rewrite(sample, lambda text: f"{prefix} {text}".rstrip())
 
 
-def templated(sample: Sample, template: str, trigger: str) -> Sample:
+def apply_template(sample: Sample, template: str, trigger: str) -> Sample:
     """Applies a template with `{trigger}` and `{caption}` to a sample's captions. For an empty caption the separators
     before it are removed, too; a template without `{caption}` gives one caption, without tags."""
 
@@ -85,7 +85,7 @@ def _rewrite(sample: Sample, change: Callable[[str], str]) -> Sample:
     return replace(sample, captions=tuple(map(change, sample.captions)), overrides=tuple(overrides.items()))
 
 
-def joined(main: str, tags: Sequence[str]) -> str:
+def join_tags(main: str, tags: Sequence[str]) -> str:
     """Joins the parts of a caption; omits an empty main text."""
     return ", ".join([main, *tags] if main else tags)
 
@@ -95,7 +95,7 @@ def _split(caption: str) -> tuple[str, tuple[str, ...]]:
     return main, tuple(tags)
 
 
-def filled(caption: str, choose: Callable[[int, int], int]) -> str:
+def resolve_wildcards(caption: str, choose: Callable[[int, int], int]) -> str:
     """Resolves each wildcard `{a|b}`. choose: (number of the wildcard, from 0; number of alternatives) → index of the
     alternative. `{{` and `}}` become braces; `{}` stays."""
     text = caption.replace("{{", "\0<").replace("}}", "\0>")  # no caption contains NUL
@@ -110,4 +110,4 @@ def filled(caption: str, choose: Callable[[int, int], int]) -> str:
 
 def first_of_each(caption: str) -> str:
     """Resolves each wildcard to its first alternative."""
-    return filled(caption, lambda number, count: 0)
+    return resolve_wildcards(caption, lambda number, count: 0)

@@ -53,7 +53,7 @@ def too_large(size: int) -> str:
     return f"{size:,} bytes are more than a picture may have ({MAX_BYTES:,})"
 
 
-def named(path: Path) -> Member | None:
+def parse_member_path(path: Path) -> Member | None:
     """Parses a path of `Member.path`, without checking its archive; None for any other path."""
     match = _PLACE.search(path.name)
     return None if match is None else Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2]))
@@ -61,7 +61,7 @@ def named(path: Path) -> Member | None:
 
 def member_at(path: Path) -> Member | None:
     """The member with a path of `Member.path` whose archive is a file; None for any other path."""
-    member = named(path)
+    member = parse_member_path(path)
     try:
         return member if member is not None and stat.S_ISREG(os.stat(member.archive).st_mode) else None
     except OSError:

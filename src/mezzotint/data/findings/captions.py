@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.findings.finding import Finding, examples_of
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.settings.sections.data import DataSettings
 
@@ -49,7 +49,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
     empty = np.intersect1d(catalogue.with_empty_captions(), rows).tolist()
     if empty:
         yield Finding(
-            "empty-captions", "look", len(empty), f"{counted(len(empty), 'sample')} with an empty caption",
+            "empty-captions", "look", len(empty), f"{format_count(len(empty), 'sample')} with an empty caption",
             "write one, or skip them with data.captions.missing=skip; to train a share without text, use "
             "data.captions.dropout",
             examples_of(empty, map(catalogue.label, empty)),
@@ -60,7 +60,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
     if many:
         yield Finding(
             "many-captions", "look", len(many),
-            f"{counted(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit selects "
+            f"{format_count(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit selects "
             "one",
             "with data.captions.lines=random each line of a caption file is a caption; for translations set "
             "data.captions.lines=first, for one text over several lines data.captions.lines=join",
@@ -82,7 +82,8 @@ def of_directions(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataS
         word = "clip" if settings.has_clips else "image"
         yield Finding(
             "mirrored-words", "mend", len(wrong),
-            f"{counted(len(wrong), word)}{among} with left, right, a turn or a direction of motion in the caption, and "
+            f"{format_count(len(wrong), word)}{among} with left, right, a turn or a direction of motion in the "
+            "caption, and "
             f"data.flip={settings.flip:g} mirrors {word}s, which makes the words wrong",
             "set data.flip=0, or remove the words",
             examples_of(wrong, (
@@ -103,10 +104,10 @@ def of_lost_words(catalogue: Catalogue, lost: LostWords | None, settings: Captio
     first = "; for caption files with several lines, such as translations, set data.captions.lines=first"
     yield Finding(
         "cut-captions", "look", count,
-        f"{counted(count, 'caption')} of {lost.all:,} {'is' if count == 1 else 'are'} longer than the text encoder "
-        f"reads{about}, and the end is lost",
+        f"{format_count(count, 'caption')} of {lost.all:,} {'is' if count == 1 else 'are'} longer than the text "
+        f"encoder reads{about}, and the end is lost",
         f"put what matters first, or shorten them{first if settings.lines == 'join' else ''}",
-        examples_of(rows, (f"{catalogue.label(row)} ({counted(lost.tokens[row], 'token')} lost)" for row in rows)),
+        examples_of(rows, (f"{catalogue.label(row)} ({format_count(lost.tokens[row], 'token')} lost)" for row in rows)),
     )  # fmt: skip
 
 

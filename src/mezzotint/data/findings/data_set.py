@@ -16,7 +16,7 @@ from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import Example, Finding, in_order, limit_examples, name_first
 from mezzotint.data.schedule.balance import Fill, fills
 from mezzotint.data.schedule.plan import plan_columns
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.data import DataSettings
 
@@ -41,7 +41,7 @@ def count_samples(
         **{f"of val/{name}": count for name, count in sets.items()},
         "with a mask": requirements.count_masks(catalogue, rows, settings),
     }
-    samples = counted(len(rows), "clip" if settings.has_clips else "picture")
+    samples = format_count(len(rows), "clip" if settings.has_clips else "picture")
     return ", ".join([samples, *(f"{count:,} {kind}" for kind, count in counts.items() if count)])
 
 
@@ -75,7 +75,7 @@ def of_batches(catalogue: Catalogue, rows: Rows, settings: DataSettings) -> Iter
     few = [_describe(catalogue, fill) for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
     if few:
         yield Finding(
-            "names", "look", len(few), f"{counted(len(few), 'bucket')} with too few images for full batches",
+            "names", "look", len(few), f"{format_count(len(few), 'bucket')} with too few images for full batches",
             "add or remove the number of images given for each", limit_examples(map(Example, few)),
         )  # fmt: skip
 
@@ -85,7 +85,7 @@ def _describe(catalogue: Catalogue, fill: Fill) -> str:
     ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
     removed = f", remove {fill.over}" if fill.over < fill.pictures else ""
     return (
-        f"{name}bucket {fill.bucket}: {counted(fill.pictures, 'image')} for batches of {fill.batch_size}; add "
+        f"{name}bucket {fill.bucket}: {format_count(fill.pictures, 'image')} for batches of {fill.batch_size}; add "
         f"{fill.missing} of about {ratio}{removed}, or multiply these by {fill.multiplier:g}"
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mezzotint.data.catalogue.data_report import DataReport, readable
 from mezzotint.data.findings.finding import Example, Finding, Status, limit_examples, name_first
 from mezzotint.data.formats.shared.folder_repeats import seen_in
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.data import DataSettings
 
 _ARCHIVES = frozenset((".zip", ".7z", ".rar", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst"))
@@ -26,11 +26,11 @@ def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
     for name, status, files, state, advice in kinds:
         if files:
             examples = (Example(f"{readable(path)}: {readable(reason)}") for path, reason in files)
-            sentence = f"{counted(len(files), 'file')} {state}"
+            sentence = f"{format_count(len(files), 'file')} {state}"
             yield Finding(name, status, len(files), sentence, advice, limit_examples(examples), _reasons(files))
     packed = {ending: count for ending, count in report.unknown if ending in _ARCHIVES}
     if packed:
-        many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
+        many = " and ".join(format_count(count, f"{ending} archive") for ending, count in packed.items())
         where = ", ".join(readable(os.fspath(root)) for root in dict.fromkeys(roots))
         verb, them = ("are", "them") if sum(packed.values()) > 1 else ("is", "it")
         yield Finding(
@@ -43,7 +43,7 @@ def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
         count = sum(others.values())
         endings = [Example(f"{readable(ending) or 'no extension'} ({number:,})") for ending, number in others.items()]
         yield Finding(
-            "unknown-files", "know", count, f"{counted(count, 'file')} of other kinds not read",
+            "unknown-files", "know", count, f"{format_count(count, 'file')} of other kinds not read",
             "save images as PNG, JPEG or WebP; otherwise nothing", limit_examples(endings),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.finding import Example, Finding, examples_of, limit_examples
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.sections.data import DataSettings
 
 MOSTLY_CUT = 0.5
@@ -59,7 +59,7 @@ def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding
         verb, them = ("is", "it") if len(pairs) == 1 else ("are", "them")
         yield Finding(
             "duplicates", "look", len(pairs),
-            f"{counted(len(pairs), 'exact copy')} of other images {verb} trained twice",
+            f"{format_count(len(pairs), 'exact copy')} of other images {verb} trained twice",
             f"remove {them}; to show an image more often, use data.repeats",
             limit_examples(
                 Example(f"{catalogue.label(row)} = {catalogue.label(first)}", (("", first), ("", row)))
@@ -82,7 +82,8 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         worst = f"{much:,} of them more than {_MUCH:g} times" if much else "none of them much"
         yield Finding(
             "undersized", "look" if much else "know", len(small),
-            f"{counted(len(small), word)} smaller than {'its' if len(small) == 1 else 'their'} bucket and enlarged, "
+            f"{format_count(len(small), word)} smaller than {'its' if len(small) == 1 else 'their'} bucket and "
+            "enlarged, "
             f"{worst}; the model learns blur",
             "lower data.resolution, skip them with data.small_images, or use larger originals",
             examples_of(rows[order].tolist(), (
@@ -98,7 +99,7 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         order = cut[np.argsort(shares[cut], kind="stable")].tolist()
         yield Finding(
             "extreme-shapes", "look", len(cut),
-            f"{counted(len(cut), word)} with an aspect ratio far from every bucket; most of it is cropped",
+            f"{format_count(len(cut), word)} with an aspect ratio far from every bucket; most of it is cropped",
             "crop by hand, or raise data.buckets.max_aspect",
             examples_of(rows[order].tolist(), (
                 f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, {100 * shares[i]:.2g} % used)"

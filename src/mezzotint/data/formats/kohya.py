@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
-from mezzotint.data.formats.shared.folder_repeats import repeated
+from mezzotint.data.formats.shared.folder_repeats import parse_folder_name
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 
 
 def read_samples(source: Source) -> Iterator[Item]:
@@ -34,12 +34,14 @@ def read_samples(source: Source) -> Iterator[Item]:
             ignored.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(reason)
             yield Skipped(prefix + name, reason, is_wanted=True)
     for folder, of_folder in sorted(ignored.items()):
-        yield Noted(prefix + folder, f"{counted(len(of_folder), 'image')} left out: {of_folder[0]}")
+        yield Noted(prefix + folder, f"{format_count(len(of_folder), 'image')} left out: {of_folder[0]}")
     listing = replace(
         source.listing, names=[name for name in names if reasons[name] is None], stats=source.listing.stats[is_used]
     )
     of_names = replace(source, listing=listing)
-    yield from samples(of_names, word="picture", folder_of=lambda name: repeated(name.partition("/")[0]), by_name=False)
+    yield from samples(
+        of_names, word="picture", folder_of=lambda name: parse_folder_name(name.partition("/")[0]), by_name=False
+    )
 
 
 def _skip_reason(name: str) -> str | None:
@@ -47,7 +49,7 @@ def _skip_reason(name: str) -> str | None:
     folder, slash, rest = name.partition("/")
     if not slash:
         return "not in a folder such as 10_name"
-    words = repeated(folder)
+    words = parse_folder_name(folder)
     if words is None:
         return f"{folder} has no number of repeats; name it like 10_name"
     if not words.repeats:
@@ -56,7 +58,7 @@ def _skip_reason(name: str) -> str | None:
 
 
 def _no_folder_message(source: Source) -> str:
-    if repeated(source.root.name) is not None:
+    if parse_folder_name(source.root.name) is not None:
         return f"{source.root}: is itself a folder with a number; set its parent folder: data.path={source.root.parent}"
     return (
         f"{source.root}: contains no folder such as 10_name (a number of repeats, an underscore and words) with images "

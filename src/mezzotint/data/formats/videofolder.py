@@ -11,7 +11,7 @@ from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.formats.base import Format, Item, Source
 from mezzotint.data.formats.shared.sidecars import SIDECARS
 from mezzotint.data.formats.shared.sidecars import samples as samples_beside
-from mezzotint.data.formats.shared.table_files import require_one_each, without
+from mezzotint.data.formats.shared.table_files import remove_files, require_one_each
 from mezzotint.data.formats.shared.table_samples import RowKind
 from mezzotint.data.formats.shared.table_samples import samples as samples_of_tables
 from mezzotint.data.media import clip_files
@@ -30,7 +30,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     tables = [name for name in listing.names if _last(name) in MANIFESTS]
     require_one_each(listing.root, tables)
     dropped = SIDECARS if tables else ()
-    return without(
+    return remove_files(
         listing,
         {
             name

@@ -21,7 +21,7 @@ from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.captions import MAX_BYTES, captions_in, with_captions
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -60,15 +60,15 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
 
 def _named_shards(path: Path) -> Listing:
     if is_remote(path):
-        remote.opened(path)  # rejects a URL with credentials before a message repeats it
-        addresses = sorted(set(expanded(os.fspath(path))), key=os.fsencode)
+        remote.open_file_system(path)  # rejects a URL with credentials before a message repeats it
+        addresses = sorted(set(expand_braces(os.fspath(path))), key=os.fsencode)
         base = os.path.commonpath([os.path.dirname(url) for url in addresses])
         return remote.of_files(Path(base), [os.path.relpath(url, base) for url in addresses])
-    paths = [Path(name).expanduser().absolute() for name in expanded(os.fspath(path))]
+    paths = [Path(name).expanduser().absolute() for name in expand_braces(os.fspath(path))]
     missing = [str(shard) for shard in paths if not shard.is_file()]
     if missing:
         raise DatasetError(
-            f"{path}: no such file: {listed(missing, 5)}; set data.path to shards on local disks",
+            f"{path}: no such file: {format_names(missing, 5)}; set data.path to shards on local disks",
             code="E1201",
         )
     root = Path(os.path.commonpath([shard.parent for shard in paths])).resolve()
@@ -76,7 +76,7 @@ def _named_shards(path: Path) -> Listing:
     return Listing.of_files(root, sorted(names, key=os.fsencode))
 
 
-def expanded(text: str) -> list[str]:
+def expand_braces(text: str) -> list[str]:
     """`a{00..02}b` → a00b, a01b, a02b; `{x,y}` → x, y; several braces in all combinations. Raises DatasetError
     E1281."""
     parts = _RANGE.split(text)
@@ -112,7 +112,7 @@ class MembersOfKey:
     fault: str = ""
 
 
-def grouped(path: Path) -> tuple[dict[str, MembersOfKey], int]:
+def group_members(path: Path) -> tuple[dict[str, MembersOfKey], int]:
     """The members of a shard by key, in the order of their first member, and the number of members without key: their
     name starts with a dot or has none. A key is a member's path up to the first dot of its last part. Raises
     DatasetError E1280 for a file that is not a tar archive, or is compressed, damaged or truncated."""
@@ -211,7 +211,7 @@ class _ShardReader:
         for path, reason in self._source.listing.refused:
             yield Skipped(prefix + path, reason)
         for name in self._source.listing.names:
-            groups, others = grouped(self._source.file(name))
+            groups, others = group_members(self._source.file(name))
             if others:
                 yield Noted(prefix + name, f"{others} members without a key are ignored")
             for key, group in groups.items():
@@ -228,7 +228,7 @@ class _ShardReader:
 
     def without_captions(self, names: Sequence[str]) -> str:
         return (
-            f"no caption for {listed(names, 10)}: a .txt of the same key, or a .json with {self._column!r} "
+            f"no caption for {format_names(names, 10)}: a .txt of the same key, or a .json with {self._column!r} "
             "(data.columns.caption); or set data.captions.missing=empty (or skip)"
         )
 

@@ -21,7 +21,7 @@ from mezzotint.data.loading.worker import (
     with_each_tensor,
 )
 from mezzotint.data.schedule import clip_visits
-from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
+from mezzotint.data.schedule.clip_visits import draw_images, groups_of_stills
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -84,7 +84,7 @@ class ClipWorker(BatchWorker):
     def _still_rows(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:
             return self._groups[clip.row % len(self._groups)]
-        drawn = drawn_stills(count, self._settings.clips.images, address=clip.draw("stills"))
+        drawn = draw_images(count, self._settings.clips.images, address=clip.draw("stills"))
         return [int(row) for row in drawn]
 
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
@@ -130,7 +130,7 @@ class ClipWorker(BatchWorker):
 
 
 def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:
-    times = clip_visits.instants(catalogue, visit.row, frames, settings.clips, address=visit.draw("clip"))
+    times = clip_visits.frame_times(catalogue, visit.row, frames, settings.clips, address=visit.draw("clip"))
     return read_frames(catalogue, visit.row, placed, times, settings)
 
 

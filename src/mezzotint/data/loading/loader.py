@@ -187,7 +187,7 @@ class Loader:
         return answer
 
 
-def held_out(
+def held_out_batches(
     catalogue: Catalogue,
     rows: NDArray[np.int32],
     settings: DataSettings,

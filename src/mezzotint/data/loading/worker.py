@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
-from mezzotint.data.media import clip_files, clip_transforms, decoding, patience
+from mezzotint.data.media import clip_files, clip_transforms, decoding, timeouts
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
@@ -175,7 +175,7 @@ class BatchWorker(Dataset[Any]):
     def _caption(self, visit: Visit) -> str:
         chosen = captions.choose(self._catalogue.captions(visit.row), visit, dropout=self._dropout(visit))
         if not self._is_training:
-            return captions.unchanged(chosen, captions.Changes.of(self._settings.captions))
+            return captions.without_changes(chosen, captions.Changes.of(self._settings.captions))
         drawn = captions.DrawnCaptions.of(self._catalogue, visit.row, self._settings)
         return drawn.at_visit(chosen, visit, is_cached=self._text is not None)
 
@@ -345,7 +345,7 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
         scaled=settings.decode == "scaled",
     )
     with _still_readable(catalogue, row, settings):
-        return patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
+        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
@@ -354,24 +354,26 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
     with _still_readable(catalogue, row, settings):
         path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
         decode = partial(decoding.mask, path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
-        return patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
+        return timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
     """Reads and places the frames of a row at `times`, uint8 (3, F, H, W); (3, 1, H, W) for an image, which has no
     times. Raises as `read_picture`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-    each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
-    moved = patience.Sign()
+    each = clip_transforms.frame_transform(placed, resize=settings.resize, antialias=settings.antialias)
+    moved = timeouts.Sign()
 
     def decode() -> NDArray[np.generic]:
         if not len(times):
-            return each(decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels))[None]
+            return each(decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels))[
+                None
+            ]
         shown: NDArray[np.generic] = clip_files.decoder().frames(path, times, each=each, moved=moved)
         return shown
 
     with _still_readable(catalogue, row, settings):
-        frames = patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode, moved)
+        frames = timeouts.run_with_timeout(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode, moved)
     return torch.from_numpy(frames).transpose(0, 1)
 
 
@@ -381,7 +383,7 @@ def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
     try:
         with _still_readable(catalogue, row, settings):
             path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-            decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels)
+            decoding.whole_image(path, background=settings.background, max_pixels=settings.max_pixels)
     except DatasetError as error:
         return error.code == BROKEN
     return False

@@ -1,4 +1,4 @@
 """From an image or a clip to pixels: decoding, colour, resizing, frames.
 
-From outside: `decoding`, `colour`, `clip_files`, `clip_transforms`, `patience`.
+From outside: `decoding`, `colour`, `clip_files`, `clip_transforms`, `timeouts`.
 """

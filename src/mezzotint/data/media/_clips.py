@@ -36,7 +36,7 @@ from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.media.decoding import Probe
-from mezzotint.settings.counting import duration
+from mezzotint.settings.counting import format_duration
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
@@ -87,7 +87,7 @@ def probe(path: Path, *, max_pixels: int, moved: Callable[[], None] = _ignore) -
             hasher.update(block)
             moved()
         digest = hasher.digest()
-        with opened(file) as (container, stream):
+        with open_video(file) as (container, stream):
             clip = _DecodedClip(max_pixels)
             for frame in _decode(container, stream, moved):
                 clip.add(frame)
@@ -124,7 +124,7 @@ def _from_key_frame(
     """The frames at ascending times. If a seek lands after the first of them, it is retried further back, and finally
     from the start of the file."""
     for back in _STEPS_BACK:
-        with opened(file) as (container, stream):
+        with open_video(file) as (container, stream):
             assert stream.time_base is not None
             ticks = [math.floor(instant / stream.time_base) for instant in instants]
             target = ticks[0] - math.floor(Fraction(back) / stream.time_base)
@@ -138,7 +138,7 @@ def _from_key_frame(
             shown = _frames_at(_decode(container, stream, moved, from_key=True), ticks, each, is_whole=False)
             if shown is not None:
                 return shown
-    with opened(file) as (container, stream):
+    with open_video(file) as (container, stream):
         assert stream.time_base is not None
         ticks = [math.floor(instant / stream.time_base) for instant in instants]
         shown = _frames_at(_decode(container, stream, moved), ticks, each, is_whole=True)
@@ -209,7 +209,11 @@ def _tick(frame: VideoFrame) -> int:
 
 
 def _seconds(tick: int | None, stream: VideoStream) -> str:
-    return duration(float(tick * stream.time_base)) if tick is not None and stream.time_base else "an unknown position"
+    return (
+        format_duration(float(tick * stream.time_base))
+        if tick is not None and stream.time_base
+        else "an unknown position"
+    )
 
 
 def _to_array(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
@@ -265,7 +269,7 @@ class _DecodedClip:
             raise Unusable(f"truncated: {num} of {stream.frames} frames exist")
         expected = _header_seconds(container, stream)
         if expected is not None and num / rate < 0.9 * expected - 2 / rate:
-            raise Unusable(f"truncated: {duration(num / rate)} of {duration(expected)} exist")
+            raise Unusable(f"truncated: {format_duration(num / rate)} of {format_duration(expected)} exist")
         even = ticks[0] + np.arange(num) * (span / max(num - 1, 1))
         is_variable = num > 1 and bool(np.abs(ticks - even).max() > span / max(num - 1, 1) / 2)
         width, height = self._size
@@ -290,7 +294,7 @@ def _header_seconds(container: InputContainer, stream: VideoStream) -> float | N
 
 
 @contextmanager
-def opened(file: BufferedReader) -> Iterator[tuple[InputContainer, VideoStream]]:
+def open_video(file: BufferedReader) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Opens a file as a container with its first video stream. Raises Unusable with the reason if there is none, also
     for errors while it is read."""
     kind = kind_of(file)

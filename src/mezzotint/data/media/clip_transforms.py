@@ -1,7 +1,7 @@
 """From decoded frames to a sample's pixels: resized, cropped, mirrored. Between `_clips.py` and the batch.
 
-Pixels keep the range 0 to 255; `worker.to_pixels` converts them to [−1, 1] on the device. `placer` selects the method
-of the recipe: the same as for images, or one of Open-Sora-Plan's: `project_square` of its PyTorch project,
+Pixels keep the range 0 to 255; `worker.to_pixels` converts them to [−1, 1] on the device. `frame_transform` selects
+the method of the recipe: the same as for images, or one of Open-Sora-Plan's: `project_square` of its PyTorch project,
 `port_square` of its MindSpore port. Those two give different pixels."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mezzotint.stages import Placement
 _Bytes = NDArray[np.uint8]
 
 
-def placer(placed: Placement, *, resize: str, antialias: bool = True) -> Callable[[_Bytes], _Bytes]:
+def frame_transform(placed: Placement, *, resize: str, antialias: bool = True) -> Callable[[_Bytes], _Bytes]:
     """The transformation of a frame, (H, W, 3) RGB → (3, h, w), the size of `placed.bucket`. resize, antialias: of
     `data`; except for Open-Sora-Plan's two methods, the same as `decoding.picture` for an image with the same
     pixels."""
     if resize not in _SQUARES:
-        return lambda frame: decoding.placed(Image.fromarray(frame), placed, resize=resize, antialias=antialias)
+        return lambda frame: decoding.place_image(Image.fromarray(frame), placed, resize=resize, antialias=antialias)
 
     def squared(frame: _Bytes) -> _Bytes:
         pixels = _SQUARES[resize](torch.from_numpy(frame.copy()).permute(2, 0, 1)[None], placed.bucket.width)[0]

@@ -117,9 +117,9 @@ def _eight_bits(image: ImageFile) -> Image.Image:
             # without its transparency entry, which would mix in a colour
             plain = image.copy()
             plain.info.pop("transparency", None)
-            return _without_alpha(plain)
+            return _remove_alpha(plain)
         case "RGBa":
-            return _without_alpha(image.convert("RGBA"))
+            return _remove_alpha(image.convert("RGBA"))
         case "F":
             raise Unusable("float pixels, whose range is unknown; save it with 8 or 16 bits")
         case mode if mode.startswith("I"):
@@ -128,7 +128,7 @@ def _eight_bits(image: ImageFile) -> Image.Image:
             raise Unusable(f"unsupported pixel mode {mode!r}")
 
 
-def _without_alpha(image: Image.Image) -> Image.Image:
+def _remove_alpha(image: Image.Image) -> Image.Image:
     if image.mode == "RGBA":
         return Image.merge("RGB", image.split()[:3])
     return image.convert("RGB")

@@ -1,10 +1,10 @@
 """From an image file to pixels: every file is used, converted or rejected with a reason.
 
-`probe` fully decodes a file once, when the catalogue is created, or `glance` only opens it; `picture` decodes, rotates,
-converts, resizes and crops it at each visit. Order: the size is checked before decoding, the first frame is selected,
-EXIF orientation is applied, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB, transparency is
-composited on the background colour, then the image is resized and cropped. Pillow's plugins are called directly: no
-other format is tried, and its process-wide pixel limit is neither used nor changed.
+`probe` fully decodes a file once, when the catalogue is created, or `probe_quickly` only opens it; `picture` decodes,
+rotates, converts, resizes and crops it at each visit. Order: the size is checked before decoding, the first frame is
+selected, EXIF orientation is applied, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB,
+transparency is composited on the background colour, then the image is resized and cropped. Pillow's plugins are called
+directly: no other format is tried, and its process-wide pixel limit is neither used nor changed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def probe(path: Path, max_pixels: int) -> Probe:
         return Probe(Size(image.width, image.height), digest, int(flags))
 
 
-def glance(path: Path, max_pixels: int) -> Probe:
+def probe_quickly(path: Path, max_pixels: int) -> Probe:
     """Like `probe`, but does not decode the file if opening it with Pillow is sufficient: JPEG, PNG and WebP, 8 bits
     per channel, grey or RGB, one frame, no transparency. The file is hashed; damaged pixels are detected at the first
     use. Raises as `probe`."""
@@ -169,16 +169,16 @@ def picture(
     path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True,
     scaled: bool = False,
 ) -> NDArray[np.uint8]:  # fmt: skip
-    """Decodes and places an image, (3, H, W) uint8 in sRGB, see `placed`. background: #rrggbb behind transparent
+    """Decodes and places an image, (3, H, W) uint8 in sRGB, see `place_image`. background: #rrggbb behind transparent
     pixels. scaled: whether a JPEG that is much larger than the result is decoded at a half, a quarter or an eighth of
     its size, from fewer coefficients. Raises DatasetError E1206."""
     is_scaled = version(scaled=scaled, resize=resize, antialias=antialias) == SCALED
     with readable_file(path) as file:
         image, _, box = _decode(file, max_pixels, background, placement.resized if is_scaled else None)
-        return placed(image, placement, resize=resize, antialias=antialias, box=box)
+        return place_image(image, placement, resize=resize, antialias=antialias, box=box)
 
 
-def placed(
+def place_image(
     image: Image.Image, placement: Placement, *, resize: str, antialias: bool = True, box: _Box | None = None
 ) -> NDArray[np.uint8]:
     """Places an image in its bucket, (3, H, W) uint8, with H and W of `placement.bucket`. box: the region to use if its
@@ -218,13 +218,13 @@ def _resize(image: Image.Image, target: Size, kind: str) -> Image.Image:
     return Image.fromarray(_opencv_resize.resize(np.asarray(image), target, kind.removeprefix("plain ")))
 
 
-def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
+def whole_image(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
     """An image as displayed, (H, W, 3) uint8 in sRGB, neither resized nor cropped. Raises DatasetError E1206."""
     with readable_file(path) as file:
         return np.asarray(_decode(file, max_pixels, background)[0], dtype=np.uint8)
 
 
-def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.Image:
+def thumbnail(path: Path, side: int, *, background: str, max_pixels: int) -> Image.Image:
     """An image as displayed, in RGB, at most `side` × `side`: for viewing, not for training. A JPEG is decoded at
     reduced size. Raises DatasetError E1206."""
     with readable_file(path) as file:

@@ -61,12 +61,12 @@ def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> B
     return BatchGroups(of_sample, np.concatenate((nameless, pairs % num)), names)
 
 
-def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
+def arrange_batches(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
     """The order of an epoch's batches, drawn by address. name: (m,) of each batch, 0 for none.
 
     If batches have names, windows of `accumulation` batches have one name as far as possible: a name's last batches are
-    joined by nameless ones, then by batches of other names (`packed`). Complete windows are shuffled; an incomplete one
-    comes last.
+    joined by nameless ones, then by batches of other names (`pack_lists`). Complete windows are shuffled; an
+    incomplete one comes last.
     """
     drawn = draws.keys(seed, "batches", epoch, np.arange(len(name)))
     shuffled = np.argsort(drawn, kind="stable")
@@ -82,7 +82,7 @@ def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
     over = np.flatnonzero(named & ~fills)
     lists = [part.tolist() for part in np.split(batches[over], np.flatnonzero(np.diff(number[over])) + 1) if len(part)]
     lists.sort(key=lambda part: int(drawn[part[0]]))
-    mixed = packed(lists, batches[~named].tolist(), accumulation)
+    mixed = pack_lists(lists, batches[~named].tolist(), accumulation)
     order = np.concatenate((batches[fills], np.asarray(mixed, dtype=np.int64)))
     whole = len(order) // accumulation
     windows = order[: whole * accumulation].reshape(whole, accumulation)
@@ -90,7 +90,7 @@ def arranged(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:
     return np.concatenate((windows[places].ravel(), order[whole * accumulation :]))
 
 
-def packed(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -> list[int]:
+def pack_lists(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -> list[int]:
     """Joins lists such that windows of `size` entries mix few of them, by a simple rule.
 
     The longest list starts a window. If it is too short, nameless entries fill the window; if there are none left, the

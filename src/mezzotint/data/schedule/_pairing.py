@@ -14,7 +14,7 @@ from mezzotint.stages import Epoch
 _Ints = NDArray[np.int64]
 
 
-def balanced(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> NDArray[np.float64]:
+def balance_repeats(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Repeats with which an epoch visits class images as often as all others together, (n,).
 
     The rule of kohya's scripts (`DreamBoothDataset`: repeats of regularisation images grow until there are as many

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, filled, first_of_each, joined
+from mezzotint.data.files.tags import Tags, first_of_each, join_tags, resolve_wildcards
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.settings.sections.captions import CaptionSettings
 from mezzotint.settings.sections.data import DataSettings
@@ -65,36 +65,36 @@ class DrawnCaptions:
         address = visit.draw("tags")
         if is_cached:
             address = cached_shuffle_key(self.key_hash, draws.below(address, self.cached))
-        return changed(caption, self.line, self.changes, address=address)
+        return apply_changes(caption, self.line, self.changes, address=address)
 
     def all_cached(self, captions: Sequence[str]) -> tuple[str, ...]:
         """All variants of captions with a text cache: the captions themselves, and each cached variant if any."""
         if not self.changes.are_any:
             return tuple(captions)
         keys = [cached_shuffle_key(self.key_hash, number) for number in range(self.cached)]
-        forms = (changed(caption, self.line, self.changes, address=key) for caption in captions for key in keys)
-        return (*(unchanged(caption, self.changes) for caption in captions), *forms)
+        forms = (apply_changes(caption, self.line, self.changes, address=key) for caption in captions for key in keys)
+        return (*(without_changes(caption, self.changes) for caption in captions), *forms)
 
 
-def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
+def apply_changes(caption: str, line: str, changes: Changes, *, address: int) -> str:
     """A caption as drawn at an address (`draws.key`). line: its weighted tags (`Tags.encoded`), which replace it; empty
     for a plain caption.
 
     Wildcards are resolved first, then tags are dropped, then shuffled, as in kohya's scripts.
     """
     if changes.wildcards and not line:
-        caption = filled(caption, partial(_wildcard, address))
+        caption = resolve_wildcards(caption, partial(_wildcard, address))
     if not ((line and changes.are_any) or changes.shuffle or changes.tag_dropout):
         return caption
     tags = Tags.decoded(line) if line else Tags.of(caption)
     if changes.wildcards and line:
         tags = _resolve_wildcards(tags, address)
     if changes.tag_dropout:
-        tags = thinned(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
-    return shuffled(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
+        tags = drop_tags(tags, address=address, keep=changes.keep, dropout=changes.tag_dropout)
+    return shuffle_tags(tags, address=address, keep=changes.keep) if changes.shuffle else tags.text
 
 
-def unchanged(caption: str, changes: Changes) -> str:
+def without_changes(caption: str, changes: Changes) -> str:
     """A caption without random changes, for held-out images and previews: the first alternative of each wildcard."""
     return first_of_each(caption) if changes.wildcards else caption
 
@@ -106,11 +106,11 @@ def _wildcard(address: int, number: int, count: int) -> int:
 def _resolve_wildcards(tags: Tags, address: int) -> Tags:
     """Resolves wildcards in weighted tags, with separate draws for each tag."""
     texts = enumerate((tags.main, *tags.tags))
-    parts = [filled(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
+    parts = [resolve_wildcards(text, partial(_wildcard, draws.key(address, "place", place))) for place, text in texts]
     return replace(tags, main=parts[0], tags=tuple(parts[1:]))
 
 
-def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
+def drop_tags(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
     """A caption without the tags that are dropped at an address, each with the probability `dropout`; the main text and
     the first `keep` tags stay."""
     remaining = [
@@ -135,7 +135,7 @@ def is_dropped(visit: Visit, dropout: float) -> bool:
     return dropout > 0 and draws.uniform(visit.draw("drop")) < dropout
 
 
-def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
+def shuffle_tags(tags: Tags, *, address: int, keep: int = 0) -> str:
     """A caption with its tags in the order drawn at an address (`draws.key`).
 
     The main text and the first `keep` tags stay in place. Tags of equal weight are shuffled uniformly. Tags of unequal
@@ -150,7 +150,7 @@ def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:
     in_order = [tags.tags[i] for i in order]
     if tags.is_weighted:
         in_order = in_order[: _num_fitting(tags.main, in_order, tags.limit)]
-    return joined(tags.main, in_order)
+    return join_tags(tags.main, in_order)
 
 
 def cached_shuffle_key(key_hash: int, number: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws
-from mezzotint.data.buckets.clip_sampling import annotated, drawn, times_at_rate, times_of
+from mezzotint.data.buckets.clip_sampling import annotated_frames, draw_frames, times_at_rate, times_of
 from mezzotint.settings.sections.clips import ClipsSettings
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Instants = NDArray[np.float64]
 
 
-def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, *, address: int) -> Instants:
+def frame_times(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, *, address: int) -> Instants:
     """The times of the frames of a visit, (frames,) seconds on the clip's clock; empty for an image.
 
     address: of the draw of their start. The clip must have enough frames, see `clip_buckets.most_frames`.
@@ -28,9 +28,9 @@ def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, 
     if rate == 0:
         return np.zeros(0)
     if start >= 0:
-        return times_of(annotated(start, frames), begin=begin, rate=rate)
+        return times_of(annotated_frames(start, frames), begin=begin, rate=rate)
     if clips.fps is None:
-        return times_of(drawn(available, frames, clips, address=address), begin=begin, rate=rate)
+        return times_of(draw_frames(available, frames, clips, address=address), begin=begin, rate=rate)
     span = (frames - 1) / clips.fps + 1 / rate
     seconds = span if clips.start == "first" else available / rate
     if clips.start == "not-last":
@@ -40,7 +40,7 @@ def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, 
     return times
 
 
-def drawn_stills(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
+def draw_images(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
     """Random images for a visit, (per_sample,) different numbers in [0, num_pictures), in random order. address: of the
     draw (`draws.key`)."""
     assert 0 < per_sample <= num_pictures

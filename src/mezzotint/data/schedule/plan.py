@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
-from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
-from mezzotint.data.schedule._pairing import Pairs, balanced
+from mezzotint.data.schedule._grouping import BatchGroups, arrange_batches, batch_groups
+from mezzotint.data.schedule._pairing import Pairs, balance_repeats
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.data import DataSettings
@@ -64,7 +64,7 @@ def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) 
     return PlanColumns(
         catalogue.key_hash[indexes],
         bucket,
-        balanced(repeats, prior) if prior.any() and settings.prior.balance == "visits" else repeats,
+        balance_repeats(repeats, prior) if prior.any() and settings.prior.balance == "visits" else repeats,
         group=group if group.any() else None,
         rating=rating if (rating != 1).any() else None,
         prior=prior if prior.any() else None,
@@ -144,7 +144,7 @@ def _plan_samples(columns: PlanColumns, settings: DataSettings, accumulation: in
     cut = _cut(groups.after_spill(sizes, settings.batch_size), settings.batch_size, settings.remainder)
     if settings.shuffle:
         name = groups.name[cut.group] if groups.is_named else np.broadcast_to(np.int64(0), len(cut.group))
-        batches = arranged(name, accumulation, seed=seed_of, epoch=epoch_of)
+        batches = arrange_batches(name, accumulation, seed=seed_of, epoch=epoch_of)
     else:
         batches = np.argsort(order[cut.first], kind="stable")
     batches = batches.astype(np.int32)  # with ten million visits every column counts

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
-from mezzotint.families.base import Grid, sent
+from mezzotint.families.base import Grid, to_device
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_family import FolderFamily, count_tokens, without_autocast
 from mezzotint.families.shared.folder_files import FolderFiles
@@ -112,7 +112,7 @@ class ChannelStatistics:
             numbers = tuple(number.to(latents.device) for number in self._numbers)
         else:
             if latents.device not in self._by_device:
-                self._by_device[latents.device] = tuple(sent(number, latents.device) for number in self._numbers)
+                self._by_device[latents.device] = tuple(to_device(number, latents.device) for number in self._numbers)
             numbers = self._by_device[latents.device]
         mean, std = (number[..., None] if latents.ndim == 5 else number for number in numbers)
         return mean, std

@@ -11,7 +11,7 @@ from torch import Tensor
 from mezzotint import draws
 from mezzotint.diffusion.flow_objective import with_first_frame
 from mezzotint.diffusion.objective import StepDraws
-from mezzotint.families.base import like_parameters
+from mezzotint.families.base import cast_like_parameters
 from mezzotint.families.shared.flow import FlowFamily
 from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.stages import Noised
@@ -23,7 +23,7 @@ class ClipFamily(FlowFamily):
     first_frame_prob: float = 0.0
     """The probability that a clip is trained with first-frame conditioning."""
 
-    def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
+    def training_input(self, noised: Noised, drawn: StepDraws) -> Noised:
         """See ModelFamily: first-frame conditioning of random clips, drawn by address."""
         x_0 = noised.x_0
         if not self.first_frame_prob or drawn.first_frame is None or x_0.ndim != 5 or x_0.shape[2] < 2:
@@ -50,7 +50,7 @@ class ClipFamily(FlowFamily):
         moments = [pixels.new_empty((0, 2 * self.grid.channels, *sides), dtype=torch.float32)]
         for clip in clips.split(1) if count else ():
             with without_autocast(vae):
-                posterior = vae.encode(like_parameters(clip, vae)).latent_dist
+                posterior = vae.encode(cast_like_parameters(clip, vae)).latent_dist
             moments.append(self.scaled(posterior.mean.float(), posterior.std.float()))
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
         return whole if pixels.ndim == 5 else whole[:, :, 0]
@@ -61,7 +61,9 @@ class ClipFamily(FlowFamily):
         vae, decoded = self._part("vae"), []
         for clip in as_clips(self.raw(as_clips(latents.float()))).split(1):
             with without_autocast(vae):
-                decoded.append(cast(Tensor, self._decode(vae, like_parameters(clip, vae))).float().clamp(-1.0, 1.0))
+                decoded.append(
+                    cast(Tensor, self._decode(vae, cast_like_parameters(clip, vae))).float().clamp(-1.0, 1.0)
+                )
         pixels = torch.cat(decoded)
         return pixels if latents.ndim == 5 else pixels[:, :, 0]
 

@@ -22,7 +22,7 @@ from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
-from mezzotint.weights.model_files import Prediction, configured
+from mezzotint.weights.model_files import Prediction, converting_config_errors
 from mezzotint.weights.single_file import original as originals
 from mezzotint.weights.single_file import standalone
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Original, Renames, Written
@@ -83,7 +83,7 @@ class FlowFiles(FolderFiles):
         cls._require_family(folder, config)
         configs = read_configs(folder, cls.spec, cls.absent(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
-        with configured(root):
+        with converting_config_errors(root):
             cls.require_match(root, configs)
             least = min(*map(files.length, files.text_parts), files.scaling[0])
             if not least > 0:
@@ -125,7 +125,7 @@ class FlowFiles(FolderFiles):
             for part, where in cls.parts_in_file(settings).items()
             if part in files.parts
         }
-        return replace(files, settings=settings, single=originals.opened(path, parts, what=cls.spec.called))
+        return replace(files, settings=settings, single=originals.open_original(path, parts, what=cls.spec.called))
 
     @classmethod
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
@@ -207,7 +207,7 @@ class FlowFiles(FolderFiles):
 
     def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
         """See ModelFiles."""
-        return {name: originals.renamed(name, self.renames) for name in names} if is_denoiser(part) else {}
+        return {name: originals.rename_tensor(name, self.renames) for name in names} if is_denoiser(part) else {}
 
     @classmethod
     def swapped_layers(cls, names: Collection[str]) -> Collection[str]:

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, whole_state
+from mezzotint.families.base import Grid, ModelFamily, cast_like_parameters, full_state, to_device
 from mezzotint.families.shared.folder_files import FolderFiles
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
@@ -63,7 +63,7 @@ class FolderFamily(ModelFamily):
             height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
             return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
         with without_autocast(vae):
-            posterior = vae.encode(like_parameters(self.to_vae(pixels), vae)).latent_dist
+            posterior = vae.encode(cast_like_parameters(self.to_vae(pixels), vae)).latent_dist
         return self.scaled(self.from_vae(posterior.mean.float()), self.from_vae(posterior.std.float()))
 
     @torch.no_grad()
@@ -71,7 +71,7 @@ class FolderFamily(ModelFamily):
         """See ModelFamily. Runs in the dtype and on the device of the VAE's parameters."""
         vae = self._part("vae")
         with without_autocast(vae):
-            decoded = vae.decode(like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
+            decoded = vae.decode(cast_like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
         return self.from_vae(cast(Tensor, decoded)).float().clamp(-1.0, 1.0)
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class FolderFamily(ModelFamily):
             self._tokenizer(part), self._apply_template(part, captions), length=self._lengths[part], start=before
         )
         device = next(self._part(part).parameters()).device
-        return sent(ids, device), sent(mask, device), count_tokens(mask[:, before:])
+        return to_device(ids, device), to_device(mask, device), count_tokens(mask[:, before:])
 
     def _empty(self, part: str, *shape: int) -> Tensor:
         """An empty tensor for no captions, of the dtype and on the device of a text encoder."""
@@ -171,7 +171,7 @@ class FolderFamily(ModelFamily):
         return files.scheduler
 
     def _replacement(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
-        state = whole_state(files, self._parts, weights, part)
+        state = full_state(files, self._parts, weights, part)
         return Replaced(files.spec.networks[part], state, files.configs[part])
 
 

@@ -165,7 +165,9 @@ class FolderFiles(ModelFiles):
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
-            return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
+            return low_bit.convert_network(
+                components.random_network(network, config, self.seed, part, where=where), form
+            )
         left_out = self.left_out(part)
         return components.load(network, config, self.stored(part), form, where=where, left_out=left_out)
 

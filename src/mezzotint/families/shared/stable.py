@@ -95,7 +95,7 @@ class StableFamily(FolderFamily):
         self, files: FolderFiles, schedule: Schedule, trained_form: Parameterization
     ) -> Mapping[str, Any]:
         """See FolderFamily: corrected where training changed it."""
-        return scheduler_file.corrected(
+        return scheduler_file.correct_config(
             files.scheduler,
             prediction=trained_form.prediction,
             zero_terminal=schedule.zero_terminal,

@@ -25,7 +25,7 @@ from mezzotint.weights.single_file.modelspec import Description
 from mezzotint.weights.single_file.original import FilePart
 from mezzotint.weights.single_file.overlay import Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
-from mezzotint.weights.single_file.writing import described
+from mezzotint.weights.single_file.writing import describe_folder
 
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 
@@ -127,7 +127,7 @@ class StableFiles(FolderFiles):
 
     def description(self, title: str) -> Description | None:
         """See ModelFiles."""
-        return described(self.folder, self.prediction, title)
+        return describe_folder(self.folder, self.prediction, title)
 
     @property
     def scaling(self) -> tuple[float, float]:

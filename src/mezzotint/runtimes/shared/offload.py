@@ -170,7 +170,7 @@ class Offload:
         """Registers a function that is called when a trained parameter's gradient has arrived on the host."""
         self._when_arrived.setdefault(id(parameter), []).append(hook)
 
-    def written(self) -> None:
+    def refresh_copies(self) -> None:
         """See Runtime: the host's values were changed."""
         for unit in (*self._units, self._rest):
             unit.is_stale = True

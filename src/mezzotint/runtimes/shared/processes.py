@@ -133,7 +133,7 @@ class Processes(base.Runtime):
             return "; ".join([*named, f"this one {phases[self.rank]}"] if self.rank in phases else named)
         return ""
 
-    def lost(self) -> str:
+    def describe_lost_peer(self) -> str:
         with suppress(RuntimeError):
             # this process ends because another one did; only that one is reported
             self._store.set(f"follows {self.rank}", "")
@@ -163,10 +163,10 @@ class Processes(base.Runtime):
         reported = [rank for rank in range(self.world_size) if self._store.check([str(rank)])]
         return {rank: self._store.get(str(rank)).decode() for rank in reported}
 
-    def allreduced(self) -> Tensor:
-        return self.total(self._attached)
+    def read_allreduced(self) -> Tensor:
+        return self.sum_over_processes(self._attached)
 
-    def total(self, values: Tensor) -> Tensor:
+    def sum_over_processes(self, values: Tensor) -> Tensor:
         summed = values.detach().clone()
         dist.all_reduce(summed)
         return summed

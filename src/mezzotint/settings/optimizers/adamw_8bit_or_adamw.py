@@ -18,7 +18,7 @@ class AdamW8bitOrAdamW(Adam):
 
     kind: Annotated[Literal["adamw-8bit-or-adamw"], KIND, NEVER] = "adamw-8bit-or-adamw"
 
-    def settled(self, device: str, before: str) -> Optimizer:
+    def choose_kind(self, device: str, before: str) -> Optimizer:
         """adamw-8bit on a CUDA GPU, adamw elsewhere; for a resumed run the one that it started with."""
         kind = before if before in ("adamw", "adamw-8bit") else "adamw-8bit" if device == "cuda" else "adamw"
         chosen: type[Optimizer] = registry.find("settings/optimizers", kind).Settings

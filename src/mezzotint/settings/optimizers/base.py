@@ -86,7 +86,7 @@ class Optimizer(Section):
         """A copy with other names in `undecayed`."""
         return self.model_validate(self.model_dump() | {"no_decay": tuple(names)})
 
-    def settled(self, device: str, before: str) -> Optimizer:
+    def choose_kind(self, device: str, before: str) -> Optimizer:
         """The optimizer that a run uses on a device, as in `torch.device.type`. before: the kind that the run has used
         so far, "" for a new one."""
         return self

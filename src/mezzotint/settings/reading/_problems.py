@@ -19,8 +19,8 @@ from mezzotint import __version__
 from mezzotint.errors import did_you_mean
 from mezzotint.settings.reading.foreign_names import value_of
 from mezzotint.settings.reading.nearest import advice, nearest
-from mezzotint.settings.reading.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
-from mezzotint.settings.reading.wording import NUMBER, say, shown
+from mezzotint.settings.reading.paths import Shape, by_path, join_lines, owner, sections, sections_in, word_of
+from mezzotint.settings.reading.wording import NUMBER, format_value, message_for
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.renamed import new_value
 
@@ -54,7 +54,7 @@ def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
     """Validates a tree. Returns the recipe, or None with every problem."""
     work = _Pass(copy.deepcopy(tree))
     for place, what, remedy in list(_wrong_types(tree)):
-        _note(work, Issue(place, dotted(place), what, remedy, "E1002"), prune=True)
+        _note(work, Issue(place, dotted_path(place), what, remedy, "E1002"), prune=True)
     for round_number in range(8):
         try:
             recipe = Recipe.model_validate(work.tree)
@@ -66,7 +66,7 @@ def check(tree: dict[str, Any]) -> tuple[Recipe | None, tuple[Issue, ...]]:
     return None, tuple(work.issues)
 
 
-def dotted(place: Place) -> str:
+def dotted_path(place: Place) -> str:
     """A place as written on a command line."""
     return ".".join(str(part) for part in place)
 
@@ -82,7 +82,7 @@ def _gather(work: _Pass, error: ValidationError, *, first: bool) -> bool:
         if first or (entry["type"] == "value_error" and not _in_doubt(issue, work.doubtful)):
             _note(work, issue, prune=False)
         pruned = _remove(work.tree, place) or pruned
-        work.doubtful.add(dotted(place))
+        work.doubtful.add(dotted_path(place))
     return pruned
 
 
@@ -98,7 +98,7 @@ def _note(work: _Pass, issue: Issue, *, prune: bool) -> None:
 def _in_doubt(issue: Issue, doubtful: set[str]) -> bool:
     """Whether a check mentions a value that was removed, so its claim may be wrong."""
     named = {issue.where, *issue.mentions} - {""}
-    section = dotted(issue.place)
+    section = dotted_path(issue.place)
     if section and any(path.startswith(section + ".") for path in doubtful):
         return True
     return any(_is_related(a, b) for a in named for b in doubtful)
@@ -140,7 +140,7 @@ def _place(tree: Any, loc: tuple[str | int, ...]) -> Place:
 def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
     if entry["type"] == "union_tag_invalid":
         place = (*place, str(entry["ctx"]["discriminator"]).strip("'"))
-    path = dotted(place)
+    path = dotted_path(place)
     owned = owner(path)
     setting = owned[0] if owned else None
     kind = entry["type"]
@@ -150,20 +150,20 @@ def _issue(place: Place, entry: dict[str, Any], *, propose: bool) -> Issue:
             return Issue(place, path, f"is not a setting of {kinds[-1] if kinds else 'this choice'}", "", "E1001")
         return Issue(place, path, "unknown key", advice(path) if propose else "", "E1001")
     if kind == "value_error":
-        text = one_line(str(entry["ctx"]["error"]))
-        names = mentioned(text)
+        text = join_lines(str(entry["ctx"]["error"]))
+        names = mentioned_settings(text)
         where = path if path in by_path() else (names[0] if names else path)
         return Issue(place, where or "recipe", text, "", "E1003", names)
     if kind == "missing" and isinstance(place[-1], int):
         place = place[:-1]
-        return Issue(place, dotted(place), f"has too few entries, got {_length(entry)}", "", "E1002")
-    code, what = say(entry, setting)
+        return Issue(place, dotted_path(place), f"has too few entries, got {_length(entry)}", "", "E1002")
+    code, what = message_for(entry, setting)
     return Issue(place, path, what, _choice_hint(setting, entry), code)
 
 
 def _length(entry: dict[str, Any]) -> str:
     value = entry.get("input")
-    return str(len(value)) if isinstance(value, (list, tuple)) else shown(value)
+    return str(len(value)) if isinstance(value, (list, tuple)) else format_value(value)
 
 
 def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
@@ -195,7 +195,7 @@ def _schema_hint(version: object) -> str:
     return "write `schema: 1`, or leave the line out"
 
 
-def mentioned(text: str) -> tuple[str, ...]:
+def mentioned_settings(text: str) -> tuple[str, ...]:
     """The settings and sections that a sentence names, in order."""
     words = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", text)
     return tuple(dict.fromkeys(word for word in words if word in by_path() or word in sections()))
@@ -218,7 +218,7 @@ def _wrong_types_in_section(section: Any, tree: Any, place: Place) -> Iterator[t
         if nested:
             yield from _wrong_types_in_section(_select(nested, tree[word]), tree[word], inside)
         else:
-            setting = by_path().get(dotted(inside))
+            setting = by_path().get(dotted_path(inside))
             if setting is not None:
                 yield from _wrong_types_in_value(setting.shape, tree[word], inside)
 
@@ -244,9 +244,9 @@ def _wrong_types_in_value(shape: Shape, value: Any, place: Place) -> Iterator[tu
         for key, item in value.items():
             yield from _wrong_types_in_value(shape.item(0), item, (*place, key))
     elif shape.base is bool and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        yield place, f"must be true or false, got {shown(value)}", _switch_hint(value)
+        yield place, f"must be true or false, got {format_value(value)}", _switch_hint(value)
     elif shape.base in NUMBER and isinstance(value, (str, bool)):
-        yield place, f"must be {NUMBER[shape.base]}, got {shown(value)}", _number_hint(value)
+        yield place, f"must be {NUMBER[shape.base]}, got {format_value(value)}", _number_hint(value)
 
 
 def _switch_hint(value: Any) -> str:

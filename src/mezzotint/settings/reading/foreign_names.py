@@ -2,7 +2,7 @@
 
 Whole command lines of other trainers are read by `dialects`; this is for single names. The tables are modules of the
 group `mezzotint.settings.setting_names`: `NAMES`, a `Foreign` by its name in lower case with underscores; `VALUES`, by
-our setting the value for a foreign one in lower case with hyphens; `UNREAD`, see `unread`.
+our setting the value for a foreign one in lower case with hyphens; `UNREAD`, see `unsupported_trainer`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Foreign:
         return f"{', '.join(most)} and {last}" if most else last
 
 
-def foreign(name: str) -> Foreign | None:
+def meaning_of(name: str) -> Foreign | None:
     """The meaning of another trainer's name, or None. name: with or without dashes, in any spelling: `--learning_rate`,
     `learning-rate`, `learningRate`."""
     spelled = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name.lstrip("-")).lower().replace("-", "_")
@@ -47,7 +47,7 @@ def value_of(setting: str, value: object) -> str | None:
     return next((table.VALUES[setting][word] for table in _tables() if word in table.VALUES.get(setting, {})), None)
 
 
-def unread(trainer: str) -> str | None:
+def unsupported_trainer(trainer: str) -> str | None:
     """A sentence on a trainer whose setting names are known but whose command lines are not read; None for any other.
     trainer: its name in any spelling."""
     spelled = re.sub(r"[^a-z]", "", trainer.lower())

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from mezzotint.settings.reading.foreign_names import foreign, foreign_names
+from mezzotint.settings.reading.foreign_names import foreign_names, meaning_of
 from mezzotint.settings.reading.paths import Setting, by_path, first_sentence, sections, settings
 from mezzotint.settings.renamed import new_path
 
@@ -56,7 +56,9 @@ def nearest(path: str) -> str | None:
     if new_path(path) is not None:
         return new_path(path)
     name = path.rpartition(".")[2]
-    match = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), ""))
+    match = meaning_of(name) or meaning_of(
+        next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), "")
+    )
     if match is not None:
         return match.path
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
@@ -87,7 +89,7 @@ def advice(path: str) -> str:
     if renamed is not None:
         return f"it was renamed to {renamed}; `mezzotint migrate RECIPE` renames it in a file"
     near = nearest(path)
-    match = foreign(path.rpartition(".")[2]) if path not in by_path() else None
+    match = meaning_of(path.rpartition(".")[2]) if path not in by_path() else None
     note = match.note if match is not None and match.path == near else ""
     if near is not None:
         return f"did you mean {near}?" + (f" ({note})" if note else "")
@@ -113,7 +115,11 @@ def _score(path: str, name: str, setting: Setting) -> float:
     cover = sum(worths) / max(1, len(worths))
     phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_words(first)) else 0.0
     return (
-        cover + phrase + _explained(setting.name, query) + _name_score(path, name, setting.path) + _home(path, setting)
+        cover
+        + phrase
+        + _explained_fraction(setting.name, query)
+        + _name_score(path, name, setting.path)
+        + _home(path, setting)
     )
 
 
@@ -131,10 +137,10 @@ def _score_section(path: str, name: str, section: str) -> float:
     query = _words(name)
     hits = sum(1.0 for word in query if word in _words(section.rpartition(".")[2]))
     last = section.rpartition(".")[2]
-    return hits / max(1, len(query)) + _explained(last, query) + _name_score(path, name, section)
+    return hits / max(1, len(query)) + _explained_fraction(last, query) + _name_score(path, name, section)
 
 
-def _explained(name: str, query: Sequence[str]) -> float:
+def _explained_fraction(name: str, query: Sequence[str]) -> float:
     """Up to 0.5: the fraction of a known name's words in the query. `max_train_steps` means `steps`, not
     `max_nonfinite_steps`."""
     words = _words(name)

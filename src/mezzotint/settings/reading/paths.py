@@ -182,7 +182,7 @@ def _walk(section: type[Section], prefix: str, defaults: dict[str, Any]) -> Iter
         default = defaults.get(word_of(name, info))
         if not nested:
             shape = shape_of(info.annotation, tuple(info.metadata))
-            yield Setting(path, shape, one_line(info.description), default, change_of(section, name), section, name)
+            yield Setting(path, shape, join_lines(info.description), default, change_of(section, name), section, name)
         for inner in nested:
             values = default if isinstance(default, dict) else {}
             yield from _walk(inner, path + ".", values or inner().model_dump(mode="json", by_alias=True))
@@ -192,7 +192,7 @@ def _walk_sections(section: type[Section], prefix: str) -> Iterator[tuple[str, s
     for name, info in section.model_fields.items():
         for inner in sections_in(info.annotation)[:1]:
             path = prefix + word_of(name, info)
-            yield path, one_line(info.description)
+            yield path, join_lines(info.description)
             yield from _walk_sections(inner, path + ".")
 
 
@@ -201,6 +201,6 @@ def first_sentence(text: str) -> str:
     return re.split(r"\.(?:\s+(?=[^\d\s])|$)", text, maxsplit=1)[0]
 
 
-def one_line(text: str | None) -> str:
+def join_lines(text: str | None) -> str:
     """A docstring without its line breaks."""
     return " ".join((text or "").split())

@@ -21,7 +21,7 @@ from mezzotint.settings.families.base import FOLDER as FAMILIES
 from mezzotint.settings.families.base import family_spec
 from mezzotint.settings.reading import yaml_rules
 from mezzotint.settings.reading._overrides import apply
-from mezzotint.settings.reading._problems import Issue, check, dotted
+from mezzotint.settings.reading._problems import Issue, check, dotted_path
 from mezzotint.settings.reading.paths import Shape, by_path, open_families, open_formats, shape_of
 from mezzotint.settings.reading.yaml_rules import Document
 from mezzotint.settings.recipe import Recipe
@@ -125,13 +125,13 @@ def shipped_recipes() -> dict[str, Path]:
     return dict(sorted(recipes.items()))
 
 
-def located(reading: Reading) -> Recipe:
+def resolve_paths(reading: Reading) -> Recipe:
     """The recipe with every path resolved by its field's mark (`settings.base.Located`).
 
-    Paths that are not found stay as written, for the task to report; `places` lists where they were looked for.
-    Sampling settings that nobody wrote are those of the model (`with_model_defaults`), and generated class images get
-    their prompt and folder. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current folder
-    that is not UTF-8.
+    Paths that are not found stay as written, for the task to report; `candidate_paths` lists where they were looked
+    for. Sampling settings that nobody wrote are those of the model (`with_model_defaults`), and generated class images
+    get their prompt and folder. Raises RecipeError E1007 for a path that becomes invalid, such as one in a current
+    folder that is not UTF-8.
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
@@ -221,9 +221,9 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
     mark = next((mark for mark in shape.marks if isinstance(mark, Located)), None)
     match mark:
         case Located("found", shipped) if value is not None:
-            return locate(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
+            return resolve_path(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
         case Located("found later") if value is not None:
-            return _absolute(locate(value, beside))
+            return _absolute(resolve_path(value, beside))
         case Located("absolute") if value is not None:
             return _absolute(value.expanduser())
         case Located("home") if str(value).startswith("~"):
@@ -231,16 +231,18 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
     return value
 
 
-def locate(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
+def resolve_path(path: Path, beside: Path | None, *, shipped: Path | None = None) -> Path:
     """An existing path, absolute; a path that exists nowhere stays as written, with `~` expanded. beside: the recipe's
     folder. shipped: a folder of shipped files, found by name. A name with a range in braces is looked up by its
     folder."""
     if "{" in path.name:
-        return locate(path.parent, beside) / path.name
-    return next((place for place in places(path, beside, shipped=shipped) if place.exists()), path.expanduser())
+        return resolve_path(path.parent, beside) / path.name
+    return next(
+        (place for place in candidate_paths(path, beside, shipped=shipped) if place.exists()), path.expanduser()
+    )
 
 
-def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> tuple[Path, ...]:
+def candidate_paths(path: Path, beside: Path | None, *, shipped: Path | None = None) -> tuple[Path, ...]:
     """Where a path of a recipe is looked for, in order: next to the recipe, in the current folder, among shipped
     files."""
     opened = path.expanduser()
@@ -293,7 +295,7 @@ def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem
 
 def _touches(issue: Issue, typed: frozenset[str]) -> bool:
     """Whether the command line set the invalid value; for a check of several settings, the one it is shown at."""
-    return _from_command_line(issue.where if issue.code == "E1003" else dotted(issue.place), typed)
+    return _from_command_line(issue.where if issue.code == "E1003" else dotted_path(issue.place), typed)
 
 
 def _from_command_line(path: str, typed: frozenset[str]) -> bool:
@@ -305,7 +307,7 @@ def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed:
     remedy = "remove it, and keep it in the environment or the tool's own login"
     problems: dict[tuple[int | None, str], Problem] = {}
     for place, kind in _secrets_in(tree):
-        where = dotted(place)
+        where = dotted_path(place)
         line = None if _from_command_line(where, typed) else document.line_near(place)
         problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
     seen = {line for line, _ in problems}
@@ -369,7 +371,7 @@ def _truncate(problems: list[Problem]) -> list[Problem]:
 
 
 def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
-    origin = {dotted(place): f"line {line}" for place, line in document.lines.items() if place}
+    origin = {dotted_path(place): f"line {line}" for place, line in document.lines.items() if place}
     for path in typed:
         origin = {key: value for key, value in origin.items() if not key.startswith(path + ".")}
         origin[path] = COMMAND_LINE
@@ -385,7 +387,7 @@ def _find(source: str | Path) -> Path:
     if path.is_dir():
         hint = f"give a recipe file or a run folder; for a folder of images write data.path={source}"
         raise RecipeError(f"{source} is a folder, but not a run folder; {hint}", code="E1011")
-    if what := outside.said_of(path):
+    if what := outside.describe_file_kind(path):
         raise RecipeError(f"{source}: {what}; give a recipe file", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")

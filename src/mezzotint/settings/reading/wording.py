@@ -34,13 +34,13 @@ _TYPE = {
 }
 
 
-def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
+def message_for(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
     """(code, sentence) for an error of pydantic. setting: the one it concerns, if any."""
     kind, value, context = entry["type"], entry.get("input"), entry.get("ctx", {})
-    got = f"got {shown(value)}"
+    got = f"got {format_value(value)}"
     if kind in _RANGE:
         words, name = _RANGE[kind]
-        sentence = f"must be {words} {number(context[name])}, {got}"
+        sentence = f"must be {words} {format_number(context[name])}, {got}"
         if kind == "multiple_of" and isinstance(value, int):
             sentence += f"; {nearest_multiples(value, int(context[name]))}"
         return "E1007", sentence
@@ -64,7 +64,7 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         return "E1002", f"must be a group of settings, {got}"
     if kind == "union_tag_invalid":
         listed = str(context["expected_tags"]).replace("'", "")
-        return "E1007", f"must be one of {listed}, got {shown(context['tag'])}"
+        return "E1007", f"must be one of {listed}, got {format_value(context['tag'])}"
     return "E1002", f"cannot be used here, {got}"
 
 
@@ -74,29 +74,33 @@ def _list_of(setting: Setting | None, value: Any) -> str:
     entries = get_args(setting.shape.base) if setting is not None and setting.shape.is_list else ()
     if not entries or Ellipsis in entries or isinstance(value, (dict, list, tuple)):
         return ""
-    example = f"; write it like [{', '.join([shown(value)] * len(entries))}]" if isinstance(value, (int, float)) else ""
+    example = (
+        f"; write it like [{', '.join([format_value(value)] * len(entries))}]"
+        if isinstance(value, (int, float))
+        else ""
+    )
     return f"a list of {len(entries)}{example}"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a message shows it: short, and as written in a recipe."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        text = "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
+        text = "{" + ", ".join(f"{key}: {format_value(inner)}" for key, inner in value.items()) + "}"
         return text if len(text) <= 60 else f"a mapping of {len(value)}"
     if isinstance(value, (list, tuple)):
-        text = "[" + ", ".join(shown(item) for item in value) + "]"
+        text = "[" + ", ".join(format_value(item) for item in value) + "]"
         return text if len(text) <= 60 else f"a list of {len(value)}"
     if isinstance(value, (int, float)):
-        return number(value)
+        return format_number(value)
     text = str(value)
     return repr(text if len(text) <= 60 else text[:57] + "…")
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A number without a float's trailing digits: 0, 2.5, 1e-05."""
     if isinstance(value, int):
         text = str(value)

@@ -427,7 +427,7 @@ class RunSettings(Section):
         known = registry.names("training/callbacks") if self.callbacks else ()
         for name in self.callbacks:
             if name not in known:
-                yield f"run.callbacks: {registry.unknown('training/callbacks', name)}"
+                yield f"run.callbacks: {registry.unknown_choice('training/callbacks', name)}"
         if self.kernels.cuda_graphs and not self.compile:
             yield "run.kernels.cuda_graphs needs compiled blocks, and run.compile is false; set run.compile=true"
         if self.deterministic and self.kernels.cudnn_benchmark is True:

@@ -90,7 +90,7 @@ def solver_named(value: Any) -> Any:
     return SOLVER_CLASSES.get(value, known or value)
 
 
-def _parted(values: Any) -> Any:
+def _split_solver(values: Any) -> Any:
     """Splits `solver: DPM++ 2M Karras` into a solver and its sigmas."""
     name = values.get("solver") if isinstance(values, dict) else None
     match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
@@ -296,7 +296,7 @@ class SampleSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _sigmas_of_its_name(cls, values: Any) -> Any:
-        return _parted(values)
+        return _split_solver(values)
 
     @field_validator("size")
     @classmethod

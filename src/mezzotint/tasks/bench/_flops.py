@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mezzotint.settings.base import with_values
 from mezzotint.settings.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import MetaModel, upright
+from mezzotint.tasks.check.memory import MetaModel, portrait
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
             outline.both_passes(size, 1, counter)
         return int(counter.get_total_flops())
 
-    return {size: count(upright(size)) for size in sizes}
+    return {size: count(portrait(size)) for size in sizes}
 
 
 def _contains(words: list[str], name: list[str]) -> bool:

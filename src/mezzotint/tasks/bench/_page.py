@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from mezzotint.settings.counting import duration, size
+from mezzotint.settings.counting import format_bytes, format_duration
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench.measuring import Measured, Step
@@ -47,7 +47,7 @@ _LINES = {
     "loss, last micro-batch": "{target[found]:.4f} ({reached} {target[below]:g})",
     "loss, last update": "{loss[last]:.4f}",
 }
-"""The lines of the table, formatted from a row and `_formatted`; a cell is empty where a row has no such figure."""
+"""The lines of the table, formatted from a row and `_format_row`; a cell is empty where a row has no such figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def table(document: Mapping[str, Any]) -> list[str]:
     lines = [f"mezzotint bench {document['recipe']}", f"{document['processes']} x {document['device']}", ""]
     lines.append(_columns("", [r["name"] for r in rows]))
     for title, form in _LINES.items():
-        cells = [_cell(form, r | _formatted(r)) for r in rows]
+        cells = [_cell(form, r | _format_row(r)) for r in rows]
         if any(cells):
             lines.append(_columns(title, cells))
     lines += [f"{r['name']}: {', '.join(r['changes'])}" for r in rows if r["changes"]]
@@ -136,7 +136,7 @@ def _cell(form: str, values: Row) -> str:
         return ""
 
 
-def _formatted(r: Row) -> Row:
+def _format_row(r: Row) -> Row:
     """Figures of a row in display units or as text; None for missing ones."""
     flops, speed, against = r["flops_per_image"], r["flops_per_second"], r.get("against")
     ratio = against and against["cpu_seconds" if against["by"] == "CPU seconds" else "seconds"]
@@ -145,12 +145,12 @@ def _formatted(r: Row) -> Row:
         utilization = f"{100 * r['mfu']:.3g} %"
     return {
         "wait": 100 * r["data_wait_share"],
-        "memory": size(r["peak_memory_bytes"]),
+        "memory": format_bytes(r["peak_memory_bytes"]),
         "tera_an_image": None if flops is None else flops / 1e12,
         "tera_a_second": None if speed is None else speed / 1e12,
         "utilization": utilization,
-        "setup": duration(r["setup_seconds"]),
-        "filling": duration(r["cache_seconds"]) if r["cache_seconds"] else "",
+        "setup": format_duration(r["setup_seconds"]),
+        "filling": format_duration(r["cache_seconds"]) if r["cache_seconds"] else "",
         "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(against | ratio) if ratio else "",
         "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
     }

@@ -18,7 +18,7 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.run import is_on
 from mezzotint.shapes import Size
@@ -26,7 +26,7 @@ from mezzotint.tasks.bench import _page, _stock, synthetic
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench.measuring import MAX_STEPS, Measured, measure
 from mezzotint.tasks.bench.origin import origin
-from mezzotint.tasks.reading import foreign, settling
+from mezzotint.tasks.reading import choices, foreign
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
@@ -61,9 +61,9 @@ def run(arguments: Sequence[str]) -> int:
         for name in _FILES:
             durable.refuse_taken(options.out / name, remedy="give another folder with --out", replaces=options.replaces)
     launch = Launch.read()
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
-        settled = settling.settle(recipe, runtime.device.type, origin=reading.origin, share=runtime.share)
+        settled = choices.choose(recipe, runtime.device.type, origin=reading.origin, share=runtime.share)
         reading = replace(reading, notes=(*reading.notes, *settled.sentences))
         recipe = _with_stand_in(settled.recipe, options.stand_in, runtime)
         document = bench(reading, recipe, options, runtime, launch)
@@ -204,7 +204,7 @@ def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
     if against not in ("", _stock.NAME):
         raise RecipeError(f"mezzotint bench: --against can only be {_stock.NAME}, got {against!r}", code="E1012")
     if target is None and line.dialect is not None:
-        target = foreign.dialect(line.dialect).published_loss
+        target = foreign.find_dialect(line.dialect).published_loss
     return Options(
         words=tuple(words),
         steps=line.whole("--steps", 1),

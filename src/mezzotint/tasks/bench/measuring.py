@@ -20,7 +20,7 @@ from mezzotint.shapes import Size
 from mezzotint.stages import StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache import cache, class_pictures
+from mezzotint.tasks.cache import cache, class_images
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.progress import Progress
@@ -73,7 +73,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
     All processes call it together. Raises OutOfMemory E1751, and as opening data and model does.
     """
     started = time.perf_counter()
-    recipe, notes = class_pictures.as_checked(recipe)  # none is generated for a benchmark
+    recipe, notes = class_images.as_checked(recipe)  # none is generated for a benchmark
     for note in notes:
         say(note)
     dataset = assemble.open_dataset(recipe, runtime)
@@ -93,7 +93,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
                 feed.mark()
                 memory = peak_memory(runtime.device)
                 cpu = torch.tensor(np.diff(feed.marks), dtype=torch.float32, device=runtime.device)
-                cpu_seconds = runtime.total(cpu).tolist()
+                cpu_seconds = runtime.sum_over_processes(cpu).tolist()
             return Measured(
                 name=name,
                 recipe=recipe,

@@ -29,8 +29,8 @@ from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
-from mezzotint.settings.counting import counted, size
+from mezzotint.families.base import Encodes, ModelFamily, sample_latents
+from mezzotint.settings.counting import format_bytes, format_count
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
@@ -66,7 +66,9 @@ class CacheSummary:
         """Lines for the user: folders, numbers and reasons."""
         added = f"{self.new} added: {', '.join(self.why)}" if self.new else "nothing to add"
         folders = [f"cache in {folder}" for folder in self.folders]
-        summary = f"cache: {counted(self.needed, 'entry')}, {self.present} present, {added}; {size(self.bytes)}"
+        summary = (
+            f"cache: {format_count(self.needed, 'entry')}, {self.present} present, {added}; {format_bytes(self.bytes)}"
+        )
         return (*folders, summary) if self.repeats else (*folders, summary, NO_REPEAT)
 
 
@@ -109,7 +111,7 @@ def fill(
         worker = replace(worker, say=lambda line: None)
     folders = tuple(str(cache.folder.absolute()) for cache in caches.in_use)
     record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
-    complete = _recorded(worker, record, verify_bytes)
+    complete = _read_record(worker, record, verify_bytes)
     if complete is not None:
         return CacheSummary(complete.needed, complete.needed, 0, (), 0, complete.bytes, folders, complete.repeats)
     damaged = record.damaged()
@@ -131,7 +133,7 @@ def fill(
     return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
 
 
-def _recorded(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
+def _read_record(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
     """The record of complete entries, which the first process reads for all; None if entries have to be looked up."""
     complete = record.read() if worker.rank == 0 and verify_bytes is not None else None
     if complete is not None and verify_bytes is not None and not (complete.is_checked or complete.bytes > verify_bytes):
@@ -191,7 +193,7 @@ def _fill_latents(
     if not count:
         return 0
     if latents.is_imported:
-        worker.say(f"cache: importing latents of {counted(count, 'picture')} from files, {import_cache.AGE}")
+        worker.say(f"cache: importing latents of {format_count(count, 'picture')} from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
         for needed, entries in absent:
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
@@ -222,9 +224,9 @@ def _encode_latents(worker: Worker, latents: LatentCache, absent: _Absent, encod
 
 
 def _fill_masks(worker: Worker, latents: LatentCache, rows: NDArray[np.int32]) -> None:
-    of_process = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
+    of_process = rows[inventory.images_of_process(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
     if count := _mask_filling.fill(worker.catalogue, worker.settings, latents, of_process):
-        worker.say(f"cache: {counted(count, 'mask')} stored with the latents")
+        worker.say(f"cache: {format_count(count, 'mask')} stored with the latents")
 
 
 _Pixels = tuple[NDArray[np.int64], Tensor]
@@ -310,7 +312,7 @@ def _moments(
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
         of_draws = zip(hashes, needed.views[entries], needed.joined_images[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
-        rows = drawn_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
+        rows = sample_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
     return rows
 
 
@@ -333,11 +335,11 @@ def _fill_text(worker: Worker, text: TextCache, captions: Lookup[TextEntries], e
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[absent]
     of_others = ~of_files & (needed.rows[absent] >= 0) & text.is_imported
     if of_files.any():
-        count = counted(int(of_files.sum()), "embedding")
+        count = format_count(int(of_files.sum()), "embedding")
         worker.say(f"cache: importing {count} from files, whose age cannot be checked")
         _import_embeddings(text, needed, absent[of_files], worker.settings.format)
     if of_others.any():
-        worker.say(f"cache: importing {counted(int(of_others.sum()), 'embedding')} from files, {import_cache.AGE}")
+        worker.say(f"cache: importing {format_count(int(of_others.sum()), 'embedding')} from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
         import_cache.texts(worker.catalogue, text, needed, absent[of_others], spec)
     imported = of_files | of_others

@@ -13,7 +13,7 @@ from mezzotint.data.cache.entries import LatentCache, has_mask
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading.worker import BROKEN, read_mask
 from mezzotint.data.media import decoding
-from mezzotint.diffusion.masking import pooled
+from mezzotint.diffusion.masking import pool_mask
 from mezzotint.errors import DatasetError
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Placement
@@ -43,7 +43,7 @@ def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, row
             whole = {address: mask for address, mask in masks.items() if mask is not None}
             if whole:
                 pixels = torch.stack(list(whole.values()))
-                done += store.append(list(whole), pooled(pixels, *store.shape[1:])[:, None], at_once=False)
+                done += store.append(list(whole), pool_mask(pixels, *store.shape[1:])[:, None], at_once=False)
     return done
 
 

@@ -14,12 +14,12 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache import carrying, class_pictures, inventory, text_files
+from mezzotint.tasks.cache import carrying, class_images, inventory, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def encode(reading: Reading) -> int:
     """Fills the caches of a recipe. Raises as `run`."""
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     if not (recipe.data.cache.latents or recipe.data.cache.text):
         raise RecipeError(
             "the recipe caches nothing; set data.cache.latents=true, data.cache.text=true, or both", code="E1306"
@@ -57,7 +57,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
     say = _print if runtime.is_first else lambda line: None
     files = assemble.open_files(recipe)
     text_files.make(recipe, files, runtime, say)
-    class_pictures.draw(recipe, runtime, say)
+    class_images.generate(recipe, runtime, say)
     dataset = carrying.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, files)
     draws = caches.latents is not None and any(caches.latents.seeds)
@@ -74,7 +74,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
         except WeightsError:  # missing files are reported where they are needed
             tokenizers = None
         if tokenizers is not None:
-            lost = long_captions.lost_words(tokenizers, dataset.catalogue, recipe.data.captions)
+            lost = long_captions.count_truncated(tokenizers, dataset.catalogue, recipe.data.captions)
             for line in findings.as_notes(of_lost_words(dataset.catalogue, lost, recipe.data.captions)):
                 say(f"note: {line}")
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)

@@ -21,7 +21,7 @@ def open_dataset(
     cache = recipe.data.cache
     if is_remote(cache.path):
         if runtime.rank % runtime.local_size == 0:
-            carried.bring(cache.path, keep_gb=cache.fetched_gb)
+            carried.download_indexes(cache.path, keep_gb=cache.fetched_gb)
         runtime.barrier()
     dataset = assemble.open_dataset(recipe, runtime, progress)
     carry(recipe, runtime)
@@ -32,7 +32,7 @@ def carry(recipe: Recipe, runtime: Runtime) -> None:
     """Uploads new files to a cache on object storage. Raises DatasetError E1840, StorageError E1844."""
     if is_remote(recipe.data.cache.path):
         if runtime.rank % runtime.local_size == 0:
-            carried.carry(recipe.data.cache.path)
+            carried.upload_files(recipe.data.cache.path)
         runtime.barrier()
 
 

@@ -243,7 +243,7 @@ def look_up(
 
     pictures: tuple[Lookup[LatentEntries], ...] = ()
     if caches.latents is not None:
-        rows_of_part = rows[share(catalogue.digest[rows], *part)]
+        rows_of_part = rows[images_of_process(catalogue.digest[rows], *part)]
         needed = latent_entries(catalogue, rows_of_part, settings, caches.latents)
         pairs = [
             (entries, caches.latents.store(entries.bucket, is_joined_image=entries.is_joined_image))
@@ -390,7 +390,7 @@ def _as_array(addresses: Iterable[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(addresses), dtype=np.uint8).reshape(-1, 32)
 
 
-def share(digests: NDArray[np.uint8], rank: int, world_size: int) -> NDArray[np.bool_]:
+def images_of_process(digests: NDArray[np.uint8], rank: int, world_size: int) -> NDArray[np.bool_]:
     """Which images a process looks up and encodes, (n,). digests: (n, 32). The division by content needs no
     communication, and equal images belong to the same process."""
     numbers = np.ascontiguousarray(digests[:, 24:]).view("<u8")[:, 0]

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from mezzotint import registry
-from mezzotint.adapters.networks import trained
+from mezzotint.adapters.networks import adapter_parameters
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.families.base import family_spec
@@ -115,7 +115,7 @@ def _components_of_parts(
 def _shapes_without_adapter(module: nn.Module) -> dict[str, tuple[int, ...]]:
     """Shapes of a network's tensors by name, without an applied adapter; quantized matrices have their original
     shape."""
-    added = {id(each.parameter) for each in trained(module)}
+    added = {id(each.parameter) for each in adapter_parameters(module)}
     tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) not in added}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | {
         f"{name}.weight": (layer.out_features, layer.in_features)
@@ -180,7 +180,7 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
-        expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in trained(module))
+        expected = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in adapter_parameters(module))
         _require_count(weights.path, component.parameters, expected)
     return component
 

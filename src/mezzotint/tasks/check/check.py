@@ -25,22 +25,22 @@ from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.settings import advice
 from mezzotint.settings.base import with_values
-from mezzotint.settings.counting import size
-from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.counting import format_bytes
+from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.resolved import sums_are_open
 from mezzotint.settings.resume_rules import data_changed, judge
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.tasks import assemble, describe, holding
-from mezzotint.tasks.cache import carrying, class_pictures, text_files
+from mezzotint.tasks.cache import carrying, class_images, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import Memory, MetaModel, described, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, described_model, memory_of
 from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import long_captions, previews
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.resolving import length_in_steps
@@ -87,12 +87,12 @@ def check(
     """Checks everything. Problems are in the result; none is raised. deep: decode images, regardless of data.verify.
     words: those after another command with the same recipe, for printed command lines."""
     words = words or [reading.name]
-    checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
+    checked = Checked(reading, resolve_paths(reading), processes, notes=list(reading.notes))
     with checked.collecting_problems():
         checked.device = device_for(checked.recipe.run, Launch())
     recorded = _recorded_run(checked)
     of_run = recorded.recipe if recorded else None
-    settled = settling.settle(checked.recipe, checked.device.type, of_run, origin=reading.origin)
+    settled = choices.choose(checked.recipe, checked.device.type, of_run, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
     _look_at_settings(checked)
@@ -126,7 +126,7 @@ def _recorded_run(checked: Checked) -> resume.Recorded | None:
     reported later."""
     with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
         folder = RunFolder(folder_of(checked.reading, checked.recipe))
-        return resume.recorded(checked.recipe.run.resume, folder)
+        return resume.recorded_state(checked.recipe.run.resume, folder)
     return None
 
 
@@ -169,15 +169,15 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
 def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
     """Checks by its configurations that the EMA can start from the model that `optim.ema.start` names."""
     with checked.collecting_problems():
-        family = described(type(outline.family), start)[1]
+        family = described_model(type(outline.family), start)[1]
         shapes = {name: tuple(p.shape) for name, p in outline.trained.items()}
-        ema_start.refuse_another(start.path, ema_start.named(family.parts()), shapes)
+        ema_start.refuse_another(start.path, ema_start.parameters_by_path(family.parts()), shapes)
         for problem in components(start, family.parts())[1]:
             checked.add_problem(problem)
 
 
 def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
-    recipe, note = class_pictures.as_checked(checked.recipe)
+    recipe, note = class_images.as_checked(checked.recipe)
     recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
     with checked.collecting_problems():
@@ -196,7 +196,7 @@ def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) ->
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.collecting_problems():
             captions = checked.recipe.data.captions
-            checked.lost = long_captions.lost_words(outline.family, checked.dataset.catalogue, captions)
+            checked.lost = long_captions.count_truncated(outline.family, checked.dataset.catalogue, captions)
 
 
 def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
@@ -247,7 +247,7 @@ def _advise(checked: Checked, outline: MetaModel | None) -> None:
         line = 45 + sum(len(str(dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))
         an_epoch = line * sum(row.visits for row in checked.buckets)
         whole = an_epoch * length.steps / max(1, length.steps_an_epoch)
-        sizes = f"{size(an_epoch)} in each epoch, {size(whole)} in all"
+        sizes = f"{format_bytes(an_epoch)} in each epoch, {format_bytes(whole)} in all"
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
@@ -261,7 +261,7 @@ def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
         if checked.fits is False and free is not None:
-            checked.ways = fitting.ways(
+            checked.ways = fitting.ways_to_fit(
                 checked.recipe, batches, free, device=outline.device, processes=processes, sums=outline.sums
             )
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
@@ -274,7 +274,7 @@ def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
             free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
             if free < ROOM * copy:
                 checked.notes.append(
-                    f"a copy for a checkpoint takes {size(copy)}, and {size(free)} of host memory are "
+                    f"a copy for a checkpoint takes {format_bytes(copy)}, and {format_bytes(free)} of host memory are "
                     "free for it: training waits while one is written, as with run.save.asynchronous=false"
                 )
 
@@ -296,24 +296,24 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str
     recipe, how = checked.recipe, checked.recipe.run.resume
     with checked.collecting_problems():
         folder.refuse_links()
-        existing = state.listed(folder.checkpoints)
+        existing = state.list_checkpoints(folder.checkpoints)
         start = existing[0] if existing and how != "never" else None
         if how not in ("auto", "latest") or (how == "latest" and not existing):
             start = resume.choose(how, folder, f"mezzotint train {checked.reading.name}").checkpoint
         if start is not None:
-            _compare(checked, start, lambda allowed: announce.allowing(recipe, allowed, words, Launch()))
+            _compare(checked, start, lambda allowed: announce.command_allowing(recipe, allowed, words, Launch()))
 
 
 def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     """Compares the recipe with that of a checkpoint. Raises RecipeError with every refused change. line: see
     `resume.with_line`."""
     refuse_older_checkpoint(checkpoint)
-    recorded = _recorded(checkpoint)
+    recorded = _read_recorded(checkpoint)
     try:
         differing = resume.changed_settings(recorded, checked.recipe)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
-    allowed = resume.allowances(checked.reading, checked.recipe)
+    allowed = resume.allowed_changes(checked.reading, checked.recipe)
     changed, problems = judge(differing, allowed)
     inexact = list(map(str, changed))
     trained_on = recorded.get("identity", {}).get("data")
@@ -326,7 +326,7 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     checked.notes += [f"not bit-exact from there: {one}" for one in inexact]
 
 
-def _recorded(checkpoint: Path) -> dict[str, Any]:
+def _read_recorded(checkpoint: Path) -> dict[str, Any]:
     """What a checkpoint records: `recipe` and `identity`, as JSON. Raises CheckpointError E1501."""
     try:
         values: dict[str, Any] = outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
@@ -348,7 +348,7 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
             recipe,
             folder.path,
             memory,
-            there=len(state.listed(folder.checkpoints)),
+            there=len(state.list_checkpoints(folder.checkpoints)),
             export=estimates.export_bytes(recipe, memory, checked.files),
             exports=estimates.times_due(recipe.run.export.every, length),
             saves=estimates.times_due(recipe.run.save.every, length),
@@ -357,7 +357,8 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
-                f"all checkpoints and exports of the run need {size(disk.needed)}, {size(disk.free)} are "
+                f"all checkpoints and exports of the run need {format_bytes(disk.needed)}, "
+                f"{format_bytes(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or free disk space"
             )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mezzotint.errors import MezzotintError
-from mezzotint.settings.counting import size
-from mezzotint.settings.recipe import Recipe, replaced
+from mezzotint.settings.counting import format_bytes
+from mezzotint.settings.recipe import Recipe, replace_value
 from mezzotint.settings.resolved import blocks_on_device
 from mezzotint.settings.sections.run import GradientSums
 from mezzotint.shapes import Size
@@ -36,11 +36,11 @@ class Way:
 
     def __str__(self) -> str:
         words = " ".join(f"{path}={_plain(value)}" for path, value in self.settings.items())
-        host = f", and {size(self.memory.on_host)} of host memory" if self.memory.on_host else ""
-        return f"{words or 'as it is'} ({size(self.memory.step)}{host})"
+        host = f", and {format_bytes(self.memory.on_host)} of host memory" if self.memory.on_host else ""
+        return f"{words or 'as it is'} ({format_bytes(self.memory.step)}{host})"
 
 
-def ways(
+def ways_to_fit(
     recipe: Recipe,
     batches: Mapping[Size, int],
     room: int,
@@ -109,7 +109,7 @@ class _MemoryCounter:
 
 def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     for path, value in settings.items():
-        recipe = replaced(recipe, path.split("."), value)
+        recipe = replace_value(recipe, path.split("."), value)
     return recipe
 
 

@@ -37,7 +37,7 @@ from mezzotint.training.checkpoints.background_save import is_asynchronous
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import DTYPES, Precision
-from mezzotint.training.whole_batches import whole_size
+from mezzotint.training.whole_batches import padded_size
 from mezzotint.weights import low_bit
 from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import ModelFiles
@@ -147,7 +147,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     share = shared_among(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    whole = whole_size(recipe.run, recipe.data.batch_size, processes)
+    whole = padded_size(recipe.run, recipe.data.batch_size, processes)
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     memory = Memory(
         parts=parts,
@@ -161,7 +161,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
         loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_asynchronous(recipe.run) else 0,
-        activations={size: outline.activations(upright(size), count) for size, count in largest(samples).items()},
+        activations={size: outline.activations(portrait(size), count) for size, count in largest(samples).items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
@@ -274,7 +274,7 @@ class MetaModel:
         attention.require_package(recipe.model.attention)
         # offloaded blocks are counted separately, and sharded weights have gradients of their type
         sums_of_update: GradientSums = "same" if recipe.run.runtime == "fsdp" else self.sums
-        opened = replace(resolve(_without_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
+        opened = replace(resolve(_remove_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
         model = open_model(opened, self.files, _MetaRuntime(recipe), parts=self.files.parts)
         self.model = _with_wrappers_counted(model, recipe)
         self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
@@ -389,7 +389,7 @@ class _WithoutPinning(TorchFunctionMode):
         return args[0] if func is Tensor.pin_memory else func(*args, **(kwargs or {}))
 
 
-def _without_wrappers(recipe: Recipe) -> Recipe:
+def _remove_wrappers(recipe: Recipe) -> Recipe:
     """The recipe without what needs values or is counted separately: compiled blocks, recomputed blocks, kernels of
     xformers, and the device of the EMA, whose size is the same anywhere."""
     values: dict[str, Any] = {
@@ -409,7 +409,7 @@ def _with_wrappers_counted(model: TrainableModel, recipe: Recipe) -> TrainableMo
     return replace(model, recomputed_blocks=recomputed, compiled_blocks=sum(map(len, blocks)) * recipe.run.compile)
 
 
-def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
+def described_model(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
     """A model by its configurations only, and its family with all parts on the meta device. Raises WeightsError."""
     with EmptyOnMeta():
         files = kind.files.described(settings)
@@ -455,7 +455,7 @@ def largest(samples: Mapping[Size, int]) -> dict[Size, int]:
     return kept
 
 
-def upright(size: Size) -> Size:
+def portrait(size: Size) -> Size:
     """A size, or its transpose, which costs the same."""
     low, high = sorted((size.width, size.height))
     return replace(size, width=low, height=high)

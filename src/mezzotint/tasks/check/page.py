@@ -13,11 +13,11 @@ from typing import Any
 from mezzotint.data.files.listing import is_remote
 from mezzotint.reports import batch_report
 from mezzotint.settings.advice import less_memory
-from mezzotint.settings.counting import counted, duration, size
+from mezzotint.settings.counting import format_bytes, format_count, format_duration
 from mezzotint.settings.optimizers.base import Optimizer
 from mezzotint.settings.reading.paths import settings
 from mezzotint.settings.reading.read import COMMAND_LINE, Reading
-from mezzotint.settings.recipe import Recipe, effective
+from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
@@ -47,22 +47,25 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
         for number, line in enumerate(section):
             margin = f"{title if number == 0 else '':<12}"
             # settings stay on one line, with their origin
-            lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
+            lines += [margin + line] if title == "recipe" else _wrap(margin, line)
     return lines + ([] if checked.problems else _verdict(checked))
 
 
 def _verdict(checked: Checked) -> list[str]:
     if checked.memory is None or checked.free_memory is None:
         return []
-    peak, free = size(checked.memory.peak), f"{size(checked.free_memory)} that are free on {checked.device}"
+    peak, free = (
+        format_bytes(checked.memory.peak),
+        f"{format_bytes(checked.free_memory)} that are free on {checked.device}",
+    )
     if checked.fits:
-        return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
-    ways = _wrapped("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
+        return _wrap("", f"fits: a step's peak is {peak} of the {free}")
+    ways = _wrap("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
     verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}"
-    return ways + _wrapped("", verdict)
+    return ways + _wrap("", verdict)
 
 
-def _wrapped(margin: str, line: str) -> list[str]:
+def _wrap(margin: str, line: str) -> list[str]:
     indent = " " * (len(margin) + 2 + len(line) - len(line.lstrip()))
     return textwrap.wrap(
         margin + line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False,
@@ -86,7 +89,7 @@ def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
     """Every setting by its path, as JSON, in the order of the sections, without those of a kind that is not chosen."""
-    tree, values = effective(recipe), {}
+    tree, values = plain_values(recipe), {}
     for setting in settings():
         *sections, last = setting.path.split(".")
         section = reduce(getitem, sections, tree)
@@ -128,7 +131,7 @@ def _files(checked: Checked) -> Iterator[str]:
             one.name,
             one.file or ("no weights" if one.part else ""),
             f"{one.parameters:,}" if one.parameters else "",
-            size(one.bytes),
+            format_bytes(one.bytes),
             " ".join(one.types),
         ]
         for one in checked.files
@@ -155,7 +158,9 @@ def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     measured = checked.memory.activations if checked.memory else {}
     kept = measured.get(row.bucket)
     # only the buckets that may need most are measured
-    activations = f"{size(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
+    activations = (
+        f"{format_bytes(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
+    )
     return [str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
 
@@ -165,7 +170,7 @@ def _memory(checked: Checked) -> Iterator[str]:
         return
     many = f", one of {checked.processes} processes" if checked.processes > 1 else ""
     yield f"of {checked.device}{many}, at the peak of a step"
-    rows = [[name, size(count), note] for name, count, note in _memory_rows(checked, memory)]
+    rows = [[name, format_bytes(count), note] for name, count, note in _memory_rows(checked, memory)]
     yield from _table(rows, "<><")
     yield f"  {NOT_COUNTED}"
 
@@ -191,12 +196,12 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         yield "host", memory.on_host, "host memory for what is offloaded (run.offload)"
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
-        again = f", {size(worst.again)} of it to recompute a block" if worst.again else ""
-        what = f"of the largest bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
+        again = f", {format_bytes(worst.again)} of it to recompute a block" if worst.again else ""
+        what = f"of the largest bucket, {bucket}, {format_count(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
     yield "update", memory.update, _update_words(checked.recipe)
     yield "loading", memory.loading, "peak before the first step: without gradients and activations"
-    free = f"{size(checked.free_memory)} are free" if checked.free_memory is not None else ""
+    free = f"{format_bytes(checked.free_memory)} are free" if checked.free_memory is not None else ""
     if memory.copy:
         yield "saving", memory.copy, "host memory while a checkpoint is written, not in the total"
     if memory.activations:
@@ -225,16 +230,16 @@ def _disk(checked: Checked) -> Iterator[str]:
     disk = checked.disk
     if disk is None:
         return
-    yield f"{size(disk.free)} free at {disk.folder}"
+    yield f"{format_bytes(disk.free)} free at {disk.folder}"
     yield from _table(list(_disk_rows(checked, disk)), "<><")
     if not disk.one_disk and checked.caches:
-        yield f"{size(disk.free_cache)} free at {disk.cache_folder}, the cache's disk"
+        yield f"{format_bytes(disk.free_cache)} free at {disk.cache_folder}, the cache's disk"
 
 
 def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     existing = f", {disk.there} exist already" if disk.there else ""
-    yield ["a checkpoint", size(disk.checkpoint), ""]
-    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{existing}"]
+    yield ["a checkpoint", format_bytes(disk.checkpoint), ""]
+    yield ["checkpoints", format_bytes(disk.checkpoints), f"{disk.kept} kept, and the one being written{existing}"]
     averaged = "weights and their EMA, " if checked.recipe.optim.ema.rule != "none" else ""
     count = "an unknown number of them" if disk.exports is None else f"{disk.exports} in the run"
     export = checked.recipe.run.export
@@ -242,10 +247,10 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     types: str = of_file if export.parts == "trained" else export.dtype
     if export.single_file and export.parts != "trained":
         types += f", and one file, {of_file}"
-    yield ["an export", size(disk.export), f"{averaged}{types}; {count}"]
+    yield ["an export", format_bytes(disk.export), f"{averaged}{types}; {count}"]
     for need in checked.caches:
         present = "too many to look up" if need.present is None else f"{need.present:,} exist"
-        yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
+        yield [f"{need.kind} cache", format_bytes(need.bytes), f"{format_count(need.entries, 'entry')}, {present}"]
 
 
 def _time(checked: Checked) -> Iterator[str]:
@@ -254,11 +259,12 @@ def _time(checked: Checked) -> Iterator[str]:
         yield "not measured; --dry runs two real steps"
         return
     yield (
-        f"{duration(dry.seconds_a_step)} a step on {dry.device} (the first, warming up, {duration(dry.seconds[0])}), "
-        f"{dry.samples_a_second:.3g} images/s; the run {duration(dry.seconds_a_step * length.steps)}"
+        f"{format_duration(dry.seconds_a_step)} a step on {dry.device} (the first, warming up, "
+        f"{format_duration(dry.seconds[0])}), "
+        f"{dry.samples_a_second:.3g} images/s; the run {format_duration(dry.seconds_a_step * length.steps)}"
     )
     if dry.memory:
-        yield f"peak of the device's memory {size(dry.memory)}"
+        yield f"peak of the device's memory {format_bytes(dry.memory)}"
     yield "not counted: filling caches, saving, exporting, previews, held-out loss, waiting for other processes"
 
 

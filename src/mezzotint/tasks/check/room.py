@@ -33,7 +33,7 @@ _MOST_OF_A_NUMBER = 40
 exports."""
 
 
-def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+def require_disk_space(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
     """Raises StorageError E1710 if two checkpoints and the exports at the end do not fit on the disk of the run folder,
     OutOfMemory E1751 if weights, moments and EMA alone exceed the free memory. Nothing is counted if there is plenty of
     both."""
@@ -50,7 +50,7 @@ def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: R
     outline = MetaModel(recipe, runtime.device.type, resolved.gradient_sums)
     checkpoint = outline.update.checkpoint_bytes()
     export = _export_bytes(recipe, outline)
-    existing = len(state.listed(folder.checkpoints))
+    existing = len(state.list_checkpoints(folder.checkpoints))
     needed = max(1, 2 - existing) * checkpoint + export
     if needed > disk:
         raise StorageError(

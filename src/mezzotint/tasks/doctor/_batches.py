@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mezzotint.data.findings.finding import Finding, Status
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check import estimates
@@ -33,7 +33,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     rest_of_epoch = f"{rest[settings.remainder]} (data.remainder={settings.remainder})"
     left_over = "no visit is left over"
     if over:
-        left_over = f"{counted(over, 'visit')} of the first epoch left over, {rest_of_epoch}"
+        left_over = f"{format_count(over, 'visit')} of the first epoch left over, {rest_of_epoch}"
     status: Status = "look" if poor and len(rows) > 1 else "know"
     if any(row.left_out and not row.batches for row in rows):
         status = "mend"
@@ -45,7 +45,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     }[status]
     yield Finding(
         "buckets", status, len(rows),
-        f"{counted(len(rows), 'bucket')}, {fill}; {left_over}",
+        f"{format_count(len(rows), 'bucket')}, {fill}; {left_over}",
         advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
     )  # fmt: skip
     yield _of_processes(recipe, dataset, processes)

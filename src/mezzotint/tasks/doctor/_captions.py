@@ -9,7 +9,7 @@ from mezzotint.data.files.tags import Tags
 from mezzotint.data.findings.captions import LostWords, shorten
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.errors import MezzotintError
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
 from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._examining import ExaminedData
@@ -30,14 +30,14 @@ def of_captions(examined: ExaminedData) -> Iterator[Finding]:
     yield from _of_tags(list(first_captions.values()))
 
 
-def lost_words(examined: ExaminedData) -> tuple[LostWords | None, list[Finding]]:
+def find_truncated(examined: ExaminedData) -> tuple[LostWords | None, list[Finding]]:
     """Captions that the model's text encoder truncates, and a finding where its tokenizer cannot be read."""
     recipe = examined.recipe
     if only_texts_of_files(recipe):
         return None, []
     try:
-        _, family = memory.described(family_class(recipe), recipe.model)
-        return long_captions.lost_words(family, examined.dataset.catalogue, recipe.data.captions), []
+        _, family = memory.described_model(family_class(recipe), recipe.model)
+        return long_captions.count_truncated(family, examined.dataset.catalogue, recipe.data.captions), []
     except MezzotintError as error:
         sentence = f"captions were not measured: {error.message.partition('; ')[0]}"
         return None, [Finding("no-tokenizer", "look", 1, sentence, "set model.path to the model to train")]
@@ -56,7 +56,7 @@ def _shared(captions: dict[int, str]) -> Iterator[Finding]:
     yield Finding(
         "shared-captions", "know" if is_all else "look", count,
         f"all {count:,} pictures have one caption" if is_all
-        else f"{count:,} pictures share {counted(len(shared), 'caption')}, each the same for {_MANY} or more",
+        else f"{count:,} pictures share {format_count(len(shared), 'caption')}, each the same for {_MANY} or more",
         "fine for a single subject or style; otherwise describe what differs, since the model learns the average of "
         "all images with the same text",
         limit_examples(
@@ -79,7 +79,7 @@ def _of_tags(captions: Sequence[str]) -> Iterator[Finding]:
     once = sum(number == 1 for number in counts.values())
     rows = [(shorten(tag), f"{number:,}", f"{number / len(captions):.0%}") for tag, number in counts.most_common(_TAGS)]
     yield Finding(
-        "tags", "know", len(counts), f"{counted(len(counts), 'tag')}, {once:,} of them in one caption only",
+        "tags", "know", len(counts), f"{format_count(len(counts), 'tag')}, {once:,} of them in one caption only",
         "a tag in nearly all captions carries no information; a tag in only one is hardly learned",
         (), (("tag", "captions", "share"), *rows),
     )  # fmt: skip
@@ -90,7 +90,8 @@ def _of_tags(captions: Sequence[str]) -> Iterator[Finding]:
     variants.sort(key=lambda tags: -sum(counts[tag] for tag in tags))
     if variants:
         yield Finding(
-            "tags-spelled-twice", "look", len(variants), f"{counted(len(variants), 'tag')} spelled in several ways",
+            "tags-spelled-twice", "look", len(variants), f"{format_count(len(variants), 'tag')} spelled in "
+            "several ways",
             "spell each in one way: the model reads them as different words",
             limit_examples(
                 Example(", ".join(f"{shorten(tag)} ({counts[tag]:,})" for tag in tags)) for tags in variants

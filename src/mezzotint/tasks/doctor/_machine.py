@@ -24,7 +24,7 @@ import mezzotint
 from mezzotint import outside
 from mezzotint.data.findings.finding import Finding, Status, in_order
 from mezzotint.runtimes.base import free_memory
-from mezzotint.settings.counting import counted, size
+from mezzotint.settings.counting import format_bytes, format_count
 from mezzotint.tasks.doctor._report import Report
 
 _PACKAGES = (
@@ -72,7 +72,7 @@ def _inspect(environment: Mapping[str, str], cache: Path) -> Machine:
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(number)
-            gpus.append((f"{gpu.name}, {size(gpu.total_memory)}", (gpu.major, gpu.minor)))
+            gpus.append((f"{gpu.name}, {format_bytes(gpu.total_memory)}", (gpu.major, gpu.minor)))
     shared = Path("/dev/shm")
     places = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
     return Machine(
@@ -163,9 +163,12 @@ def _about(machine: Machine) -> Iterator[tuple[str, str]]:
     quota = "" if machine.quota is None else f", limited to {machine.quota:g}"
     threads = f"torch threads: {machine.threads}"
     yield "processors", f"{machine.processors} of {os.cpu_count()}{quota}; {threads}"
-    yield "memory", f"{size(machine.memory)} free" if machine.memory is not None else "unknown"
-    yield "disk", "; ".join(f"{name} {size(free)} free ({kind})" for name, (free, kind) in machine.disks.items())
-    yield "shared", "none" if machine.shared is None else f"{size(machine.shared)} of shared memory"
+    yield "memory", f"{format_bytes(machine.memory)} free" if machine.memory is not None else "unknown"
+    yield (
+        "disk",
+        "; ".join(f"{name} {format_bytes(free)} free ({kind})" for name, (free, kind) in machine.disks.items()),
+    )
+    yield "shared", "none" if machine.shared is None else f"{format_bytes(machine.shared)} of shared memory"
     yield "open files", f"{machine.open_files:,} at most"
     yield "locale", f"files {machine.encoding}, text {locale.getpreferredencoding(False)}"
     yield "variables", ", ".join(public_variables(machine.environment)) or "none"
@@ -195,10 +198,10 @@ def _rows(machine: Machine) -> Iterator[_Row]:
     yield from _of_threads(machine)
     yield from _of_disks(machine.disks.items())
     if machine.memory is not None and machine.memory < 4 * _GB:
-        sentence = f"only {size(machine.memory)} of memory are free"
+        sentence = f"only {format_bytes(machine.memory)} of memory are free"
         yield "memory", "look", sentence, "close other programs; data.workers=0 needs less"
     if machine.shared is not None and machine.shared < _GB:
-        sentence = f"/dev/shm, which loader workers use for batches, has only {size(machine.shared)}"
+        sentence = f"/dev/shm, which loader workers use for batches, has only {format_bytes(machine.shared)}"
         yield "shared-memory", "look", sentence, "start the container with --shm-size=8g, or set data.workers=0"
     if machine.open_files < 1024:
         sentence = f"a process may open only {machine.open_files} files"
@@ -237,7 +240,7 @@ def _of_gpus(machine: Machine) -> Iterator[_Row]:
 def _of_threads(machine: Machine) -> Iterator[_Row]:
     most = min(machine.processors, machine.quota or machine.processors)
     if machine.threads > max(1, most):
-        sentence = f"torch starts {counted(machine.threads, 'thread')}, but only {most:g} processors are available"
+        sentence = f"torch starts {format_count(machine.threads, 'thread')}, but only {most:g} processors are available"
         yield "threads", "look", sentence, f"set OMP_NUM_THREADS={max(1, int(most))}"
     if machine.environment.get("KMP_DUPLICATE_LIB_OK", "").upper() in ("TRUE", "1"):
         sentence = "KMP_DUPLICATE_LIB_OK allows two OpenMP libraries in one process, which may give wrong results"
@@ -248,7 +251,7 @@ def _of_disks(disks: Iterable[tuple[str, tuple[int, str]]]) -> Iterator[_Row]:
     for name, (free, kind) in disks:
         if free < 10 * _GB:
             status: Status = "mend" if free < _GB else "look"
-            sentence = f"only {size(free)} are free on the disk of: {name}"
+            sentence = f"only {format_bytes(free)} are free on the disk of: {name}"
             yield "disk", status, sentence, "make room, or set run.folder and data.cache.path to another disk"
         if kind in _NETWORK and name != "temporary":
             sentence = f"the disk of: {name} is on the network ({kind}), where locks and syncs may be unreliable"

@@ -9,7 +9,7 @@ import numpy as np
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.data.media.colour import WORDS, Conversion
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.tasks.doctor._examining import ExaminedData, by_digest
 
 _ADVICE = {
@@ -44,7 +44,8 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
     if alike:
         yield Finding(
             "near-duplicates", "look", len(alike),
-            f"{counted(len(alike), 'pair')} of pictures that look alike: resized, compressed again, or of one series",
+            f"{format_count(len(alike), 'pair')} of pictures that look alike: resized, compressed again, or of "
+            "one series",
             "keep the better one of each; near-identical images are memorised first",
             _pairs(examined, alike),
         )  # fmt: skip
@@ -53,7 +54,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
         count = len({place for pair in across for place in pair if not examined.trained[place]})
         yield Finding(
             "held-out-is-trained", "mend", count,
-            f"{counted(count, 'held-out picture')} also among the trained ones, so the held-out loss is too low",
+            f"{format_count(count, 'held-out picture')} also among the trained ones, so the held-out loss is too low",
             "remove the trained copies, or hold out a separate folder (data.holdout.path)",
             _pairs(examined, pairs),
         )  # fmt: skip
@@ -72,14 +73,14 @@ def _of_colours(examined: ExaminedData) -> Iterator[Finding]:
     plain = np.flatnonzero(examined.plain).tolist()
     if plain:
         yield Finding(
-            "plain", "look", len(plain), f"{counted(len(plain), 'picture')} of a single colour",
+            "plain", "look", len(plain), f"{format_count(len(plain), 'picture')} of a single colour",
             "remove those that are empty by mistake", _places(examined, plain),
         )  # fmt: skip
     grey = np.flatnonzero(examined.grey & ~examined.plain).tolist()
     if grey:
         share = len(grey) / max(1, len(examined.places))
         yield Finding(
-            "grey", "know", len(grey), f"{counted(len(grey), 'picture')} without colours ({share:.0%})",
+            "grey", "know", len(grey), f"{format_count(len(grey), 'picture')} without colours ({share:.0%})",
             "mention it in their captions (black and white photo), or generated images become less colourful",
             _places(examined, grey),
         )  # fmt: skip
@@ -100,5 +101,5 @@ def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
             yield Finding(
                 f"converted-{str(flag.name).lower().replace('_', '-')}", "look" if flag in _LOOK else "know",
                 len(places),
-                f"{counted(len(places), 'picture')}: {WORDS[flag]}", advice, _places(examined, places),
+                f"{format_count(len(places), 'picture')}: {WORDS[flag]}", advice, _places(examined, places),
             )  # fmt: skip

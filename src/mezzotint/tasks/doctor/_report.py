@@ -12,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from mezzotint.data.findings.finding import MOST_EXAMPLES, ORDER, Finding
-from mezzotint.errors import MezzotintError, visible
+from mezzotint.errors import MezzotintError, escape_line
 from mezzotint.tasks.doctor._examining import ExaminedData
 
 _ON_PAGE = 24
@@ -87,7 +87,7 @@ def html(report: Report, examined: ExaminedData | None) -> str:
 
     from mezzotint.reports import html_pages  # imported here: rarely needed
 
-    templates = html_pages.templates("mezzotint.tasks.doctor", visible=visible)
+    templates = html_pages.templates("mezzotint.tasks.doctor", visible=escape_line)
     return templates.get_template("doctor.html").render(
         title="Data" if examined is not None else "This machine", report=report, labels=_LABELS, shown=_ON_PAGE,
         counts=closing(report).partition(": ")[2], thumbnail=thumbnail, bars=_bars,
@@ -103,7 +103,7 @@ def _thumbnail(examined: ExaminedData, sample: tuple[str, int]) -> Markup:
     image.save(content, "WEBP", quality=75)
     data = base64.b64encode(content.getvalue()).decode("ascii")
     return Markup('<img alt="{0}" title="{0}" width="{1}" height="{2}" src="data:image/webp;base64,{3}">').format(
-        visible(examined.name(sample)), image.width, image.height, data
+        escape_line(examined.name(sample)), image.width, image.height, data
     )
 
 

@@ -13,14 +13,14 @@ from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.findings import of_data
 from mezzotint.data.findings.finding import Finding, in_order
-from mezzotint.errors import RecipeError, visible
+from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
-from mezzotint.settings.reading.read import Reading, located, read_text
+from mezzotint.settings.reading.read import Reading, read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.doctor import _batches, _captions, _examining, _machine, _pictures, _report
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.doctor._report import Report
-from mezzotint.tasks.reading import command_line, continuing, hub, settling
+from mezzotint.tasks.reading import choices, command_line, continuing, hub
 from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train import resume
@@ -44,13 +44,13 @@ def run(arguments: Sequence[str]) -> int:
     if line.plain:
         report, examined = examine(*_settle_seeds(read(line.plain)), () if processes is None else (processes,))
     else:
-        report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
+        report = _machine.report(os.environ, resolve_paths(read_text("schema: 1\n")).data.cache.path.expanduser())
     if where is not None:
         durable.write_new(where, _report.html(report, examined), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(map(visible, _report.text(report))))
+        print("\n".join(map(escape_line, _report.text(report))))
     return report.exit_status
 
 
@@ -90,11 +90,11 @@ def _format_of(folder: Path) -> list[str]:
 
 def _settle_seeds(reading: Reading) -> tuple[Recipe, list[str]]:
     """The recipe with the seeds of its run, or new ones, and notes about them."""
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     if -1 not in (recipe.run.seed, recipe.sample.seed):
         return recipe, []
-    recorded = resume.recorded(recipe.run.resume, RunFolder(folder_of(reading, recipe)))
-    return settling.settle_seeds(recipe, recorded.recipe if recorded else None)
+    recorded = resume.recorded_state(recipe.run.resume, RunFolder(folder_of(reading, recipe)))
+    return choices.choose_seeds(recipe, recorded.recipe if recorded else None)
 
 
 def examine(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
@@ -114,7 +114,7 @@ def examine(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] 
 
 
 def _all_findings(examined: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
-    lost, unmeasured = _captions.lost_words(examined)
+    lost, unmeasured = _captions.find_truncated(examined)
     yield from unmeasured
     dataset = examined.dataset
     yield from of_data(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from mezzotint.data.files import caption_cleaning
 from mezzotint.sampling.prompt_file import Line
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import CaptionSettings
 
 _SIGNS = re.compile(r"\{[^{}|]*\|[^{}]*\}|\([^()]+:\s*\d*\.?\d+\s*\)|<(?:lora|lyco|hypernet):[^<>]+>|\b__[\w/-]+__\b")
@@ -22,7 +22,7 @@ def sign_notes(prompts: Iterable[str]) -> list[str]:
     signs = list(dict.fromkeys(match[0] for prompt in prompts for match in _SIGNS.finditer(prompt)))
     if not signs:
         return []
-    return [f"prompts are read as plain text: {listed(signs, 3)} has no effect"]
+    return [f"prompts are read as plain text: {format_names(signs, 3)} has no effect"]
 
 
 def clean_prompt(text: str, captions: CaptionSettings) -> str:

@@ -27,7 +27,7 @@ def with_first_frames(
     conditioning and for images, E1091 for an image that cannot be read."""
     path = recipe.sample.clip.first_frame
     assert path is not None
-    refuse(family, requests)
+    refuse_first_frames(family, requests)
     model, latents = encoder(), {}
     vae = next(model.parts()["vae"].parameters()).device
     for size in dict.fromkeys(request.size for request in requests):
@@ -37,7 +37,7 @@ def with_first_frames(
     return [replace(request, first_frame=latents[request.size]) for request in requests]
 
 
-def refuse(family: ModelFamily, requests: Sequence[Request]) -> None:
+def refuse_first_frames(family: ModelFamily, requests: Sequence[Request]) -> None:
     """Raises RecipeError E1480 if no clip can start from an image."""
     if not family.takes_first_frame:
         why = "this model has one noise level for a whole clip and does not support first-frame conditioning"

@@ -14,7 +14,7 @@ import numpy as np
 
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.captions import LostWords
-from mezzotint.data.schedule.captions import Changes, unchanged
+from mezzotint.data.schedule.captions import Changes, without_changes
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.sections.captions import CaptionSettings
@@ -38,14 +38,14 @@ def token_lengths(
     try:
         for chunk in np.array_split(rows, max(1, -(-len(rows) // _MANY))):
             texts = [(*catalogue.captions(row), "")[0] for row in chunk.tolist()]
-            lengths, limit = family.token_counts([unchanged(text, changes) for text in texts])
+            lengths, limit = family.token_counts([without_changes(text, changes) for text in texts])
             counts += lengths
     except WeightsError:
         return None
     return (tuple(counts), limit) if limit else None
 
 
-def lost_words(
+def count_truncated(
     family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings, known_by: str = ""
 ) -> LostWords | None:
     """Counts truncated captions of all samples, the first of each wildcard. None without the model's tokenizer:
@@ -76,7 +76,7 @@ def _count(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostW
         tokens: dict[int, int] = {}
         cut = 0
         for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
-            lost = family.lost_tokens([unchanged(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])
+            lost = family.lost_tokens([without_changes(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])
             for row, count in zip(rows[chunk].tolist(), lost, strict=True):
                 if count:
                     cut += 1

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule.captions import Changes, unchanged
+from mezzotint.data.schedule.captions import Changes, without_changes
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.families.base import ModelFamily
@@ -113,7 +113,7 @@ class PreviewPrompts:
         recipe, family = self._recipe, self._model.family
         if recipe.sample.clip.first_frame is None:
             return requests
-        first_frames.refuse(family, requests)
+        first_frames.refuse_first_frames(family, requests)
         if {request.size for request in requests} - self._first_frames.keys():
             has_vae = "vae" in family.parts()
             load = encoders(recipe, self._model.files, self._runtime.device)
@@ -210,7 +210,7 @@ class PreviewPrompts:
         row = int(rows[draws.below(draws.key(seed, "preview-row", step, index), len(rows))])
         choice = self._dataset.catalogue.captions(row)
         chosen = choice[draws.below(draws.key(seed, "preview-caption", step, index), len(choice))]
-        return unchanged(chosen, Changes.of(self._recipe.data.captions))
+        return without_changes(chosen, Changes.of(self._recipe.data.captions))
 
     def _with_embeddings(self, requests: Sequence[Request]) -> list[Request]:
         if self._caches.text is None:
@@ -260,7 +260,7 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
     seen: set[str] = set()
     changes = Changes.of(recipe.data.captions)
     for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
-        caption = unchanged(dataset.catalogue.captions(row)[0], changes)
+        caption = without_changes(dataset.catalogue.captions(row)[0], changes)
         if caption in seen:
             continue
         seen.add(caption)

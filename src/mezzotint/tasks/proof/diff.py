@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.errors import visible
+from mezzotint.errors import escape_line
 from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     if "--json" in line:
         print(json.dumps(differing, indent=1, ensure_ascii=False))
     else:
-        print("\n".join(map(visible, _page(differing))))
+        print("\n".join(map(escape_line, _page(differing))))
     return 0
 
 

@@ -21,14 +21,14 @@ from typing import NoReturn
 import torch
 
 from mezzotint import durable, fault_injection
-from mezzotint.errors import CheckpointError, MezzotintError, visible
+from mezzotint.errors import CheckpointError, MezzotintError, escape_line
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared import launch
 from mezzotint.settings.base import Every, with_values
 from mezzotint.settings.reading.read import Reading, digest_of
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import choices
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.train import train
@@ -51,9 +51,9 @@ def run(arguments: Sequence[str]) -> int:
             code="E1518",
         )
     started = time.monotonic()
-    one_seed, sentences = settling.settle_seeds(reading.recipe)
+    one_seed, sentences = choices.choose_seeds(reading.recipe)
     for sentence in sentences:
-        print(visible(sentence), flush=True)
+        print(escape_line(sentence), flush=True)
     reading = replace(reading, recipe=one_seed)  # the same seed for both runs
     place = folder_of(reading, reading.recipe)
     with ExitStack() as stack:
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         identical = compare_runs(*(RunFolder(scratch / name) for name in runs))
     of = f" of {processes} processes" if processes > 1 else ""
     what = f"{STEPS} steps{of} without interruption, and killed in step {KILLED} and resumed from step {SAVED},"
-    print(visible(f"{reading.name}: {what}"))
+    print(escape_line(f"{reading.name}: {what}"))
     print(f"are bitwise identical: {identical}; {time.monotonic() - started:.0f} s")
     return 0
 
@@ -144,7 +144,7 @@ def compare_runs(one: RunFolder, other: RunFolder) -> str:
     for step in sorted({*losses[0], *losses[1]}):
         if losses[0].get(step) != losses[1].get(step):
             raise _differs(f"step {step} has {losses[0].get(step)} and {losses[1].get(step)}")
-    ends = [state.newest(run.checkpoints).path for run in (one, other)]
+    ends = [state.newest_valid(run.checkpoints).path for run in (one, other)]
     if None in ends:
         raise CheckpointError("a run has no checkpoint, which proves nothing", code="E1518")
     tensors = [state.read(path).tensors for path in ends if path is not None]

@@ -12,10 +12,10 @@ import numpy as np
 from mezzotint import draws, durable, outside
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.errors import CheckpointError, visible
+from mezzotint.errors import CheckpointError, escape_line
 from mezzotint.reports import data_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.settings.reading.read import located, read
+from mezzotint.settings.reading.read import read, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.proof import manifest
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     """
     folder = RunFolder(Path(command_line.parse(arguments, "verify").plain[0]).expanduser())
     for line in verify(folder):
-        print(visible(line), flush=True)
+        print(escape_line(line), flush=True)
     return 0
 
 
@@ -44,13 +44,13 @@ def verify(folder: RunFolder) -> Iterator[str]:
             f"{folder.recipe}: has changed since the run wrote it", "restore it from a backup, or start the run again"
         )
     yield f"recipe       {folder.recipe}"
-    checkpoints = state.listed(folder.checkpoints)
+    checkpoints = state.list_checkpoints(folder.checkpoints)
     for path in checkpoints:
-        reason = state.damage(path)
+        reason = state.find_damage(path)
         if reason is not None:
             raise _differs(f"{path}: {reason}", "the run resumes from the one before")
     yield f"checkpoints  {len(checkpoints)} intact"
-    recipe = located(read(str(folder.recipe)))
+    recipe = resolve_paths(read(str(folder.recipe)))
     now = manifest.weights(recipe, assemble.open_files(recipe))
     for part, digest in known["weights"].items():
         if now.get(part) != digest:

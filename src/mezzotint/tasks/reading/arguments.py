@@ -49,7 +49,7 @@ def preflight(arguments: Sequence[str], command: Command) -> tuple[list[str], Ma
     line = command_line.parse(arguments, command.name)
     if line.dialect is None or not command.has_tools:
         return list(arguments), {}
-    return foreign.words(command.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
+    return foreign.equivalent_arguments(command.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
 
 
 def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
@@ -69,9 +69,9 @@ def _packages_not_allowed(reading: Reading) -> Iterator[Problem]:
 def _read(line: CommandLine) -> Reading:
     name, plain = line.command.name, line.plain
     if line.dialect is not None:
-        place = foreign.launched(Launch.read(), line.whole("--processes", 1))
+        place = foreign.launch_facts(Launch.read(), line.whole("--processes", 1))
         return hub.with_folders(
-            continuing.with_run(foreign.reading(line.dialect, line.foreign, plain, place)), insist=True
+            continuing.with_run(foreign.read_command_line(line.dialect, line.foreign, plain, place)), insist=True
         )
     if not plain or "=" in plain[0]:
         what = f"{plain[0]!r} is in the place of the recipe" if plain else "no recipe is given"

@@ -129,7 +129,7 @@ def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[
     raise hints.unknown_option(flag, follower, names, command)
 
 
-def weighted(text: str) -> tuple[Path, float | None]:
+def parse_weighted(text: str) -> tuple[Path, float | None]:
     """`FILE`, or `FILE:0.8` with a strength. An existing file with such a name comes first."""
     name, _, number = text.rpartition(":")
     if not name or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is None or Path(text).expanduser().exists():

@@ -15,7 +15,7 @@ from pathlib import Path
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import refuse_older_run
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import COMMAND_LINE, Reading, locate, read
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading, read, resolve_path
 from mezzotint.settings.recipe import LIVE, Recipe, live_values, with_live
 from mezzotint.tasks.reading import stamps
 
@@ -80,9 +80,9 @@ def with_run(reading: Reading) -> Reading:
     reading = _resolve_ema_start(reading)
     model = reading.recipe.model
     base = reading.path.parent if reading.path else None
-    path = locate(model.path, base)
+    path = resolve_path(model.path, base)
     if stamps.is_open(model.path):
-        newest = stamps.newest(model.path.expanduser())
+        newest = stamps.newest_run(model.path.expanduser())
         if newest is None:
             raise stamps.no_run_to_resume(model.path)
         return _of_run(reading, newest, "latest")
@@ -103,10 +103,10 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": first_model.over}
     values["model.vae"] = reading.recipe.model.vae or first_model.vae
     resumed = replace(resumed, recipe=with_values(resumed.recipe, values))
-    return _without_live(_with_schedules(resumed, recipe), recipe)
+    return _remove_live(_with_schedules(resumed, recipe), recipe)
 
 
-def _without_live(reading: Reading, first_recipe: Recipe) -> Reading:
+def _remove_live(reading: Reading, first_recipe: Recipe) -> Reading:
     """The reading with the live settings that the run started with: later values of the file take effect at the next
     epoch."""
     if reading.recipe.run.live.path is None or first_recipe.run.live.path is None:
@@ -136,7 +136,7 @@ def _resolve_ema_start(reading: Reading) -> Reading:
     exports = [path for run in reversed(stamps.list_runs(start.expanduser())) for path in _exported_emas(run)]
     if not exports:
         raise CheckpointError(
-            f"{stamps.starred(start)}: no run of this name has exported averaged weights; name a model instead",
+            f"{stamps.with_star(start)}: no run of this name has exported averaged weights; name a model instead",
             code="E1507",
         )
     recipe = with_values(reading.recipe, {"optim.ema.start": exports[0]})

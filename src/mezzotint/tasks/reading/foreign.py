@@ -14,7 +14,7 @@ from mezzotint import registry
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.foreign_names import unread
+from mezzotint.settings.reading.foreign_names import unsupported_trainer
 from mezzotint.settings.reading.read import COMMAND_LINE, Reading, read_text
 from mezzotint.settings.reading.translation import Launched, Translation, Translator
 from mezzotint.settings.reading.writing import as_yaml
@@ -22,38 +22,40 @@ from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading.commands import REPLACE
 
 
-def dialect(name: str) -> Translator:
+def find_dialect(name: str) -> Translator:
     """The dialect of a name. Raises RecipeError E1015 with the nearest."""
-    sentence = unread(name)
+    sentence = unsupported_trainer(name)
     if sentence is not None:
         raise RecipeError(sentence, code="E1015")
     if name.replace("_", "-") not in registry.names("dialects"):
-        raise RecipeError(registry.unknown("dialects", name), code="E1015")
+        raise RecipeError(registry.unknown_choice("dialects", name), code="E1015")
     module = registry.find("dialects", name)
     known: Translator = module.DIALECTS[name.replace("_", "-")] if hasattr(module, "DIALECTS") else module.DIALECT
     return known
 
 
-def launched(launch: Launch, processes: int | None = None) -> Launched:
+def launch_facts(launch: Launch, processes: int | None = None) -> Launched:
     """What a dialect needs to know about a launch. processes: another number of processes, for commands that only
     inspect."""
     launcher = "accelerate" if launch.launcher == "none" and launch.mixed_precision else launch.launcher
     return Launched(processes or launch.world_size, launch.mixed_precision, launcher)
 
 
-def translation(name: str, arguments: Sequence[str], place: Launched) -> Translation:
+def translate(name: str, arguments: Sequence[str], place: Launched) -> Translation:
     """Translates a foreign command line, and checks that its recipe is valid; a line that starts several processes as
     if they were running. Raises RecipeError with the names of the foreign line."""
-    translated = dialect(name).translate(arguments, place, ahead=True)
+    translated = find_dialect(name).translate(arguments, place, ahead=True)
     _read(name, translated, ())
     return translated
 
 
-def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+def equivalent_arguments(
+    verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
     """The words after our command that do the same as a foreign command line, and the foreign flags by our options,
     settings and file names. Prints the notes. ours: words and options that override it. Raises RecipeError with the
     names of the foreign line."""
-    theirs, notes, flags = dialect(name).words(verb, arguments)
+    theirs, notes, flags = find_dialect(name).words(verb, arguments)
     overridden = {word.partition("=")[0].removesuffix("+") for word in ours}
     theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in overridden)]
     for note in notes:
@@ -97,10 +99,10 @@ def _mention_of(ours: str) -> re.Pattern[str]:
     return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w| has \d+ problem)")
 
 
-def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
+def read_command_line(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
     """A foreign command line, overridden by `key=value`, as a reading. Each value's origin is its flag. Raises
     RecipeError with the names of the foreign line."""
-    translated = dialect(name).translate(arguments, place)
+    translated = find_dialect(name).translate(arguments, place)
     read = _read(name, translated, overrides)
     typed = {path: words for path, words in read.origin.items() if words == COMMAND_LINE}
     notes = tuple(str(note) for note in translated.notes)

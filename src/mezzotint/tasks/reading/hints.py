@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.settings.reading.foreign_names import foreign, value_of
+from mezzotint.settings.reading.foreign_names import meaning_of, value_of
 from mezzotint.settings.reading.nearest import nearest
 from mezzotint.settings.reading.paths import by_path
 from mezzotint.tasks.reading.parser import Command
@@ -48,6 +48,6 @@ def _setting(flag: str, value: str | None) -> str:
     if setting not in by_path():
         return f"did you mean a setting of {setting}? `mezzotint explain {setting}` lists them"
     text = value if value is not None else "true" if by_path()[setting].shape.base is bool else "VALUE"
-    known = foreign(flag)
+    known = meaning_of(flag)
     note = f" ({known.note})" if known is not None and known.note else ""
     return f"write {setting}={shlex.quote(value_of(setting, text) or text)}{note}"

@@ -14,7 +14,7 @@ from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.settings import weights_formats
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import Reading, locate
+from mezzotint.settings.reading.read import Reading, resolve_path
 
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
 
@@ -44,11 +44,11 @@ def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     cache."""
     is_file_name = path.suffix.lower() in weights_formats.readable_suffixes()  # not an id, though it has a slash
     match = None if is_file_name else _ID.fullmatch(str(path))
-    if match is None or locate(path, beside, shipped=MODELS).exists():
+    if match is None or resolve_path(path, beside, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"
-    local = locate(Path(name), beside)
-    folder = local if local.exists() else cached(name, match["revision"] or "main")
+    local = resolve_path(Path(name), beside)
+    folder = local if local.exists() else cached_folder(name, match["revision"] or "main")
     if folder is None and insist:
         revision = f" at revision {match['revision']}" if match["revision"] else ""
         raise WeightsError(
@@ -59,7 +59,7 @@ def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     return folder
 
 
-def cached(name: str, revision: str) -> Path | None:
+def cached_folder(name: str, revision: str) -> Path | None:
     """The cache folder of a revision (a branch, a tag, a commit) of a model, or None."""
     root = cache_root() / f"models--{name.replace('/', '--')}"
     reference = root / "refs" / revision

@@ -17,7 +17,7 @@ def is_open(path: Path) -> bool:
     return STAMP in path.name
 
 
-def starred(path: Path) -> str:
+def with_star(path: Path) -> str:
     """A path for messages, with `*` for the stamp."""
     return str(path).replace(STAMP, "*")
 
@@ -29,13 +29,13 @@ def choose_folder(folder: Path, resume: str) -> Path:
     """
     if not is_open(folder):
         return folder
-    run = newest(folder) if resume in ("auto", "latest") else None
+    run = newest_run(folder) if resume in ("auto", "latest") else None
     if run is None and resume == "latest":
         raise no_run_to_resume(folder)
     return run or folder.with_name(folder.name.replace(STAMP, time.strftime("%Y%m%d-%H%M%S")))
 
 
-def newest(folder: Path) -> Path | None:
+def newest_run(folder: Path) -> Path | None:
     """The newest run of a stamped name with a checkpoint, by its stamp and never by a file's time; None without one."""
     runs = [path for path in list_runs(folder) if any(path.glob("checkpoints/step-*/manifest.json"))]
     return runs[-1] if runs else None
@@ -54,7 +54,8 @@ def no_run_to_resume(folder: Path) -> CheckpointError:
     listed = ", ".join(path.name for path in existing[-3:])
     others = f"existing ones ({listed}) have none" if existing else "no such folder exists"
     return CheckpointError(
-        f"{starred(folder)}: no run of this name has a checkpoint to resume from, {others}; start a new run, or name a "
+        f"{with_star(folder)}: no run of this name has a checkpoint to resume from, {others}; start a new run, "
+        "or name a "
         "folder",
         code="E1507",
     )

@@ -149,7 +149,7 @@ def _whole(line: CommandLine, name: str, text: str) -> int:
 
 
 def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
-    path, strength = command_line.weighted(text)
+    path, strength = command_line.parse_weighted(text)
     if not path.exists():
         raise line.wrong(f"--adapter: {path} does not exist; write --adapter=FILE, or FILE:0.8 with a strength")
     return path, 1.0 if strength is None else strength

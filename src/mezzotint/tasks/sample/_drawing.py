@@ -16,12 +16,12 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.data.media import decoding
 from mezzotint.families.base import ModelFamily
-from mezzotint.sampling import grids, pictures
+from mezzotint.sampling import grids, image_files
 from mezzotint.sampling.network import is_unconditional
 from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.base import with_values
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
@@ -102,13 +102,15 @@ def generate(session: Session, say: Callable[[str], None]) -> Iterator[tuple[Dra
     with assemble.named_shortage(f"{model.device} does not have enough memory", remedy):
         images = generate_images(model, [one.request for one in session.drawings], session.recipe, say)
         for one, image in zip(session.drawings, images, strict=True):
-            facts = pictures.facts(one.request, settings)
+            facts = image_files.generation_facts(one.request, settings)
             if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
                 facts["unconditional"] = "zeros"  # what guidance moved away from, instead of the negative prompt
             yield one, image.pixels, facts | start | model.facts
 
 
-def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model) -> Iterator[str]:
+def write_images(
+    args: SampleArgs, place: Place, say: Callable[[str], None], opener: Opener = open_model
+) -> Iterator[str]:
     """Generates all images into a folder and yields lines that report where they are. say: prints progress. After
     Ctrl-C there is a contact sheet of the images generated so far."""
     session = open_session(args, place, say, opener)
@@ -119,7 +121,9 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opener: Ope
         session = replace(session, drawings=drawings)
     else:
         refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
-    if any(one.request.size.frames > 1 for one in drawings) and (sentence := pictures.written_as(recipe.sample.clip)):
+    if any(one.request.size.frames > 1 for one in drawings) and (
+        sentence := image_files.check_clip_encoder(recipe.sample.clip)
+    ):
         say(sentence)
     tiles: dict[tuple[int, int], Pixels] = {}
     try:
@@ -140,7 +144,7 @@ def _missing_embeddings(args: SampleArgs, lines: Sequence[Line], recipe: Recipe)
     texts = [text for line in lines for text in (line.prompt, line.negative or "")]
     known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
     for path, _ in args.adapters:
-        for word, file in learned_tokens.beside(path).items():
+        for word, file in learned_tokens.tokens_next_to(path).items():
             if word not in known and any(word in text for text in texts):
                 embedding = shlex.quote(f"{word}={file}")
                 yield f"{word} in a prompt is a learned token of {path}; add --embedding={embedding}"
@@ -154,7 +158,7 @@ def _write_sheets_and_report(
     generated."""
     sheets = ", ".join(str(path) for path in _write_sheets(out, images, tiles, settings, title, replaces=replaces))
     what = "clip" if images[0].request.size.frames > 1 else "image"
-    number = counted(len(images), what) if of is None else f"{len(images)} of {counted(of, what)}"
+    number = format_count(len(images), what) if of is None else f"{len(images)} of {format_count(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
 
@@ -194,7 +198,9 @@ def _drawings(
             guidance=one.guidance,
             solver=one.line.solver,
         )
-        drawings.append(Drawing(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
+        drawings.append(
+            Drawing(request, one.line, one.row, one.column, one.stem + image_files.file_suffix(request.size))
+        )
 
     # equal size, solver and scale next to each other, to share batches
     def batch_key(one: Drawing) -> tuple[int, int, str, float]:
@@ -212,9 +218,9 @@ def _generate_all(
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
     for number, (one, pixels, facts) in enumerate(generate(session, say), 1):
-        content = pictures.file(pixels, facts, settings.clip)
+        content = image_files.file(pixels, facts, settings.clip)
         durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
-        tiles[one.row, one.column] = _small(pictures.strip(pixels))
+        tiles[one.row, one.column] = _small(image_files.film_strip(pixels))
         if number % max(1, settings.batch_size) == 0 or number == total:
             say(f"generated {number} of {total}")
 
@@ -281,7 +287,7 @@ def _with_numbers(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     order = sorted(range(len(drawings)), key=lambda n: (drawings[n].row, drawings[n].column))
     number = {place: first + count for count, place in enumerate(order)}
     return [
-        replace(one, name=f"{number[place]:09d}{pictures.ending(one.request.size)}")
+        replace(one, name=f"{number[place]:09d}{image_files.file_suffix(one.request.size)}")
         for place, one in enumerate(drawings)
     ]
 
@@ -319,7 +325,7 @@ def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], se
     line = one.line
     texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:
-        texts.append(counted(line.steps, "step"))
+        texts.append(format_count(line.steps, "step"))
     if line.solver is not None and line.solver != settings.solver:
         texts.append(line.solver)
     if line.negative is not None:

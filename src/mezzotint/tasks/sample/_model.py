@@ -25,7 +25,7 @@ from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
 from mezzotint.settings.base import with_values
 from mezzotint.settings.families.base import family_spec
-from mezzotint.settings.reading.read import located, with_model_defaults
+from mezzotint.settings.reading.read import resolve_paths, with_model_defaults
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.settings.sections.tokens import PART
@@ -73,7 +73,7 @@ def find(place: Place) -> ModelSource:
     """Finds the model of a place. A recipe means its run if that has a checkpoint, otherwise the model that it would
     start from. Raises CheckpointError for a run without an intact checkpoint, and E1160 for one whose folders are links
     to outside of it."""
-    recipe = located(place.reading)
+    recipe = resolve_paths(place.reading)
     linked = run_files.linked_folders(place.reading, recipe)
     match place.kind:
         case "model":
@@ -87,7 +87,7 @@ def find(place: Place) -> ModelSource:
             reading = place.reading
             folder = RunFolder(folder_of(reading, recipe), linked)
             folder.refuse_links()
-            if state.listed(folder.checkpoints):
+            if state.list_checkpoints(folder.checkpoints):
                 return _of_run(recipe, folder, reading.name)
             name = reading.path.stem if reading.path else reading.name
             note = "nothing is trained yet: these are images of the model that it starts from"

@@ -17,7 +17,7 @@ from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
 from mezzotint.settings import weights_formats
 from mezzotint.settings.base import with_values
-from mezzotint.settings.reading.read import Reading, locate, located, read, read_text, shipped_recipes
+from mezzotint.settings.reading.read import Reading, read, read_text, resolve_path, resolve_paths, shipped_recipes
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.tasks.sample._args import SampleArgs, read_file
@@ -69,7 +69,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
         return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     if (path / "manifest.json").is_file():
         return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
-    model = locate(path, None, shipped=MODELS)
+    model = resolve_path(path, None, shipped=MODELS)
     names = (
         "model_index.json",
         "config.json",
@@ -86,7 +86,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     try:
         return Place("recipe", path, read(word, overrides))
     except RecipeError as error:
-        if error.code != "E1011" or outside.said_of(path):
+        if error.code != "E1011" or outside.describe_file_kind(path):
             raise
         hint = did_you_mean(word, _known_names(), "`mezzotint ls` lists what ships")
         hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint
@@ -109,11 +109,11 @@ def _recipe_of(run: Path, word: str, overrides: Sequence[str]) -> Reading:
     return read(run / "recipe.yaml", overrides)
 
 
-def look(args: SampleArgs) -> Place:
+def choose_model(args: SampleArgs) -> Place:
     """What to sample from, after all checks that need no model. Raises RecipeError: as `place_of`, E1007 a size, E1071
     existing images, E1072 no prompt, E1073 a prompt file."""
     place = place_of(args.place, args.overrides)
-    lines, recipe = lines_of(args, located(place.reading))
+    lines, recipe = lines_of(args, resolve_paths(place.reading))
     planned = plan(args, lines, recipe.sample, lambda _: None)
     for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)

@@ -20,7 +20,7 @@ from mezzotint.errors import MezzotintError
 from mezzotint.sampling.sample import as_bytes
 from mezzotint.tasks.sample import _plan
 from mezzotint.tasks.sample._args import Weights, parse
-from mezzotint.tasks.sample._drawing import draw
+from mezzotint.tasks.sample._drawing import write_images
 from mezzotint.tasks.sample._model import ModelSource, SampledModel, open_model
 
 Seen = Callable[[int, int, NDArray[np.uint8] | None], None]
@@ -48,7 +48,7 @@ class Drawer:
             model.on_step = _Watch(model, seen)
             return model
 
-        for line in draw(args, _plan.look(args), say, opener):
+        for line in write_images(args, _plan.choose_model(args), say, opener):
             say(line)
 
     def warm(self, model: str) -> None:

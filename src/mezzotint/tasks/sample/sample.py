@@ -22,11 +22,11 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     args = parse(arguments)
-    place = _plan.look(args)
+    place = _plan.choose_model(args)
     # imported late: torch and the networks take seconds, and a mistyped line fails before
-    from mezzotint.tasks.sample._drawing import draw
+    from mezzotint.tasks.sample._drawing import write_images
 
-    for line in draw(args, place, say=print):
+    for line in write_images(args, place, say=print):
         print(line)
     return 0
 
@@ -55,7 +55,7 @@ def generate_pixels(
         adapters=tuple((Path(path), strength) for path, strength in adapters),
         weights=weights,
     )
-    place = _plan.look(args)
+    place = _plan.choose_model(args)
     from mezzotint.tasks.sample._drawing import generate, open_session  # torch: see `run`
 
     session = open_session(args, place, say)

@@ -18,7 +18,7 @@ from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import DatasetError, StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.settings.recipe import Recipe, effective
+from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.settings.resolved import Resolved
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
@@ -83,7 +83,7 @@ class TrainHost(RunHost[Trainer]):
         is_of_all = self.saves.is_of_all  # called on all processes together
         if not (self.runtime.is_first or is_of_all):
             return
-        values = trainer.state() | {"recipe": effective(self.recipe), "identity": self.identity.values()}
+        values = trainer.state() | {"recipe": plain_values(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
         self.saves.begin(
             step=trainer.progress.step,
@@ -164,10 +164,10 @@ class TrainHost(RunHost[Trainer]):
         if recipe.model.clip_skip != self.recipe.model.clip_skip or "model.clip_skip" in trainer.progress.live:
             self.model.family.skip_layers(recipe.model.clip_skip)
         for callback in trainer.callbacks:
-            callback.replaced(recipe.run, recipe.sample)
+            callback.on_settings_changed(recipe.run, recipe.sample)
         trainer.progress.live = dict(self.changes.values)
 
-    def broken(self, samples: Sequence[str], so_far: int) -> None:
+    def report_corrupt(self, samples: Sequence[str], so_far: int) -> None:
         """Warns of damaged samples. Raises DatasetError E1820 for more than a start would accept."""
         for key in samples:
             self.warn(f"sample {key!r} is damaged, which its header did not show; it has no weight in the loss")
@@ -212,7 +212,7 @@ class TrainHost(RunHost[Trainer]):
         )  # fmt: skip
 
 
-def callbacks(
+def create_callbacks(
     host: TrainHost, caches: Caches, line: LiveLine, of_user: Sequence[Callback], *, start_step: int
 ) -> list[Callback]:
     """Every callback of a run, in the same order on every process: those of `training/callbacks/` and of_user, given in
@@ -224,7 +224,7 @@ def callbacks(
     return open_callbacks(
         Setup(
             run=recipe.run,
-            recipe=effective(recipe),
+            recipe=plain_values(recipe),
             runtime=runtime,
             folder=host.folder,
             model=model,

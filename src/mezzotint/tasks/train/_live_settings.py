@@ -16,13 +16,13 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import check_solver
-from mezzotint.settings.reading.read import Reading, located, read
+from mezzotint.settings.reading.read import Reading, read, resolve_paths
 from mezzotint.settings.reading.translation import Launched
-from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.reading.wording import format_value
 from mezzotint.settings.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
 from mezzotint.settings.resume_rules import differences
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.reading import continuing, foreign, hub, settling
+from mezzotint.tasks.reading import choices, continuing, foreign, hub
 from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
@@ -114,7 +114,7 @@ class LiveSettings:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
                 kept = [one for one in LIVE if one == path or self._has_same_origin(one, path, reading)]
                 values |= {one: before[one] for one in kept}
-                stays = ", ".join(f"{one} stays {shown(before[one])}" for one in kept)
+                stays = ", ".join(f"{one} stays {format_value(before[one])}" for one in kept)
                 self._print_once(f"warning: {self._name_in_file(path, reading)} is ignored: {reason}; {stays}")
         return values
 
@@ -129,19 +129,19 @@ class LiveSettings:
         live = self.recipe.run.live
         if live.dialect is None:
             return read(path)
-        option = foreign.dialect(live.dialect).config
+        option = foreign.find_dialect(live.dialect).config
         if not option:
             raise RecipeError(
                 f"run.live.dialect: command lines of {live.dialect} have no option for a settings file", code="E1007"
             )
-        return foreign.reading(live.dialect, [*live.line, f"--{option}", str(path)], (), Launched())
+        return foreign.read_command_line(live.dialect, [*live.line, f"--{option}", str(path)], (), Launched())
 
     def _unchangeable(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """Names of settings that differ from those the run was started with and cannot change, as the file names
         them."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
-        recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = settling.settle(recipe, self.runtime.device.type, mine).recipe
+        recipe = resolve_paths(hub.with_folders(continuing.with_run(reading), insist=False))
+        recipe = choices.choose(recipe, self.runtime.device.type, mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)
@@ -155,7 +155,7 @@ class LiveSettings:
         for path, old, new in self._changed(values):
             source = origin.get(path, "")
             by = f"by {source}" if " in " in source else how
-            self.say(f"epoch {epoch + 1}: {path} is {shown(new)} from here, {by}; it was {old}")
+            self.say(f"epoch {epoch + 1}: {path} is {format_value(new)} from here, {by}; it was {old}")
 
     def _print_notes(self, values: Mapping[str, Any], reading: Reading) -> None:
         """Prints the dialect's notes about keys that change something."""

@@ -68,8 +68,10 @@ def start_roll_back(
 def _plan_roll_back(step: int, run: RunSettings, progress: Progress, folder: RunFolder) -> RollBack | None:
     """The newest intact checkpoint before the first of the consecutive bad steps; None without one."""
     last_good = step - max(1, progress.bad_in_a_row)
-    later = {path: "it is later" for path in state.listed(folder.checkpoints) if state.step_of(path) > last_good}
-    newest = state.newest(folder.checkpoints, damaged=later).path
+    later = {
+        path: "it is later" for path in state.list_checkpoints(folder.checkpoints) if state.step_of(path) > last_good
+    }
+    newest = state.newest_valid(folder.checkpoints, damaged=later).path
     if newest is None:
         return None
     to, settings = state.step_of(newest), run.roll_back
@@ -82,7 +84,7 @@ def rolled_back_checkpoints(folder: RunFolder) -> Mapping[Path, str]:
         if event.get("event") in ("resumed", "started"):
             break
         if event.get("event") == _EVENT:
-            steps = {path: state.step_of(path) for path in state.listed(folder.checkpoints)}
+            steps = {path: state.step_of(path) for path in state.list_checkpoints(folder.checkpoints)}
             return {path: "the run has rolled back from it" for path, at in steps.items() if at > event["to"]}
     return {}
 

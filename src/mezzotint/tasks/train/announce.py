@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
-from mezzotint.settings.counting import counted
+from mezzotint.settings.counting import format_count
 from mezzotint.settings.reading.read import Reading
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resume_rules import DEFAULT_STEPS
@@ -72,7 +72,7 @@ def start_line(
     if restored.step >= steps:
         return f"{restored.path.name} is the end of this run, nothing is left to train; {longer}"
     exact = f"; not bit-exact from here: {'; '.join(changes)}" if changes else ""
-    return f"resuming from {restored.path.name}, {counted(steps - restored.step, 'step')} to go{exact}"
+    return f"resuming from {restored.path.name}, {format_count(steps - restored.step, 'step')} to go{exact}"
 
 
 def extension_line(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Launch) -> str:
@@ -90,7 +90,7 @@ def extension_line(reading: Reading, recipe: Recipe, words: Sequence[str], launc
     return f"to train it further, raise {flag}, or run: {with_settings(words, settings, launch)}"
 
 
-def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
+def command_allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
     """The command line of this start with further settings in `run.allow_change`. words: those after the command."""
     every = dict.fromkeys([*recipe.run.allow_change, *paths])
     return with_settings(words, [f"run.allow_change=[{', '.join(every)}]"], launch)

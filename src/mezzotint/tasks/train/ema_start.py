@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.settings.base import with_values
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.model import ModelSettings
 
@@ -37,12 +37,12 @@ def weights(
     if settings is None:
         return None
     family = kind.of(settings, {name.split("/")[0] for name in trained}, seed=recipe.run.seed)
-    parameters = named(family.parts())
+    parameters = parameters_by_path(family.parts())
     refuse_another(settings.path, parameters, trained)
     return {name: parameters[name].detach() for name in trained}
 
 
-def named(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+def parameters_by_path(parts: Mapping[str, nn.Module]) -> dict[str, Tensor]:
     """All parameters of parts by `part/parameter`."""
     return {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
 
@@ -53,7 +53,7 @@ def refuse_another(path: Path, parameters: Mapping[str, Tensor], trained: Mappin
     wrong = [name for name in trained if name in parameters and parameters[name].shape != trained[name]]
     if missing or wrong:
         parts = [
-            f"{len(names)} trained weights {word} ({listed(names, 3)})"
+            f"{len(names)} trained weights {word} ({format_names(names, 3)})"
             for names, word in ((missing, "are not in it"), (wrong, "have another shape in it"))
             if names
         ]

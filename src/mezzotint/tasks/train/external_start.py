@@ -24,7 +24,7 @@ def check(recipe: Recipe, model: TrainableModel, steps: int) -> None:
             code="E1076",
         )
     if recipe.run.export.optimizer_file is not None:
-        optimizer_files.named(recipe.run.export.optimizer_file).check(model.update, model.family)
+        optimizer_files.find_format(recipe.run.export.optimizer_file).check(model.update, model.family)
 
 
 def progress(recipe: Recipe, timeline: Timeline, steps: int) -> Progress:
@@ -56,4 +56,4 @@ def write_optimizer(folder: Path, recipe: Recipe, model: TrainableModel, resolve
     if schedule.kind != "constant" or schedule.warmup_steps or schedule.warmup_ratio:
         peak = recipe.optim.lr * resolved.rate_factor
         rates = [peak * lr.factor(schedule, step, resolved.steps) for step in range(resolved.steps)]
-    optimizer_files.named(name).write(folder, model.update, model.family, rates)
+    optimizer_files.find_format(name).write(folder, model.update, model.family, rates)

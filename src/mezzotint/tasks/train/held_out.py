@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.loading.loader import held_out
+from mezzotint.data.loading.loader import held_out_batches
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Batch
@@ -24,7 +24,7 @@ def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple
     if len(trained := trained_rows(recipe, dataset)):
         sets["train"] = dataset.catalogue, trained, recipe.data
     seed = recipe.run.seed
-    return {name: held_out(*one, seed=seed, caches=caches) for name, one in sets.items()}
+    return {name: held_out_batches(*one, seed=seed, caches=caches) for name, one in sets.items()}
 
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:

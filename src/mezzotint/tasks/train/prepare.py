@@ -21,16 +21,16 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resolved import Resolved, sums_are_open
 from mezzotint.tasks import assemble, describe
-from mezzotint.tasks.cache import cache, carrying, class_pictures
+from mezzotint.tasks.cache import cache, carrying, class_images
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
 from mezzotint.tasks.check.memory import MetaModel
 from mezzotint.tasks.holding import free_device_memory
 from mezzotint.tasks.prompts import previews
-from mezzotint.tasks.prompts.long_captions import lost_words
+from mezzotint.tasks.prompts.long_captions import count_truncated
 from mezzotint.tasks.proof import manifest
-from mezzotint.tasks.reading import settling
-from mezzotint.tasks.reading.settling import SettledRecipe
+from mezzotint.tasks.reading import choices
+from mezzotint.tasks.reading.choices import ChosenRecipe
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.tasks.train import (
     _host,
@@ -65,7 +65,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
         stack.callback(live.close)
         checkpoint = _choose_checkpoint(start, damaged, live.say)
-        with resume.reading(checkpoint):
+        with resume.reading_state(checkpoint):
             recorded = resume.recorded_in(checkpoint)
             settled = _settle(start, recorded, live.say)
         recipe = settled.recipe
@@ -88,7 +88,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         trainer = stack.enter_context(
             assemble.open_trainer(
                 resolved, runtime, dataset, caches, model, progress=progress, host=host,
-                callbacks=_host.callbacks(host, caches, live, start.code.callbacks, start_step=progress.step),
+                callbacks=_host.create_callbacks(host, caches, live, start.code.callbacks, start_step=progress.step),
                 update_check=UpdateCheck(model.update.masters),
             )
         )  # fmt: skip
@@ -118,10 +118,10 @@ def _choose_checkpoint(start: RunStart, damaged: Mapping[Path, str], say: Callab
     return Path(shared) if shared else None
 
 
-def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[str], None]) -> SettledRecipe:
+def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[str], None]) -> ChosenRecipe:
     """The recipe with its seeds and optimizers, the same on all processes."""
     runtime, of_run = start.runtime, recorded.recipe if recorded else None
-    settled = settling.settle(
+    settled = choices.choose(
         start.recipe, runtime.device.type, of_run, origin=start.reading.origin, share=runtime.share, is_run=True
     )
     for sentence in settled.sentences:
@@ -131,12 +131,12 @@ def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[st
 
 def _open_dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
     """The data set, after the missing class images are generated."""
-    class_pictures.draw(recipe, runtime, live.say, live.report)
+    class_images.generate(recipe, runtime, live.say, live.report)
     return carrying.open_dataset(recipe, runtime, announce.progress(live, "reading images"))
 
 
 def _resolve(
-    settled: SettledRecipe, dataset: assemble.Dataset, recorded: resume.Recorded | None, runtime: Runtime,
+    settled: ChosenRecipe, dataset: assemble.Dataset, recorded: resume.Recorded | None, runtime: Runtime,
     say: Callable[[str], None],
 ) -> Resolved:  # fmt: skip
     """What depends on the data set and on memory as well: the length, the type of gradient sums, the blocks on the
@@ -169,8 +169,8 @@ def _compare(
     if checkpoint is None:
         return None, []
     restored = state.read(checkpoint, tensors=False)
-    allowing = partial(announce.allowing, resolved.recipe, words=start.words, launch=start.launch)
-    with resume.reading(restored.path):
+    allowing = partial(announce.command_allowing, resolved.recipe, words=start.words, launch=start.launch)
+    with resume.reading_state(restored.path):
         return restored, resume.compare(restored, start.reading, resolved.recipe, identity, allowing)
 
 
@@ -210,7 +210,7 @@ def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runt
     refusal = ""
     if runtime.is_first:
         try:
-            room.require(resolved, files, folder, runtime)
+            room.require_disk_space(resolved, files, folder, runtime)
         except (StorageError, OutOfMemory) as error:
             refusal = f"{type(error).__name__} {error.code} {error.message}"
     refusal = runtime.share(refusal)
@@ -236,11 +236,11 @@ def _identity(
 def _start_fresh(host: TrainHost) -> None:
     """Loads the EMA and the optimizer state of a new run, where they start from files."""
     recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
-    shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
+    shapes = {name: sharding.full_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
     if weights is not None:
         assert update.ema is not None
-        update.ema.start_from(sharding.cut(weights, shares))
+        update.ema.start_from(sharding.select_rows(weights, shares))
     for sentence in external_start.restore(recipe, host.model):
         host.say(sentence)
 
@@ -251,7 +251,7 @@ def _restore(
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
     tensors = _read(restored, host.runtime)
-    with resume.reading(restored.path):
+    with resume.reading_state(restored.path):
         trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
@@ -294,7 +294,7 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
     texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
     lost = None
     if not assemble.only_texts_of_files(recipe):
-        lost = lost_words(model.family, dataset.catalogue, recipe.data.captions, texts)
+        lost = count_truncated(model.family, dataset.catalogue, recipe.data.captions, texts)
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
@@ -306,7 +306,7 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
     behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
     subject = describe.Subject(
         recipe=recipe, device=runtime.device, launch=launch, model=model, dataset=dataset, steps=steps,
-        checkpoint_bytes=model.update.checkpoint_bytes(lambda name, m: sharding.whole_shape(name, m, runtime.shares)),
+        checkpoint_bytes=model.update.checkpoint_bytes(lambda name, m: sharding.full_shape(name, m, runtime.shares)),
         lost=lost,
     )  # fmt: skip
     description, notes = describe.describe(subject), describe.notes(subject)

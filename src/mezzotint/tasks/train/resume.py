@@ -71,7 +71,7 @@ def _reason_unusable(checkpoint: Path) -> str | None:
 
 
 @contextmanager
-def reading(checkpoint: Path | None) -> Iterator[None]:
+def reading_state(checkpoint: Path | None) -> Iterator[None]:
     """Context for the first use of a checkpoint's state.json. Raises DamagedCheckpoint for a value that no version has
     written. checkpoint: None for a new run."""
     try:
@@ -92,7 +92,7 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
     """
     match resume:
         case "never":
-            if existing := state.listed(folder.checkpoints):
+            if existing := state.list_checkpoints(folder.checkpoints):
                 verb = "exist" if len(existing) > 1 else "exists"
                 raise CheckpointError(
                     f"{folder.path}: run.resume is never, but {_names(existing)} {verb}; resume with `{command} "
@@ -108,19 +108,19 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
             return _choose_named(Path(resume).expanduser(), folder, damaged)
 
 
-def recorded(resume: str, folder: RunFolder) -> Recorded | None:
+def recorded_state(resume: str, folder: RunFolder) -> Recorded | None:
     """What the checkpoint records that `train` would resume from, for commands that inspect a run; None for a new run,
     and for an unreadable checkpoint, which is reported elsewhere."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
         if resume != "never":
-            newest = Start(state.listed(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
+            newest = Start(state.list_checkpoints(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
             record = (newest or choose(resume, folder, "")).recorded
             return record if record is not None and isinstance(record.recipe["run"]["seed"], int) else None
     return None
 
 
 def _choose_newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
-    newest = state.newest(checkpoints, hashes=False, damaged=damaged, unfit=_reason_unusable)
+    newest = state.newest_valid(checkpoints, hashes=False, damaged=damaged, unfit=_reason_unusable)
     skipped = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
         return Start(newest.path, tuple(f"passed over {one}" for one in skipped))
@@ -144,11 +144,11 @@ def _choose_named(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) ->
     if (path / "checkpoints").is_dir():
         return _choose_newest(path / "checkpoints", damaged, insist=True)
     if not (path / "manifest.json").is_file():
-        existing = state.listed(folder.checkpoints) or state.listed(path.parent)
+        existing = state.list_checkpoints(folder.checkpoints) or state.list_checkpoints(path.parent)
         listing = f"choose from {_names(existing)}" if existing else f"{folder.checkpoints} has none either"
         raise CheckpointError(f"{path}: is neither a checkpoint nor a run folder; {listing}", code="E1507")
     refuse_older_checkpoint(path)
-    reason = damaged.get(path) or state.damage(path, hashes=False) or _reason_unusable(path)
+    reason = damaged.get(path) or state.find_damage(path, hashes=False) or _reason_unusable(path)
     if reason is not None:
         raise state.DamagedCheckpoint(path, reason)
     return Start(path)
@@ -161,7 +161,7 @@ def _names(paths: list[Path]) -> str:
 def set_aside_later(folder: RunFolder, step: int) -> list[str]:
     """Renames checkpoints after the step that the run returns to, so they are not taken for the run's; returns their
     new names."""
-    later = [path for path in state.listed(folder.checkpoints) if state.step_of(path) > step]
+    later = [path for path in state.list_checkpoints(folder.checkpoints) if state.step_of(path) > step]
     return [durable.set_aside(path).name for path in later]
 
 
@@ -183,7 +183,7 @@ class Identity:
         return asdict(self)
 
 
-def allowances(reading: Reading, recipe: Recipe) -> list[str]:
+def allowed_changes(reading: Reading, recipe: Recipe) -> list[str]:
     """What may differ from the checkpoint: what `run.allow_change` names; for a fork, everything that it can name
     except the model."""
     return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
@@ -206,7 +206,7 @@ def compare(
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
     changed = changed_settings(restored.values, recipe)
-    allowed = allowances(reading, recipe)
+    allowed = allowed_changes(reading, recipe)
     recorded, problems = judge(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
     before, now = restored.values["identity"], identity.values()

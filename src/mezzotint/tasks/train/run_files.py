@@ -24,7 +24,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.settings.base import with_values
 from mezzotint.settings.reading.read import COMMAND_LINE, Reading
-from mezzotint.settings.recipe import Recipe, effective
+from mezzotint.settings.recipe import Recipe, plain_values
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.proof import commit
 from mezzotint.tasks.reading.continuing import is_run
@@ -67,7 +67,7 @@ def write(
     place = recipe.data.cache.path
     place = place if is_remote(place) else place.expanduser().absolute()
     again = with_values(recipe, {"run.resume": "auto", "data.cache.path": place})
-    text = yaml.safe_dump(effective(again), sort_keys=False, allow_unicode=True, width=100)
+    text = yaml.safe_dump(plain_values(again), sort_keys=False, allow_unicode=True, width=100)
     durable.write_file(folder.recipe, FIRST_LINE + text)
     data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})
     held_out.write_list(folder, dataset)

@@ -11,7 +11,7 @@ from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopp
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
 from mezzotint.settings.advice import less_memory
-from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.reading.read import Reading, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.resume_rules import unknown_allowances
 from mezzotint.tasks import assemble
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     if reading.verb == "cache":
         print("this command line only encodes: mezzotint cache", flush=True)
         return cache.encode(reading)
-    text_files.require(located(reading), arguments)
+    text_files.require(resolve_paths(reading), arguments)
     train(reading, arguments)
     return 0
 
@@ -64,7 +64,7 @@ def start_run(
 ) -> Iterator[RunStart]:  # fmt: skip
     """Prepares for attempts at a run: signals are handled, processes are connected, the run folder is locked. See
     `train`."""
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     launch = Launch.read()
     _refuse_impossible(reading, recipe, launch)
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 code="E1750",
             ) from error
         if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
-            lost = f"process {runtime.rank} lost {runtime.lost()}"
+            lost = f"process {runtime.rank} lost {runtime.describe_lost_peer()}"
             words = (lost, runtime.peer_phases(), "the newest checkpoint is intact", resume_hint())
             raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
         raise

@@ -201,7 +201,7 @@ class _StableSource(ConvertSource):
         )
 
     def description(self, title: str) -> Description | None:
-        return writing.described(self.folder, self.predicts, title)
+        return writing.describe_folder(self.folder, self.predicts, title)
 
     @property
     def predicts(self) -> str:
@@ -227,7 +227,7 @@ def _open_folder(args: ConvertArgs) -> ConvertSource:
     scheduler = folder.config("scheduler", "scheduler_config.json")
     if args.prediction is not None:
         zero = bool(scheduler.get("rescale_betas_zero_snr"))
-        scheduler = scheduler_file.corrected(scheduler, prediction=args.prediction, zero_terminal=zero)
+        scheduler = scheduler_file.correct_config(scheduler, prediction=args.prediction, zero_terminal=zero)
     for name in layout.networks:
         for index in sorted((folder.root / name).glob("*.safetensors.index.json")):
             tensor_files.shards(index)  # a damaged index is reported before a part without weights
@@ -286,9 +286,9 @@ def _extra_notes(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
     elif besides.averages and args.ema == "ignore":
         yield f"left out: {len(besides.averages)} averaged tensors; --ema=use uses them, --ema=keep keeps both"
     if besides.extras:
-        yield f"kept: {tensor_files.listed(besides.extras, 3)} that no network needs"
+        yield f"kept: {tensor_files.summary(besides.extras, 3)} that no network needs"
     if besides.unknown:
-        yield f"kept, but unknown: {tensor_files.listed(besides.unknown)}"
+        yield f"kept, but unknown: {tensor_files.summary(besides.unknown)}"
 
 
 def refuse_run(source: Path) -> None:

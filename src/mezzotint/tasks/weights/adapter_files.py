@@ -21,7 +21,7 @@ from mezzotint.adapters.networks import file_weights
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.settings.reading.read import locate
+from mezzotint.settings.reading.read import resolve_path
 from mezzotint.settings.sections.adapter import AdapterSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.reading.command_line import CommandLine
@@ -59,7 +59,7 @@ class BaseModel:
     def at(cls, path: Path, config: Path | None = None) -> BaseModel:
         """The model at a path, identified by its configurations. Raises WeightsError E1401, E1442 and as reading
         headers does."""
-        found = path if path.exists() else locate(path, None, shipped=MODELS)
+        found = path if path.exists() else resolve_path(path, None, shipped=MODELS)
         family = family_at(found)
         if family is None:
             raise WeightsError(

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, StorageError, WeightsError
-from mezzotint.settings.reading.read import locate
+from mezzotint.settings.reading.read import resolve_path
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
@@ -45,7 +45,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
     line = command_line.parse(arguments, "convert")
     source = Path(line.plain[0]).expanduser()
     return ConvertArgs(
-        source if source.exists() else locate(source, None, shipped=MODELS),
+        source if source.exists() else resolve_path(source, None, shipped=MODELS),
         destination(line),
         dtype(line),
         cast('Literal["ignore", "use", "keep"]', line.get("--ema") or "ignore"),
@@ -75,7 +75,7 @@ def dtype(line: CommandLine) -> DTypeName | None:
 def config(line: CommandLine) -> Path | None:
     """The folder of configurations from `--config`, located."""
     path = line.path("--config")
-    return None if path is None else locate(path, None, shipped=MODELS)
+    return None if path is None else resolve_path(path, None, shipped=MODELS)
 
 
 def require_free(destination: Path, verb: str, *, replaces: bool = False) -> None:

@@ -14,7 +14,7 @@ from mezzotint import registry
 from mezzotint.adapters import files, readers
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.readers import Verdict
-from mezzotint.errors import WeightsError, visible
+from mezzotint.errors import WeightsError, escape_line
 from mezzotint.settings.families.base import specs
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights.adapter_files import BaseModel
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
             models = [Model(model_of_base.family.spec.name, str(base), model_of_base.names, True)]
         for model in models:
             for text in describe(file, tensors, metadata, model):
-                print(visible(text))
+                print(escape_line(text))
     for reader in readers.load():
         print(f"  ({reader.label}: {reader.basis})")
     return 0
@@ -69,15 +69,15 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
 
     def count_matches(model: Model) -> tuple[int, int]:
         lookup = model.names.lookup(model.names.denoisers[0])
-        layers = {readers.without_numbers(name) for name in lookup}
-        matches = sum(readers.without_numbers(stem) in layers for stem in stems)
+        layers = {readers.mask_block_numbers(name) for name in lookup}
+        matches = sum(readers.mask_block_numbers(stem) in layers for stem in stems)
         return matches, len(stems & lookup.keys()) if model.is_full_size else matches
 
     scores = [(count_matches(model), model) for model in _known_models()]
     best = max(score for score, _ in scores)
     if best[0] == 0:
         raise WeightsError(
-            f"{file}: its layers ({tensor_files.listed(sorted(stems), 2)}) are not those of a known model; give its "
+            f"{file}: its layers ({tensor_files.summary(sorted(stems), 2)}) are not those of a known model; give its "
             "model with --base=MODEL",
             code="E1431",
         )

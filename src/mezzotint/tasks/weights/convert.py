@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError, visible
+from mezzotint.errors import RecipeError, escape_line
 from mezzotint.settings import weights_formats
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights._source import ConvertSource, SourceComponent, each_file, open_source
@@ -41,11 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     """
     args = parse(arguments)
     require_free(args.destination, "convert", replaces=args.replaces)
-    print(visible(f"{args.source} → {args.destination}"))
+    print(escape_line(f"{args.source} → {args.destination}"))
     with store_beside(args.destination) as store, place_of(args.destination, store) as place:
         convert = _convert_adapter if args.base is not None or args.layout is not None else _convert
         for line in convert(replace(args, store=store, destination=place)):
-            print(visible(f"  {line}"))
+            print(escape_line(f"  {line}"))
     return 0
 
 

@@ -17,7 +17,7 @@ from mezzotint.adapters.extraction import RankRule, Remainder
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
-from mezzotint.errors import WeightsError, visible
+from mezzotint.errors import WeightsError, escape_line
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.adapter_files import BaseModel, Reads
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
     first, second = (Path(word).expanduser() for word in line.plain[:2])
     base = BaseModel.at(first, config(line))
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
-    print(visible(f"{second} − {base.path} → {target}"))
+    print(escape_line(f"{second} − {base.path} → {target}"))
     with store_beside(target) as store:
         before, after = base.weights(store), _open_tuned(second, base, store)
         adapter, rows = _extract(base, before, after, rule)
@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
     # written before anything is printed, so that a pipe into `head` does not prevent it
     lines += adapter_files.write(target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints)
     for text in lines:
-        print(visible(f"  {text}"))
+        print(escape_line(f"  {text}"))
     return 0
 
 
@@ -76,7 +76,7 @@ def _extract(
     layers = [layer for layer in base.names.weights if layer.component in before and layer.component in after]
     for component, portion in adapter_files.portions(layers, base.names):
         pairs = _read([f"{layer.path}.weight" for layer in portion], before[component], after[component])
-        extracted, remainders = extraction.extracted(
+        extracted, remainders = extraction.extract_lora(
             ((layer, *pairs[name]) for layer in portion if (name := f"{layer.path}.weight") in pairs), rule
         )
         modules |= extracted.modules

@@ -24,10 +24,10 @@ from mezzotint.adapters.files import Layout
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.flow_objective import objective_of
-from mezzotint.errors import RecipeError, WeightsError, visible
+from mezzotint.errors import RecipeError, WeightsError, escape_line
 from mezzotint.settings import weights_formats
 from mezzotint.settings.families.base import family_spec
-from mezzotint.settings.reading.read import locate
+from mezzotint.settings.reading.read import resolve_path
 from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     E1701.
     """
     for line in merge(parse(arguments)):
-        print(visible(line), flush=True)
+        print(escape_line(line), flush=True)
     return 0
 
 
@@ -133,7 +133,7 @@ def _merge_into_stable(args: MergeArgs, adapters: Sequence[bool], store: Path) -
 
 def _notes_on_tokens(path: Path) -> Iterator[str]:
     """Notes on the learned tokens in the folder of an adapter, which are not weights of a model."""
-    for word, file in learned_tokens.beside(path).items():
+    for word, file in learned_tokens.tokens_next_to(path).items():
         embedding = shlex.quote(f"{word}={file}")
         yield f"{path}: its learned token {word} is not in the result; to sample with it, add --embedding={embedding}"
 
@@ -153,7 +153,7 @@ def _combine_adapters(args: MergeArgs, store: Path) -> Iterator[str]:
     for path, (adapter, strength) in zip(args.sources, weighted, strict=True):
         yield f"  {path}: {strength:g} of it, {len(adapter.modules)} layers"
         yield from (f"  {path}: {note}" for note in adapter.notes)
-    joined = merging.joined(weighted) if len(weighted) > 1 else merging.scaled(*weighted[0])
+    joined = merging.join_loras(weighted) if len(weighted) > 1 else merging.scale_adapter(*weighted[0])
     triggers = [word for adapter in read if (word := adapter.metadata.get("modelspec.trigger_phrase"))]
     words = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
     words |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
@@ -206,9 +206,9 @@ def _merge_adapters_into_model(args: MergeArgs, adapters: Sequence[bool], store:
 def parse(arguments: Sequence[str]) -> MergeArgs:
     """Parses the arguments of `merge`. Sources may also be one comma-separated argument. Raises RecipeError E1012."""
     line = command_line.parse(arguments, "merge")
-    sources = [command_line.weighted(part) for word in line.plain[:-1] for part in _split(word)]
+    sources = [command_line.parse_weighted(part) for word in line.plain[:-1] for part in _split(word)]
     paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
-    paths[:1] = [path if path.exists() else locate(path, None, shipped=MODELS) for path in paths[:1]]
+    paths[:1] = [path if path.exists() else resolve_path(path, None, shipped=MODELS) for path in paths[:1]]
     if len(paths) < 2 and line.get("--base") is None:
         raise line.wrong(f"merge needs at least two inputs: mezzotint merge {line.command.form}")
     target, shares = destination(line), _numbers(line)
@@ -231,7 +231,7 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
 
 def _split(word: str) -> list[str]:
     """Splits a comma-separated list, unless a file of that name exists."""
-    return [word] if command_line.weighted(word)[0].exists() else [part for part in word.split(",") if part]
+    return [word] if command_line.parse_weighted(word)[0].exists() else [part for part in word.split(",") if part]
 
 
 def _numbers(line: CommandLine) -> tuple[float, ...]:
@@ -247,7 +247,7 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     layout = known_layouts.require_for(tuple(base.shapes), args.destination, args.sources[0])
     plan = file_plan(merged, layout)
     predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
-    description = writing.described(base.folder, predicts, args.destination.stem)
+    description = writing.describe_folder(base.folder, predicts, args.destination.stem)
     planned.write(args.destination, plan, merged.stored, description, base.extras.metadata)
     counts = Counter(one.kind for one in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())

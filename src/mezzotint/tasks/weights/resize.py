@@ -12,7 +12,7 @@ from mezzotint.adapters.extraction import Remainder
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
-from mezzotint.errors import visible
+from mezzotint.errors import escape_line
 from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.args import config, dtype, store_beside
@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     source = Path(line.plain[0]).expanduser()
     base = adapter_files.base_of(line.path("--base"), "resize", config(line))
-    print(visible(f"{source} → {target}"))
+    print(escape_line(f"{source} → {target}"))
     with store_beside(target) as store:
         adapter = base.read(source, store)
         for note in adapter.notes:
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
             held = weights[component].read(names) if names else {}
             part = Adapter({layer: adapter.modules[layer] for layer in portion})
             of_base = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
-            resized, remainders = extraction.resized(part, rule, of_base, base.names.weights)
+            resized, remainders = extraction.resize_adapter(part, rule, of_base, base.names.weights)
             modules |= resized.modules
             rows += remainders
     lines = list(adapter_files.remainders(rows))
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         dtype=dtype(line) or _type(adapter),
     )  # fmt: skip
     for text in lines:
-        print(visible(f"  {text}"))
+        print(escape_line(f"  {text}"))
     return 0
 
 

@@ -51,7 +51,7 @@ class GrowingFile(ABC):
             self.close()
             if not self._has_failed:
                 self._has_failed = True
-                raise refused(self.place, self.what, error) from error
+                raise write_refused(self.place, self.what, error) from error
 
     def sync(self) -> None:
         """Syncs the content to disk, and once the file's name, as far as the disk allows."""
@@ -70,7 +70,7 @@ class GrowingFile(ABC):
             self._file = None
 
 
-def refused(place: Path, what: str, error: OSError) -> StorageError:
+def write_refused(place: Path, what: str, error: OSError) -> StorageError:
     """The error for output that a run can continue without."""
     problem = f"{what} cannot be written".strip()
     return StorageError(f"{place}: {problem} ({error.strerror or error}); free space on this disk", code="E1705")

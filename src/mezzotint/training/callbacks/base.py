@@ -94,7 +94,7 @@ class Callback(ABC):
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most ignore them
         """Receives an image, uint8 (H, W, 3), that another callback generated."""
 
-    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:  # noqa: B027  most have no live settings
+    def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:  # noqa: B027  most have no live settings
         """Called when settings were changed during the run (`run.live`)."""
 
     def close(self) -> None:  # noqa: B027  most hold nothing open
@@ -183,7 +183,7 @@ def open_callbacks(setup: Setup, more: Sequence[Callback] = ()) -> list[Callback
     named = {name.replace("_", "-") for name in setup.run.callbacks}
     names = sorted({*registry.names("training/callbacks", skip_unimported=True), *named})
     modules = [registry.find("training/callbacks", name) for name in names]
-    callbacks: list[Callback] = [callback for module in modules for callback in module.opened(setup)]
+    callbacks: list[Callback] = [callback for module in modules for callback in module.create_callbacks(setup)]
     callbacks += more
     callbacks.sort(key=lambda callback: callback.place)
     setup.every_callback.extend(callbacks)

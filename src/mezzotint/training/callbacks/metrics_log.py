@@ -242,7 +242,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """The metrics log; with `run.log_samples` the sample log, with `run.spike_factor` the spike log."""
     yield MetricsLog(setup.folder, setup.run.log_every, setup.model.objective.schedule.num_timesteps)
     if setup.run.log_samples:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
 from mezzotint.run_folder import RunFolder
-from mezzotint.sampling import grids, pictures
+from mezzotint.sampling import grids, image_files
 from mezzotint.sampling.requests import Sampling, batch_requests
 from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.settings.base import with_values
@@ -38,7 +38,7 @@ from mezzotint.training.callbacks._evaluating import (
     skipped_when_out_of_memory,
     weights_in_use,
 )
-from mezzotint.training.callbacks._growing_file import refused
+from mezzotint.training.callbacks._growing_file import write_refused
 from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests, PreviewSource, Setup
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
@@ -84,7 +84,7 @@ class Previews(Callback):
         both: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
         self._used: tuple[Weights, ...] = both if self.model.update.ema is not None else ("raw",)
 
-    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
+    def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:
         self._guidance_rescale = sample.guidance_rescale
 
     def due(self, progress: Progress) -> bool:
@@ -138,31 +138,31 @@ class Previews(Callback):
             folder.mkdir(parents=True, exist_ok=True)
             for which, of_weights in images.items():
                 for index, (request, pixels) in enumerate(zip(requests.requests, of_weights, strict=True)):
-                    facts = pictures.facts(request, requests.settings) | _model_facts(step, which)
+                    facts = image_files.generation_facts(request, requests.settings) | _model_facts(step, which)
                     name = _name(index, which)
-                    durable.write_file(folder / name, pictures.png(pictures.strip(pixels), facts))
+                    durable.write_file(folder / name, image_files.png(image_files.film_strip(pixels), facts))
                     if request.size.frames > 1:
-                        clip = pictures.file(pixels, facts, requests.settings.clip)
+                        clip = image_files.file(pixels, facts, requests.settings.clip)
                         durable.write_file((folder / name).with_suffix(".mp4"), clip)
             self._write_grid(step, requests)
         except OSError as error:
-            raise refused(folder, "previews", error) from error
+            raise write_refused(folder, "previews", error) from error
         finally:
             for which, of_weights in images.items():
                 for index, pixels in enumerate(of_weights):
-                    self.sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
+                    self.sink(step, f"{index}/{WRITTEN[which]}", image_files.film_strip(pixels))
 
     def _write_grid(self, step: int, requests: PreviewRequests) -> None:
         """All steps so far; if there are many, an even selection with the first and the last. A row is labelled with
         its current caption and guidance; an earlier image with other ones has its own label."""
         names = filter(None, (_STEP.fullmatch(path.name) for path in self.folder.samples.iterdir()))
         steps = sorted(n for n in (int(name[1]) for name in names) if n <= step)
-        columns = [steps[i] for i in grids.spread(len(steps), _MAX_COLUMNS)]
+        columns = [steps[i] for i in grids.spread_indices(len(steps), _MAX_COLUMNS)]
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
         notes: list[list[str]] = []
         for index, request in enumerate(requests.requests):
-            now = _caption(pictures.facts(request, requests.settings))
+            now = _caption(image_files.generation_facts(request, requests.settings))
             for which in self._used:
                 images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in columns]
                 cells.append([pixels for pixels, _ in images])
@@ -192,12 +192,12 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with outside.open_plain(path, within=path.parent.parent) as file, Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(pictures.recorded_in(image))
+            return pixels, _caption(image_files.recorded_in(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.preview.every`."""
     if setup.run.preview.every is not None:
         yield Previews(

@@ -73,7 +73,7 @@ class Profiler(Callback):
         self._profile = None
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.profile.steps`."""
     profile, runtime = setup.run.profile, setup.runtime
     if profile.steps:

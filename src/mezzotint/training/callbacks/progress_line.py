@@ -23,7 +23,7 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.errors import VisibleStream, escape_controls
-from mezzotint.settings.counting import duration, size
+from mezzotint.settings.counting import format_bytes, format_duration
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup
@@ -230,11 +230,11 @@ class LiveLine(Callback):
         loss = self._running_mean.value
         fields = [f"step {done}/{progress.last_step}", f"loss {'–' if loss is None else format(loss, '.4f')}"]
         if done < progress.last_step:
-            fields.append(f"{duration(round((progress.last_step - done) * seconds / len(self._recent)))} left")
+            fields.append(f"{format_duration(round((progress.last_step - done) * seconds / len(self._recent)))} left")
         fields.append(f"{sum(r.samples for r in self._recent) / seconds:.3g} images/s")
         fields.append(f"data wait {100 * sum(r.wait_seconds for r in self._recent) / seconds:.0f} %")
         if report.memory_bytes:
-            fields.append(size(report.memory_bytes))
+            fields.append(format_bytes(report.memory_bytes))
         return fields
 
     def _warn_of_waiting(self) -> None:
@@ -285,6 +285,6 @@ def _encodable(text: str, stream: TextIO) -> str:
     return escape_controls(text).encode(encoding, "replace").decode(encoding)
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """The live line that was created when the preparation of the run started."""
     yield setup.line

@@ -25,7 +25,7 @@ class Saver(Callback):
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         return Action.SAVE
 
-    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
+    def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:
         self.intervals = run.save.every
 
 
@@ -49,11 +49,11 @@ class Exporter(Callback):
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         return Action.EXPORT
 
-    def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
+    def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:
         self.intervals, self.from_epoch = run.export.every, run.export.from_epoch
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Always both: intervals can be added during the run."""
     yield Exporter(setup.run.export.every, setup.run.export.from_epoch)
     yield Saver(setup.run.save.every)

@@ -95,7 +95,7 @@ def _file_name(folder: Path) -> str:
     return f"events.out.tfevents.{max(int(time.time()), latest + 1):010d}.{socket.gethostname()}.{os.getpid()}"
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.tensorboard`."""
     if setup.run.tensorboard:
         timesteps = setup.model.objective.schedule.num_timesteps

@@ -19,7 +19,7 @@ from mezzotint import draws
 from mezzotint.diffusion import learned_variance, pyramid
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
-from mezzotint.families.base import latents_of
+from mezzotint.families.base import batch_latents
 from mezzotint.settings.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
@@ -165,7 +165,7 @@ class Validation(Callback):
         return [float(total) / count for total in sums.tolist()]
 
     def _latents(self, batch: Batch) -> Tensor:
-        return latents_of(self.model.family, batch, self.device, self.model.objective.settings.posterior)
+        return batch_latents(self.model.family, batch, self.device, self.model.objective.settings.posterior)
 
     def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""
@@ -250,7 +250,7 @@ def _is_rising(seen: list[tuple[int, float]], best: int) -> bool:
     return seen[-1][1] > seen[-RECENT][1] and best < seen[-RECENT][0]
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.validation.every` if there are held-out samples."""
     if setup.measures:
         yield Validation(

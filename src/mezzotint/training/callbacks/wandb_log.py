@@ -111,7 +111,7 @@ def package(settings: WandbSettings) -> Any:
         ) from error
 
 
-def opened(setup: Setup) -> Iterator[Callback]:
+def create_callbacks(setup: Setup) -> Iterator[Callback]:
     """Enabled by `run.wandb.mode`."""
     run = setup.run
     if run.wandb.mode != "off":

@@ -174,7 +174,7 @@ def _flat(tensor: Tensor) -> Tensor:
 def best_of(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
     """The valid checkpoint with the lowest loss; of equal ones the earliest. losses: by step; checkpoints of other
     steps are ignored."""
-    steps = {state.step_of(path): path for path in state.listed(folder)}
+    steps = {state.step_of(path): path for path in state.list_checkpoints(folder)}
     judged = sorted((losses[step], step) for step in steps if step in losses)
     return next((steps[step] for _, step in judged if verified.reason_against(steps[step]) is None), None)
 

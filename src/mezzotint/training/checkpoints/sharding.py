@@ -27,18 +27,18 @@ def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
     return shares.get(name.partition("/")[2])
 
 
-def whole_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
+def full_shape(name: str, held: Tensor, shares: Mapping[str, Share]) -> tuple[int, ...]:
     """The full shape of a tensor. held: the rows that this process holds."""
     share = share_of(name, shares)
     return tuple(held.shape) if share is None else share.shape
 
 
-def cut(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
+def select_rows(tensors: Mapping[str, Tensor], shares: Mapping[str, Share]) -> dict[str, Tensor]:
     """Selects the rows that this process holds. tensors: full tensors by parameter name."""
     return {name: shares[name].of(tensor) if name in shares else tensor for name, tensor in tensors.items()}
 
 
-def take(
+def copy_rows(
     tensors: dict[str, Tensor], name: str, held: Tensor, shape: tuple[int, ...], start: int, share: Share | None
 ) -> None:
     """Copies rows of a file into `tensors`. held: rows of a tensor of `shape`, from `start`. share: the rows to load;
@@ -86,7 +86,7 @@ def divide(sizes: Mapping[str, int], count: int) -> list[set[str]]:
     return parts
 
 
-def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
+def join_tables(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """Joins the manifest tables of all processes."""
     whole: dict[str, Any] = {}
     for name, entry in (item for table in tables for item in table.items()):

@@ -227,7 +227,7 @@ class Transaction:
             files = {name: file for answer in answers for name, file in answer["files"].items()}
             self._require_all(files)
             files["state.json"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            tensors = sharding.joined([answer["tensors"] for answer in answers])
+            tensors = sharding.join_tables([answer["tensors"] for answer in answers])
             durable.write_json(self._temporary / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
             fault_injection.reach("checkpoint.manifest")
             durable.take_place(self._temporary, self.path)
@@ -275,7 +275,7 @@ def file_of(name: str, ending: str = "") -> str:
     return f"{kind}{ending}.safetensors"
 
 
-def damage(path: Path, *, hashes: bool = True) -> str | None:
+def find_damage(path: Path, *, hashes: bool = True) -> str | None:
     """Why a checkpoint is not valid, with the file; None if every file matches the manifest. hashes: whether tensor
     files are read and hashed; otherwise only their sizes and headers are checked."""
     manifest_path = path / "manifest.json"
@@ -297,9 +297,9 @@ def damage(path: Path, *, hashes: bool = True) -> str | None:
         reasons = (_file_damage(path, name, expected, hashes) for name, expected in manifest["files"].items())
         reason = next(filter(None, reasons), None) or _table_damage(path, manifest)
         # if a header is wrong, the hash shows which file is damaged
-        return damage(path) or reason if reason and not hashes else reason
+        return find_damage(path) or reason if reason and not hashes else reason
     except WeightsError:
-        return damage(path) if not hashes else OTHER_TENSORS
+        return find_damage(path) if not hashes else OTHER_TENSORS
     except OSError as error:
         return f"{error.filename or 'one of its files'} cannot be read ({error.strerror or error})"
 
@@ -341,23 +341,23 @@ def step_of(path: Path) -> int:
     return int(name[1]) if name else -1
 
 
-def listed(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """All folders with a checkpoint's name, complete or not, newest step first."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return sorted((path for path in paths if step_of(path) >= 0 and path.is_dir()), key=step_of, reverse=True)
 
 
-def newest(
+def newest_valid(
     folder: Path, *, hashes: bool = True, damaged: Mapping[Path, str] = MappingProxyType({}),
     unfit: Callable[[Path], str | None] = lambda path: None,
 ) -> Newest:  # fmt: skip
-    """The newest valid checkpoint (see `damage`), by step, never by file time. damaged: checkpoints already known to be
-    damaged, with the reason. unfit: returns why a run cannot resume from a checkpoint with intact files, or None.
+    """The newest valid checkpoint (see `find_damage`), by step, never by file time. damaged: checkpoints already known
+    to be damaged, with the reason. unfit: returns why a run cannot resume from a checkpoint with intact files, or None.
     Raises CheckpointError E1521 for a checkpoint of an older version."""
     skipped: list[tuple[Path, str]] = []
-    for path in listed(folder):
+    for path in list_checkpoints(folder):
         refuse_older_checkpoint(path)
-        reason = damaged.get(path) or damage(path, hashes=hashes) or unfit(path)
+        reason = damaged.get(path) or find_damage(path, hashes=hashes) or unfit(path)
         if reason is None:
             return Newest(path, tuple(skipped))
         skipped.append((path, reason))
@@ -368,7 +368,7 @@ def read(path: Path, *, tensors: bool = True) -> Restored:
     """Reads a checkpoint and verifies what it reads. tensors: whether to read full tensors, too. Raises
     DamagedCheckpoint E1501 with the file that is wrong, CheckpointError E1521 for one of an older version."""
     refuse_older_checkpoint(path)
-    reason = damage(path, hashes=False)
+    reason = find_damage(path, hashes=False)
     if reason is not None:
         raise DamagedCheckpoint(path, reason)
     manifest = _manifest(path)
@@ -393,7 +393,7 @@ def tensors_of(
             for name, held in _read_file(path, file, manifest["files"][file] if hashes else None).items():
                 entry = manifest["tensors"][name]
                 start = next(piece["start"] for piece in entry["rows"] if piece["file"] == file)
-                sharding.take(tensors, name, held, tuple(entry["shape"]), start, sharding.share_of(name, shares))
+                sharding.copy_rows(tensors, name, held, tuple(entry["shape"]), start, sharding.share_of(name, shares))
     return tensors
 
 
@@ -428,10 +428,10 @@ class Verified:
         self._stamps[path] = _stamps(path)
 
     def reason_against(self, path: Path) -> str | None:
-        """As `damage`, for checkpoints not verified yet. Adds a valid one."""
+        """As `find_damage`, for checkpoints not verified yet. Adds a valid one."""
         if path in self._stamps and self._stamps[path] == _stamps(path):
             return None
-        reason = damage(path)
+        reason = find_damage(path)
         if reason is None:
             self.add(path)
         return reason
@@ -452,12 +452,12 @@ def prune(
 
     A damaged checkpoint does not count: it is neither kept in place of a valid one nor a reason to remove one.
     """
-    if keep is None or len(listed(folder)) <= keep:  # nothing to remove: nothing needs to be read and hashed
+    if keep is None or len(list_checkpoints(folder)) <= keep:  # nothing to remove: nothing needs to be read and hashed
         return []
     verified = verified or Verified()
     valid: list[Path] = []
     removed = []
-    for path in listed(folder):
+    for path in list_checkpoints(folder):
         if len(valid) < keep:
             if verified.reason_against(path) is None:
                 valid.append(path)
@@ -473,13 +473,13 @@ def fits(
 ) -> None:
     """Compares names and shapes of a checkpoint's tensors with those of the run. shares: the rows of each parameter
     that this process holds, if not all. Raises CheckpointError E1502 with counts and first names."""
-    shapes = {name: sharding.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
+    shapes = {name: sharding.full_shape(name, tensor, shares) for name, tensor in expected.items()}
     missing = [name for name in shapes if name not in restored.shapes and not name.startswith("scaler/")]
     wrong = [name for name, shape in shapes.items() if restored.shapes.get(name, shape) != shape]
     spare = [name for name in restored.shapes if name not in shapes and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
-            f"{len(names)} {problem} ({counting.listed(names, 3)})"
+            f"{len(names)} {problem} ({counting.format_names(names, 3)})"
             for names, problem in ((missing, "missing"), (wrong, "with another shape"), (spare, "not in this run"))
             if names
         ]

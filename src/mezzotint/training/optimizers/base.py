@@ -109,7 +109,7 @@ def in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
         yield pieces
 
 
-def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> list[list[Item]]:
+def split_into_chunks(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> list[list[Item]]:
     """Groups consecutive items into chunks of at most CHUNK bytes; a larger item is a chunk by itself. size: bytes of
     items; never decreases with more items."""
     chunks: list[list[Item]] = []

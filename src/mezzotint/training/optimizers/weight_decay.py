@@ -24,7 +24,7 @@ def of_adapter(optim: OptimSettings) -> OptimSettings:
     return with_values(optim, {"optimizer": optim.optimizer.with_undecayed(()), "part_optimizer": plain})
 
 
-def resolved(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimSettings:
+def resolve_no_decay(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimSettings:
     """The section with the named rules in `no_decay` replaced by the parameters that match, `part/parameter`.
 
     parts: the networks by name. trained: the trained parameters; others are never included. Raises RecipeError E1078

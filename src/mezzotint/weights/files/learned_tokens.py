@@ -77,7 +77,7 @@ def write(
     return written
 
 
-def beside(path: Path) -> dict[str, Path]:
+def tokens_next_to(path: Path) -> dict[str, Path]:
     """The learned tokens whose files are in the folder of an adapter, as `write` leaves them, with the file to load for
     each. path: of the adapter, or its folder. Files that cannot be read are left out."""
     folder = path if path.is_dir() else path.parent
@@ -114,7 +114,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 def _only(path: Path, tensors: Mapping[str, Tensor]) -> Tensor:
     tables = [tensor for tensor in tensors.values() if tensor.ndim in (1, 2) and tensor.is_floating_point()]
     if len(tensors) != 1 or not tables:
-        raise _not_an_embedding(path, f"contains {tensor_files.listed(tensors, 3)}")
+        raise _not_an_embedding(path, f"contains {tensor_files.summary(tensors, 3)}")
     return tables[0]
 
 

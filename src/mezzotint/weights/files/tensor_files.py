@@ -35,8 +35,8 @@ from mezzotint.weights.files._headers import refuse_known as refuse_known
 from mezzotint.weights.files.spans import StoredTensor, blocks, bytes_at, read_into
 
 AT_ONCE = 256 << 20
-"""Bytes that `each` reads at a time from sources that cannot be read tensor by tensor; a larger tensor is read
-separately."""
+"""Bytes that `iterate_stored` reads at a time from sources that cannot be read tensor by tensor; a larger tensor is
+read separately."""
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
 
 
@@ -94,7 +94,7 @@ class InFile:
         return iterate(self.place, names, parts=parts)
 
 
-def each(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
+def iterate_stored(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Stored tensors one after the other, see InTurn; from other sources, `AT_ONCE` bytes are read at a time."""
     if isinstance(stored, InTurn):
         yield from stored.each(names, parts=parts)
@@ -181,7 +181,7 @@ def read(
             tensors[name] = tensor.to(device)
     missing = sorted(set(names or ()) - tensors.keys())
     if missing:
-        raise WeightsError(f"{path}: lacks {listed(missing)}", code="E1405")
+        raise WeightsError(f"{path}: lacks {summary(missing)}", code="E1405")
     return tensors
 
 
@@ -202,7 +202,7 @@ def iterate(path: Path, names: Collection[str], *, parts: bool = False) -> Itera
             plan.append((shard, present, of_shard))
             most = max(most, *(_size(present[name]) for name in of_shard))
     if missing:
-        raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
+        raise WeightsError(f"{path}: lacks {summary(sorted(missing))}", code="E1405")
     buffer = torch.empty(0 if parts else most, dtype=torch.uint8)  # for all files: the last tensor may still be in use
     for shard, present, of_shard in plan:
         other = formats.format_at(shard)
@@ -405,9 +405,9 @@ def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Coll
             _refuse_non_finite(path, name, tensor)
 
 
-def listed(names: Collection[str], limit: int = 5) -> str:
+def summary(names: Collection[str], limit: int = 5) -> str:
     """`7 tensors (a, b, c and 4 more)`: how many, and the first few."""
-    return f"{counting.counted(len(names), 'tensor')} ({counting.listed(list(names), limit)})"
+    return f"{counting.format_count(len(names), 'tensor')} ({counting.format_names(list(names), limit)})"
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:

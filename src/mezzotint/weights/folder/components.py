@@ -107,7 +107,9 @@ class StoredAs:
     def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         ours = {self.names[name]: name for name in names}
-        return ((ours[stored], tensor) for stored, tensor in tensor_files.each(self.stored, ours, parts=parts))
+        return (
+            (ours[stored], tensor) for stored, tensor in tensor_files.iterate_stored(self.stored, ours, parts=parts)
+        )
 
 
 def stored_as(network: Network, stored: Stored) -> Stored:
@@ -150,13 +152,13 @@ def _file_name_of(network: Network, name: str) -> str:
     return name if network != "clip_text" or name.startswith(_PREFIX) else _PREFIX + name
 
 
-def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
+def random_network(network: Network, config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
     """A network with random weights, a function of (configuration, seed, part): float32, on the CPU, eval mode.
 
     A VAE that fits `plain_vae` gets its weights instead, which preserve colours, so that samples show something.
     """
     require_bounded(config, where)
-    module = _checked_build(lambda: state.drawn(partial(_builder(network), config), seed, part), where)
+    module = _checked_build(lambda: state.randomly_initialized(partial(_builder(network), config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
     return module

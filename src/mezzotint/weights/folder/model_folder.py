@@ -83,7 +83,7 @@ def shipped_names() -> tuple[str, ...]:
     return tuple(sorted(p.name for p in MODELS.iterdir() if (p / "model_index.json").is_file()))
 
 
-def shipped(name: str) -> Path:
+def shipped_folder(name: str) -> Path:
     """The folder of a model that ships with the package. Raises WeightsError E1401 with the available names."""
     if name not in shipped_names():
         raise WeightsError(f"there is no shipped model {name!r}; available: {', '.join(shipped_names())}", code="E1401")
@@ -119,7 +119,7 @@ def find_weights(folder: Path) -> StoredWeights | None:
             path = folder / name
             if path.is_file():
                 return StoredWeights(path)
-            if kind := outside.said_of(path):
+            if kind := outside.describe_file_kind(path):
                 raise WeightsError(f"{path}: cannot be read ({kind}); get another copy", code="E1401")
     for stem in _STEMS:
         for path in sorted(folder.glob(f"{stem}.*.safetensors")):

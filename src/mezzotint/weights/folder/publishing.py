@@ -22,7 +22,7 @@ _SIGNS = (INDEX, "unet", "vae", "text_encoder", "tokenizer", "scheduler")
 
 def refuse_others(folder: Path, names: Iterable[str] = _SIGNS) -> None:
     """Raises WeightsError E1412 when `folder` contains one of these names that `publish` has not written."""
-    ours = published(folder)
+    ours = published_names(folder)
     others = sorted(name for name in names if name not in ours and (folder / name).exists())
     if others:
         raise WeightsError(
@@ -32,7 +32,7 @@ def refuse_others(folder: Path, names: Iterable[str] = _SIGNS) -> None:
         )
 
 
-def published(folder: Path) -> frozenset[str]:
+def published_names(folder: Path) -> frozenset[str]:
     """The names that `publish` has written into a folder."""
     try:
         names = list(outside.read_json(folder / LIST, limit=outside.LISTED)["names"])
@@ -50,7 +50,7 @@ def publish(export: Path, folder: Path) -> Path:
     refuse_others(folder, names)
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        before = published(folder)
+        before = published_names(folder)
         durable.write_json(folder / LIST, {"from": export.name, "names": sorted({*before, *names})})
         (folder / INDEX).unlink(missing_ok=True)
         for name in names:

@@ -23,7 +23,7 @@ def prediction_of(config: Mapping[str, Any]) -> str | None:
     return word if word in _OURS else None
 
 
-def corrected(
+def correct_config(
     config: Mapping[str, Any],
     *,
     prediction: str,

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from mezzotint import draws
 from mezzotint.errors import WeightsError
 from mezzotint.weights import low_bit
-from mezzotint.weights.files.tensor_files import Stored, each, listed, require_finite
+from mezzotint.weights.files.tensor_files import Stored, iterate_stored, require_finite, summary
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -95,7 +95,7 @@ class Filling:
     def fill(self, names: Iterable[str]) -> None:
         """Loads the tensors of these names. Raises WeightsError E1402, E1403."""
         ours = {self._taken[name]: name for name in names}
-        for source, tensor in each(self._stored, ours):
+        for source, tensor in iterate_stored(self._stored, ours):
             name = ours[source]
             require_finite(self._stored.place, {source: tensor})
             if name in self._layers:
@@ -109,7 +109,7 @@ class Filling:
         """Rows of tensors of these names, in their final form, one tensor after the other. Where the source is a file
         with the same tensors, only these rows are read. Raises WeightsError E1402, E1403."""
         ours = {self._taken[name]: name for name in places}
-        for source, tensor in each(self._stored, ours, parts=True):
+        for source, tensor in iterate_stored(self._stored, ours, parts=True):
             part = tensor[places[ours[source]]]
             require_finite(self._stored.place, {source: part})
             yield ours[source], self._form.held(part, self._module, ours[source])
@@ -117,7 +117,7 @@ class Filling:
     def sample(self) -> str:
         """A cheap hash of the stored tensors: of their names, shapes and first 64 numbers."""
         header = self._stored.header()
-        layer_streamer = each(self._stored, self._taken.values(), parts=True)
+        layer_streamer = iterate_stored(self._stored, self._taken.values(), parts=True)
         first = {name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in layer_streamer}
         facts = [(name, header[name].shape, first[name]) for name in sorted(first)]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -168,7 +168,7 @@ def require_fit(
     return taken
 
 
-def drawn(build: Callable[[], Module], seed: int, part: str) -> Module:
+def randomly_initialized(build: Callable[[], Module], seed: int, part: str) -> Module:
     """A network with the random values of its own initialisation, a function of only (seed, part): float32, eval mode.
 
     torch's global generator keeps its state.
@@ -191,7 +191,7 @@ def require_shapes(
         if name in in_file and in_file[name] != expected[name]
     ]
     differences = [
-        f"{label}: {listed(names, 3)}"
+        f"{label}: {summary(names, 3)}"
         for label, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", misshapen))
         if names
     ]

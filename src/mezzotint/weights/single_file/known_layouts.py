@@ -12,7 +12,7 @@ from mezzotint.weights.keymap import KeyMap
 FOLDER = "weights/layouts"
 
 
-def every() -> Iterator[KeyMap]:
+def all_layouts() -> Iterator[KeyMap]:
     """All layouts of single files, those with a `sign` first, so that the first match is the right one. Excludes
     layouts of standalone component files, whose names have no prefix."""
     layouts: list[KeyMap] = []
@@ -25,13 +25,13 @@ def every() -> Iterator[KeyMap]:
 
 def of_names(names: Collection[str], family: str | None = None) -> KeyMap | None:
     """The layout of a file with these names; None when no layout of the family (None: any) has all its components."""
-    return next((layout for layout in every() if family in (None, layout.family) and layout.fits(names)), None)
+    return next((layout for layout in all_layouts() if family in (None, layout.family) and layout.fits(names)), None)
 
 
 def for_components(components: Collection[str], suffix: str = ".safetensors") -> KeyMap | None:
     """The layout for writing a model of these components to a file with this suffix; of several, the one that most
     programs read: the one without a `sign`."""
-    matches = (one for one in every() if one.parts.keys() == set(components) and one.suffix == suffix)
+    matches = (one for one in all_layouts() if one.parts.keys() == set(components) and one.suffix == suffix)
     return min(matches, key=lambda layout: bool(layout.sign), default=None)
 
 
@@ -51,9 +51,9 @@ def require_for(components: Collection[str], target: Path, source: Path) -> KeyM
 
 def families(suffix: str) -> tuple[str, ...]:
     """The families whose models can be written as files with this suffix."""
-    return tuple(sorted({layout.family for layout in every() if layout.suffix == suffix}))
+    return tuple(sorted({layout.family for layout in all_layouts() if layout.suffix == suffix}))
 
 
 def component_names() -> frozenset[str]:
     """The components of all layouts."""
-    return frozenset(component for layout in every() for component in layout.parts)
+    return frozenset(component for layout in all_layouts() for component in layout.parts)

@@ -74,7 +74,7 @@ class ComponentInFile:
         """Raises WeightsError E1405 when the file has strange tensors."""
         if self.strange:
             raise WeightsError(
-                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration "
+                f"{self.place}: has {tensor_files.summary(self.strange)} that the network of its configuration "
                 "does not have; give the folder of its configurations",
                 code="E1405",
             )
@@ -124,7 +124,7 @@ def of_file(path: Path, file: Path, layout: KeyMap, shapes: Shapes, *, averaged:
     when it contains nothing of the model, with what it seems to be; E1415 when there is no averaged copy.
     """
     header = tensor_files.read_header(file)
-    rivals = [rival for rival in known_layouts.every() if rival.parts.keys() == layout.parts.keys()]
+    rivals = [rival for rival in known_layouts.all_layouts() if rival.parts.keys() == layout.parts.keys()]
     copies = _averages(header, rivals)
     sources = {name: name for name in header if name not in copies}
     if averaged:

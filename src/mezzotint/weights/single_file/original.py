@@ -97,7 +97,7 @@ class TensorRows:
         return TensorRows((end - start, *self.shape[1:]), tuple(pieces))
 
 
-def whole(name: str, shape: Shape) -> TensorRows:
+def all_rows(name: str, shape: Shape) -> TensorRows:
     """All rows of one tensor of a file."""
     return TensorRows(shape, ((name, 0, shape[0] if shape else 1),))
 
@@ -122,7 +122,7 @@ def places_of(
     of_part = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
     of_part = of_part or ({} if part.start != DENOISER else dict(shapes))
     prefix = "" if part.keeps_start or not any(name.startswith(part.start) for name in of_part) else part.start
-    rows = {name.removeprefix(prefix): whole(name, shape) for name, shape in of_part.items()}
+    rows = {name.removeprefix(prefix): all_rows(name, shape) for name, shape in of_part.items()}
     if own <= rows.keys():
         return {name: rows[name] for name in own}
     if not part.converted:
@@ -159,7 +159,7 @@ class Original:
         return OriginalPart(self.place, self.all_, self.parts[part])
 
 
-def opened(
+def open_original(
     path: Path,
     parts: Mapping[str, tuple[FilePart, Network, Mapping[str, Any], Mapping[str, Shape]]],
     *,
@@ -265,12 +265,12 @@ def plan(
     """
     groups: dict[str, list[Shape]] = {}
     for name, shape in own.items():
-        groups.setdefault(start + renamed(name, renames), []).append(shape)
+        groups.setdefault(start + rename_tensor(name, renames), []).append(shape)
     shapes = {name: (sum(s[0] for s in all_), *all_[0][1:]) if all_[0] else () for name, all_ in groups.items()}
     places = places_of(network, config, shapes, FilePart(start), own.keys())
     if {name: rows.shape for name, rows in places.items()} != dict(own):
         differing = sorted(name for name in own.keys() | places.keys() if name not in own or name not in places)
-        raise ValueError(f"converting back gives other tensors: {tensor_files.listed(differing or list(own))}")
+        raise ValueError(f"converting back gives other tensors: {tensor_files.summary(differing or list(own))}")
     return Written(shapes, _invert(places, shapes))
 
 
@@ -294,7 +294,7 @@ def _invert(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> di
     return {name: tuple(piece for _, piece in pieces) for name, pieces in spans.items()}
 
 
-def renamed(name: str, renames: Renames) -> str:
+def rename_tensor(name: str, renames: Renames) -> str:
     """Our name in the original format."""
     for pattern, replacement in renames:
         name = re.sub(pattern, replacement, name)

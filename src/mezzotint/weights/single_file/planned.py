@@ -78,7 +78,7 @@ def plan_layout(
     spelling of names in the file that the model came from."""
     plan = [
         PlannedTensor(name, tensor_files.kind_of(tensor.dtype), tuple(tensor.shape), partial(_constant, tensor))
-        for name, tensor in writing.around(layout, extras).items()
+        for name, tensor in writing.other_tensors(layout, extras).items()
     ]
     for component, ours in shapes.items():
         header = stored[component].header()

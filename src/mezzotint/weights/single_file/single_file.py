@@ -20,7 +20,7 @@ from mezzotint.weights import kinds
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components, scheduler_file
-from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped_folder
 from mezzotint.weights.keymap import ComponentMap, KeyMap, Table
 from mezzotint.weights.single_file import known_layouts, modelspec
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
@@ -91,7 +91,7 @@ class SingleFile:
         """The scheduler configuration of its folder, corrected where the file contradicts it."""
         predicts = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
         zero = "ztsnr" in self.header or bool(config.get("rescale_betas_zero_snr"))
-        return scheduler_file.corrected(config, prediction=predicts, zero_terminal=zero)
+        return scheduler_file.correct_config(config, prediction=predicts, zero_terminal=zero)
 
     def notes(self) -> Iterator[str]:
         """Notes about the file for the user."""
@@ -103,7 +103,7 @@ class SingleFile:
             count = len(self.besides.averages)
             yield f"{count} averaged tensors in the file are not used; model.ema_weights=use trains from them"
         if self.besides.unknown:
-            yield f"{self.path.name} also contains {tensor_files.listed(self.besides.unknown)}, which no network has"
+            yield f"{self.path.name} also contains {tensor_files.summary(self.besides.unknown)}, which no network has"
 
     def spellings(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """By canonical name, the name and shape of tensors that this file spells differently."""
@@ -225,7 +225,7 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], layout: KeyMap, predi
     same_size = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
     matches = [one for one in same_size if one.prediction in ("", prediction)] or (same_size[:1] if prediction else [])
     if matches:
-        return shipped(matches[0].name)
+        return shipped_folder(matches[0].name)
     if same_size:
         raise WeightsError(
             f"{path}: is {kinds.WIDTHS.get(width, 'a kind with two predictions')}, and does not specify whether it "

@@ -90,12 +90,12 @@ def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
     differing = [name for name, shape in own.shapes.items() if name not in places or places[name].shape != shape]
     if differing:
         looks = "" if len(differing) < len(own.shapes) else f"; it looks like {kinds.of_tensors(header)}"
-        listed = f"{tensor_files.listed(differing)} are missing or have another shape{looks}"
+        listed = f"{tensor_files.summary(differing)} are missing or have another shape{looks}"
         raise _other_network(path, own, what, listed)
     chosen = {name: places[name] for name in own.shapes}
     left = _left_over(own, header.keys(), chosen)
     if left:
-        raise _other_network(path, own, what, f"it also has {tensor_files.listed(left)}")
+        raise _other_network(path, own, what, f"it also has {tensor_files.summary(left)}")
     return StandalonePart(path, path, OriginalPart(path, header, chosen), own.config, own.where)
 
 
@@ -104,7 +104,7 @@ def _places_in_diffusers_layout(own: ExpectedPart, shapes: Mapping[str, Shape]) 
     current = components.modern_names(own.network, {name: name for name in shapes})
     if not own.shapes.keys() <= current.keys():
         return None
-    return {name: original.whole(stored, shapes[stored]) for name, stored in current.items()}
+    return {name: original.all_rows(stored, shapes[stored]) for name, stored in current.items()}
 
 
 def _places_in_original_format(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows]:
@@ -175,7 +175,7 @@ def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str)
     nearest = min(missing, key=lambda part: len(missing[part]) / len(encoders[part].shapes))
     why = f"it is {kinds.of_tensors(header)}"
     if 2 * len(missing[nearest]) < len(encoders[nearest].shapes):
-        why = f"{tensor_files.listed(missing[nearest])} of {nearest} are missing or have another shape"
+        why = f"{tensor_files.summary(missing[nearest])} of {nearest} are missing or have another shape"
     raise WeightsError(
         f"model.over: {path} is not one of the text encoders of {what} ({', '.join(encoders)}): {why}; leave it out to "
         "use those in the model's folder",

@@ -22,7 +22,7 @@ from mezzotint.weights.single_file.modelspec import Description
 _MODEL = ("model.", "model_ema.", "cond_stage_model.", "conditioner.", "first_stage_model.")
 
 
-def described(folder: ModelFolder, prediction: str, title: str) -> Description:
+def describe_folder(folder: ModelFolder, prediction: str, title: str) -> Description:
     """The description of a model folder, from its configurations."""
     unet, vae = folder.config("unet"), folder.config("vae")
     pixels = 2 ** (len(vae.get("block_out_channels", (1,) * 4)) - 1)
@@ -38,7 +38,7 @@ def _version(folder: ModelFolder) -> modelspec.Version:
     return "2" if folder.config("text_encoder").get("hidden_act") == "gelu" else "1"
 
 
-def around(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
+def other_tensors(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
     """The tensors of a single file besides its networks. extras: of the file that the model came from."""
     is_same = extras.layout == layout.name
     others: dict[str, Tensor] = {name: torch.tensor(value) for name, value in layout.filled.items()}

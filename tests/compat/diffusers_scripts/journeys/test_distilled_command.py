@@ -9,12 +9,12 @@ from typing import Any
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.sd_folder import edit
 
 
 def test_command_for_a_distilled_model_prints_the_settings_it_needs(tmp_path: Path, capsys: Any) -> None:
-    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
+    folder = Path(shutil.copytree(shipped_folder("tiny-flux"), tmp_path / "model"))
     edit(folder / "transformer" / "config.json", guidance_embeds=False)
     script = "diffusers-dreambooth-lora-flux"
     theirs = [

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
-from mezzotint.settings.reading.read import located
+from mezzotint.settings.reading.read import resolve_paths
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train.job import Job, RunStart
@@ -56,7 +56,7 @@ def line(dialect: str, *words: str) -> list[str]:
 def prepared(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
     """The run of a command before its first step."""
     reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
-    recipe = located(reading)
+    recipe = resolve_paths(reading)
     runtime = open_runtime(recipe.run, Launch())
     folder = RunFolder(folder_of(reading, recipe)).open()
     job = prepare_run(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))

@@ -53,7 +53,7 @@ class Lines:
 
     @property
     def dialect(self) -> Dialect:
-        return foreign.dialect(self.name)
+        return foreign.find_dialect(self.name)
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -67,7 +67,7 @@ class Lines:
         return self.dialect.translate([*self.barest, *words], launched)
 
     def recipe(self, *words: str, launched: Launched = ALONE) -> Any:
-        return foreign.reading(self.name, [*self.barest, *words], (), launched).recipe
+        return foreign.read_command_line(self.name, [*self.barest, *words], (), launched).recipe
 
     def changed(self, *words: str, launched: Launched = ALONE, beside: Sequence[str] = ()) -> dict[str, Any]:
         """The settings that differ from those without `words`; "gone" for those left out."""
@@ -85,7 +85,7 @@ class Lines:
     def refusal(self, *words: str, launched: Launched = ALONE) -> list[tuple[str, str]]:
         """(flag, code) of each problem of a command, found by the dialect or in its recipe."""
         with pytest.raises(RecipeError) as caught:
-            foreign.reading(self.name, [*self.barest, *words], (), launched)
+            foreign.read_command_line(self.name, [*self.barest, *words], (), launched)
         assert caught.value.exit_status == 2
         assert str(caught.value).startswith(f"the line of {self.name} has ")
         assert {problem.code for problem in caught.value.problems} <= error_codes().keys()

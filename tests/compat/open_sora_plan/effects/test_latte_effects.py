@@ -18,17 +18,17 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.tasks import assemble
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 from support.clip_folders import probe
 
 
 def recipe(*words: str) -> Recipe:
     plain = ("model.family=latte", "model.path=tiny-latte", "model.weights=random")
-    return located(read_text("schema: 1", overrides=[*plain, *words]))
+    return resolve_paths(read_text("schema: 1", overrides=[*plain, *words]))
 
 
 def model(*words: str, only: tuple[str, ...] = ("denoiser",)) -> Any:
@@ -54,8 +54,8 @@ def clip(*shape: int) -> Tensor:
 @pytest.mark.effect("model.latte.text_encoder")
 def test_text_encoder_is_the_folder_of_the_t5_for_captions(tmp_path: Path) -> None:
     other = Family.tiny(seed=9).parts()["text_encoder"]
-    shutil.copytree(shipped("tiny-latte") / "text_encoder", tmp_path / "t5" / "text_encoder")
-    shutil.copytree(shipped("tiny-latte") / "tokenizer", tmp_path / "t5" / "tokenizer")
+    shutil.copytree(shipped_folder("tiny-latte") / "text_encoder", tmp_path / "t5" / "text_encoder")
+    shutil.copytree(shipped_folder("tiny-latte") / "tokenizer", tmp_path / "t5" / "tokenizer")
     save_file(dict(other.state_dict()), tmp_path / "t5" / "text_encoder" / "model.safetensors")
     opened = model(f"model.latte.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
     assert torch.equal(opened.parts()["text_encoder"].shared.weight, other.shared.weight)
@@ -182,7 +182,7 @@ def test_variance_adds_a_loss_for_the_second_half() -> None:
 
 
 def test_learned_variance_without_channels_is_refused(tmp_path: Path) -> None:
-    folder = shutil.copytree(shipped("tiny-latte"), tmp_path / "half")
+    folder = shutil.copytree(shipped_folder("tiny-latte"), tmp_path / "half")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"out_channels": config["in_channels"]}))
     assert not model(f"model.path={folder}").learns_variance

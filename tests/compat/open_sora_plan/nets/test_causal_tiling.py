@@ -16,13 +16,15 @@ from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, Tiling, posterior
 from mezzotint.errors import RecipeError
 from mezzotint.settings.sections.model import ModelSettings
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 
 @pytest.mark.parametrize("frames", [9, 17])
 def test_tiling_keeps_the_length_of_the_clip(frames: int) -> None:
     tiling = {"enabled": True, "side": 32, "frames": 9}
-    settings = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte={"tiling": tiling})
+    settings = ModelSettings(
+        family="latte", path=shipped_folder("tiny-latte"), weights="random", latte={"tiling": tiling}
+    )
     one = Family.of(settings, ["vae"])
     moments = one.encode_media(torch.zeros(1, 3, frames, 48, 48))
     assert moments.shape == (1, 8, (frames - 1) // 4 + 1, 6, 6)

@@ -15,7 +15,7 @@ from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.compat.open_sora_plan.latte_spec import LatteSettings
 from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Noised
-from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.folder.model_folder import shipped_folder
 
 QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
 """Drawing of a small LatteT2V."""
@@ -32,12 +32,12 @@ def write_release(root: Path, denoiser: str) -> Path:
     family = Family.tiny(seed=3)
     for part, folder in (("denoiser", denoiser), ("vae", "vae"), ("text_encoder", "t5")):
         (root / folder).mkdir()
-        where = shipped("tiny-latte") / {"denoiser": ".", "vae": "vae", "text_encoder": "text_encoder"}[part]
+        where = shipped_folder("tiny-latte") / {"denoiser": ".", "vae": "vae", "text_encoder": "text_encoder"}[part]
         shutil.copy(where / "config.json", root / folder)
         tensors = {n: t.contiguous() for n, t in family.parts()[part].state_dict().items()}
         name = "model" if part == "text_encoder" else "diffusion_pytorch_model"
         save_file(tensors, root / folder / f"{name}.safetensors")
-    for file in (shipped("tiny-latte") / "tokenizer").iterdir():
+    for file in (shipped_folder("tiny-latte") / "tokenizer").iterdir():
         shutil.copy(file, root / "t5")
     return root
 

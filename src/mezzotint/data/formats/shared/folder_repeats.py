@@ -23,7 +23,7 @@ class Repeated:
     words: str
 
 
-def repeated(name: str) -> Repeated | None:
+def parse_folder_name(name: str) -> Repeated | None:
     """Parses a folder's name: `10_sks dog` is 10 repeats of "sks dog", `3_fox` 3 of "fox", `5` 5 without words. None
     without a number before the first underscore."""
     match = _NAME.fullmatch(name)

@@ -16,7 +16,7 @@ from mezzotint.data.formats.base import Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import captions_of, lines_of, read_text, with_captions
 from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import CaptionSettings
 from mezzotint.stages import Sample
 
@@ -146,6 +146,6 @@ def _without_captions(source: Source, names: Sequence[str], word: str, by_name: 
     if word == "picture" and by_name and (folders := seen_in(source.root)):
         hint += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
-        f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, 10)}; {hint}"
+        f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {format_names(names, 10)}; {hint}"
         f"add {first} and so on, or set data.captions.missing=empty (or skip){or_names}"
     )

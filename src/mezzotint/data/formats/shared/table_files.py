@@ -52,7 +52,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
         raise DatasetError(
             f"{listing.root}: no split {settings.split!r}; it has {splits}; set data.split", code="E1216"
         )
-    return without(listing, {name for name in tables if name not in of_split})
+    return remove_files(listing, {name for name in tables if name not in of_split})
 
 
 def split_of(name: str) -> str:
@@ -86,10 +86,10 @@ def _of_hub(path: Path, settings: DataSettings) -> Listing:
         ) from error
     files = _hub.arrow_files(name, config=settings.hub_config, split=settings.split, cache=settings.hub_cache)
     listing = walk(files[0].parent, {".arrow"})
-    return without(listing, set(listing.names) - {file.name for file in files})
+    return remove_files(listing, set(listing.names) - {file.name for file in files})
 
 
-def without(listing: Listing, dropped: Collection[str]) -> Listing:
+def remove_files(listing: Listing, dropped: Collection[str]) -> Listing:
     """A listing without some files, which are counted as unused."""
     unknown = Counter(listing.unknown)
     unknown.update(os.path.splitext(name)[1].lower() for name in dropped)

@@ -16,7 +16,7 @@ from mezzotint.data.formats.shared.captions import captions_in, is_absent, kind_
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
 from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, csv_rows, jsonl
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import listed
+from mezzotint.settings.counting import format_names
 from mezzotint.stages import Sample
 
 _OUTSIDE = re.compile(r"/|\\|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://|(file|data):", re.IGNORECASE)
@@ -83,7 +83,9 @@ class _RowReader:
         if repeated:
             word, other = self._kind.word, "" if self._kind.has_doubles else " with other captions"
             many = f"rows name {word}s" if len(repeated) > 1 else f"row names a {word}"
-            reason = f"{len(repeated)} {many} of an earlier row{other}: a separate sample: {listed(repeated, _SHOWN)}"
+            reason = (
+                f"{len(repeated)} {many} of an earlier row{other}: a separate sample: {format_names(repeated, _SHOWN)}"
+            )
             yield Noted(self._source.prefix + name, reason)
 
     def require(self) -> None:
@@ -92,13 +94,14 @@ class _RowReader:
         if self._outside:
             raise DatasetError(
                 f"{root}: {_count_rows(self._outside, 'names', 'name')} a file outside the folder of the table: "
-                f"{listed(self._outside, _SHOWN)}; use names relative to that folder, without .., and move the "
+                f"{format_names(self._outside, _SHOWN)}; use names relative to that folder, without .., and move the "
                 f"{self._kind.word}s below it",
                 code="E1213",
             )
         if self._missing:
             raise DatasetError(
-                f"{root}: {_count_rows(self._missing, 'has', 'have')} no caption: {listed(self._missing, _SHOWN)}; add "
+                f"{root}: {_count_rows(self._missing, 'has', 'have')} no caption: "
+                f"{format_names(self._missing, _SHOWN)}; add "
                 "them, or set data.captions.missing=empty (or skip)",
                 code="E1203",
             )

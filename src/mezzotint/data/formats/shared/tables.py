@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from mezzotint import outside
 from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.errors import DatasetError
-from mezzotint.settings.counting import counted, listed
+from mezzotint.settings.counting import format_count, format_names
 
 MAX_LINE = 16 << 20
 """Maximum number of characters of a line of metadata.jsonl or metadata.csv."""
@@ -84,7 +84,7 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
                     own = fields[mask] or None if mask >= 0 else None
                     yield TableRow(begin, fields[picture] or None, fields[caption] or None, mask=own)
                 elif fields:
-                    many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
+                    many = f"{format_count(len(fields), 'field')}, but the header has {len(header)}"
                     yield TableRow(begin, fault=f"{many}; put texts that contain the separator in quotes")
                 begin = reader.line_num + 1
         except csv.Error as error:
@@ -93,7 +93,7 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
 
 def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
     """The indexes of the image and caption columns in `there`. Raises DatasetError E1212, which lists the columns."""
-    names_text = listed([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
+    names_text = format_names([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
     listing = f"its columns are {names_text}" if there else "it is empty"
     picture = next((name for name in columns.pictures if name in there), None)
     for name, names, word in ((picture, columns.pictures, "picture"), (columns.caption, [columns.caption], "caption")):

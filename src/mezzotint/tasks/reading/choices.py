@@ -14,7 +14,7 @@ from mezzotint.settings.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class SettledRecipe:
+class ChosenRecipe:
     """recipe: with everything chosen that does not depend on the data set or on memory. sentences: about each choice,
     for the user. kinds: chosen optimizers, by setting."""
 
@@ -23,7 +23,7 @@ class SettledRecipe:
     kinds: Mapping[str, str]
 
 
-def settle(
+def choose(
     recipe: Recipe,
     device: str,
     recorded: Mapping[str, Any] | None = None,
@@ -31,7 +31,7 @@ def settle(
     origin: Mapping[str, str] = MappingProxyType({}),
     share: Callable[[str], str] = str,
     is_run: bool = False,
-) -> SettledRecipe:
+) -> ChosenRecipe:
     """Chooses what a recipe leaves open: seeds and optimizers.
 
     device: the kind that the run computes on, as in `torch.device.type`. recorded: the recipe of the checkpoint that
@@ -40,13 +40,13 @@ def settle(
     command."""
     seeds, about_seeds = _seeds(recipe, recorded, share, is_run=is_run)
     optimizers, about_optimizers, kinds = _optimizers(recipe, device, recorded, origin)
-    return SettledRecipe(with_values(recipe, seeds | optimizers), (*about_seeds, *about_optimizers), kinds)
+    return ChosenRecipe(with_values(recipe, seeds | optimizers), (*about_seeds, *about_optimizers), kinds)
 
 
-def settle_seeds(
+def choose_seeds(
     recipe: Recipe, recorded: Mapping[str, Any] | None = None, share: Callable[[str], str] = str
 ) -> tuple[Recipe, list[str]]:
-    """`settle` for the seeds only, for commands that inspect a run; with a sentence for each."""
+    """`choose` for the seeds only, for commands that inspect a run; with a sentence for each."""
     seeds, sentences = _seeds(recipe, recorded, share, is_run=False)
     return with_values(recipe, seeds), sentences
 
@@ -80,7 +80,7 @@ def _optimizers(
     """The optimizer settings with every open choice made, and a sentence and the kind of each."""
     before = recorded["optim"] if recorded else {}
     by_part = {"": recipe.optim.optimizer, **recipe.optim.part_optimizer}
-    chosen = {part: one.settled(device, _kind(before, part)) for part, one in by_part.items()}
+    chosen = {part: one.choose_kind(device, _kind(before, part)) for part, one in by_part.items()}
     sentences: list[str] = []
     kinds: dict[str, str] = {}
     for part, one in by_part.items():

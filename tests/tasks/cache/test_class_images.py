@@ -13,12 +13,12 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.families.sd import Family
-from mezzotint.sampling import pictures
-from mezzotint.settings.reading.read import located, read_text
+from mezzotint.sampling import image_files
+from mezzotint.settings.reading.read import read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
-from mezzotint.tasks.cache import class_pictures
+from mezzotint.tasks.cache import class_images
 from mezzotint.tasks.check.check import check
 from mezzotint.tasks.reading.arguments import parse
 
@@ -58,7 +58,7 @@ def test_interrupted_generation_resumes_with_the_same_class_images(shared_world:
     assert "class images: 5 of 5" in heard
     with Image.open(whole / "class-00003.png") as image:
         assert image.size == (128, 128), "the native size of tiny-sd"
-        facts = pictures.recorded_in(image)
+        facts = image_files.recorded_in(image)
     assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class picture")
     lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
     assert any(key.startswith("1/class-") for line in lines for key in line["keys"])
@@ -85,22 +85,22 @@ def test_two_processes_generate_byte_identical_class_images(shared_world: Any, w
 def test_class_images_of_other_settings_are_reported(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
     folder.mkdir()
-    assert class_pictures.of_other_settings(recipe_of(shared_world, folder)) == ""
+    assert class_images.of_other_settings(recipe_of(shared_world, folder)) == ""
     with Image.new("RGB", (8, 8)) as image:
         for number, facts in enumerate(({"prompt": "a picture"}, {"prompt": "a fox"}, {"steps": "9"})):
-            (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), facts))
+            (folder / f"class-0000{number}.png").write_bytes(image_files.png(np.asarray(image), facts))
         image.save(folder / "mine.png")
         image.save(folder / "class-00009.png")
-    sentence = class_pictures.of_other_settings(recipe_of(shared_world, folder))
+    sentence = class_images.of_other_settings(recipe_of(shared_world, folder))
     assert "2 class images in it were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
-    assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
-    assert not class_pictures.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
+    assert class_images.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
+    assert not class_images.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
 
 def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Path) -> None:
     def prior_of(*words: str) -> PriorSettings:
         own = (f"data.cache.path={tmp_path}", "data.prior.num_class_images=5", "data.captions.trigger=sks cat", *words)
-        return located(read_text("schema: 1", overrides=own)).data.prior
+        return resolve_paths(read_text("schema: 1", overrides=own)).data.prior
 
     plain = prior_of("data.captions.template=a photo of {trigger}")
     assert plain.class_prompt == "a photo of cat"
@@ -117,7 +117,7 @@ def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Pa
 def test_progress_states_remaining_time() -> None:
     lines: list[tuple[str, bool]] = []
     now = iter((0.0, 10.0, 40.0, 70.0, 130.0, 160.0))
-    progress = class_pictures._GenerationProgress(
+    progress = class_images._GenerationProgress(
         10, "", lambda line, is_due: lines.append((line, is_due)), lambda: next(now)
     )
     progress.start()
@@ -138,22 +138,22 @@ def test_class_images_have_the_native_size_of_the_model(
     family = Family.tiny()
     family.denoisers[0].register_to_config(sample_size=sample_size)  # type: ignore[operator]
     recipe = recipe_of(shared_world, tmp_path, data__resolution=48)
-    assert class_pictures._request(recipe, family, 3).size == Size(side, side)
+    assert class_images._request(recipe, family, 3).size == Size(side, side)
 
 
 def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
-    return located(parse(world.words("counted", **words_of(world, "counted", folder, **settings)), "train"))
+    return resolve_paths(parse(world.words("counted", **words_of(world, "counted", folder, **settings)), "train"))
 
 
 def test_existing_images_of_the_user_count_and_are_kept(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
-    assert class_pictures.missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
+    assert class_images.missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
     folder.mkdir()
     for name in ("one.png", "two.jpg", "class-00001.png", "notes.txt"):
         (folder / name).write_bytes(b"mine")
-    assert class_pictures.missing(recipe_of(shared_world, folder)) == [0, 2]
-    assert class_pictures.missing(recipe_of(shared_world, folder, data__prior__num_class_images=2)) == []
-    assert class_pictures.missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
+    assert class_images.missing(recipe_of(shared_world, folder)) == [0, 2]
+    assert class_images.missing(recipe_of(shared_world, folder, data__prior__num_class_images=2)) == []
+    assert class_images.missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
 
 
 def test_check_states_number_of_class_images_without_generating(shared_world: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__
-from mezzotint.sampling import pictures
+from mezzotint.sampling import image_files
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
@@ -21,7 +21,7 @@ PIXELS = np.zeros((16, 24, 3), np.uint8)
 
 
 def opened(facts: dict[str, str]) -> PngImageFile:
-    image = Image.open(io.BytesIO(pictures.png(PIXELS, facts)))
+    image = Image.open(io.BytesIO(image_files.png(PIXELS, facts)))
     assert isinstance(image, PngImageFile)
     return image
 
@@ -37,7 +37,7 @@ def parsed(text: str) -> tuple[str, str, dict[str, str]]:
 
 def facts_of(prompt: str, negative: str = "", *, solver: SolverName = "ddim", name: str = "fox") -> dict[str, str]:
     request = Request(prompt, Size(24, 16), negative=negative, seed=7, index=3, guidance=5.0, solver=solver)
-    return pictures.facts(request, SampleSettings(steps=30)) | {"model_name": name, "model": "ab" * 32}
+    return image_files.generation_facts(request, SampleSettings(steps=30)) | {"model_name": name, "model": "ab" * 32}
 
 
 def test_no_chunk_is_named_prompt_or_workflow() -> None:
@@ -68,7 +68,7 @@ def test_parameters_omit_empty_negative_and_quote_names() -> None:
 def test_own_chunk_holds_everything_as_json(prompt: str) -> None:
     facts = facts_of(prompt)
     image = opened(facts)
-    assert json.loads(image.text["mezzotint"]) == facts == pictures.recorded_in(image)
+    assert json.loads(image.text["mezzotint"]) == facts == image_files.recorded_in(image)
 
 
 def test_prompts_written_by_other_programs_are_ignored() -> None:
@@ -76,7 +76,7 @@ def test_prompts_written_by_other_programs_are_ignored() -> None:
     for name, text in {"prompt": '{"3": {}}', "workflow": "{}"}.items():
         info.add_itxt(name, text)
     Image.fromarray(PIXELS).save(file, "PNG", pnginfo=info)
-    assert pictures.recorded_in(Image.open(file)) == {}
+    assert image_files.recorded_in(Image.open(file)) == {}
 
 
 def test_every_solver_has_a_web_ui_name() -> None:

@@ -25,11 +25,11 @@ from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.learned_tokens import add_to
 from mezzotint.runtimes.base import Runtime
-from mezzotint.sampling import pictures
+from mezzotint.sampling import image_files
 from mezzotint.sampling.requests import Request, Sampling, embed_prompts
 from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.settings.base import with_values
-from mezzotint.settings.counting import counted, duration
+from mezzotint.settings.counting import format_count, format_duration
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
@@ -69,11 +69,11 @@ def of_other_settings(recipe: Recipe) -> str:
     prior, sample = recipe.data.prior, recipe.sample
     if not prior.num_class_images:
         return ""
-    expected = pictures.facts(Request(prior.class_prompt, Size(1, 1), sample.negative_prompt), sample)
+    expected = image_files.generation_facts(Request(prior.class_prompt, Size(1, 1), sample.negative_prompt), sample)
     count, example = 0, ""
     for name in filter(_NAME.fullmatch, _existing(recipe)):
         with suppress(OSError, AttributeError), Image.open(prior.path[0].expanduser() / name) as image:
-            facts = pictures.recorded_in(image)
+            facts = image_files.recorded_in(image)
             other = next((key for key in _COMPARED if facts.get(key, expected[key]) != expected[key]), None)
             if other is not None:
                 count += 1
@@ -81,7 +81,7 @@ def of_other_settings(recipe: Recipe) -> str:
     if not count:
         return ""
     return (
-        f"{prior.path[0]}: {counted(count, 'class image')} in it were generated with other settings ({example}); "
+        f"{prior.path[0]}: {format_count(count, 'class image')} in it were generated with other settings ({example}); "
         "they are kept and trained with data.prior.class_prompt as caption; to generate new ones, move them away"
     )
 
@@ -105,14 +105,14 @@ def _warning(recipe: Recipe, count: int) -> str:
     prior, sample = recipe.data.prior, recipe.sample
     passes = count * sample.steps * (1 if sample.guidance[0] in (0.0, 1.0) else 2)
     return (
-        f"{counted(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
+        f"{format_count(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
         f"training starts: {sample.steps} steps each, about {passes:,} passes of the model, which can take hours on a "
         "CPU. To avoid it, put images of your own into that folder, set data.prior.path to a folder that has some, "
         "or lower data.prior.num_class_images"
     )
 
 
-def draw(
+def generate(
     recipe: Recipe, runtime: Runtime, say: Callable[[str], None], report: Callable[[str, bool], None] | None = None
 ) -> None:
     """Generates the missing class images, each process its share, with `recipe.sample` and the run's seed.
@@ -176,7 +176,7 @@ class _GenerationProgress:
         is_due = not left or now >= self._due
         if is_due:
             self._due = now + _REPORT_SECONDS
-        time_left = f", about {duration((now - self._started) / self._done * left)} left" if left else ""
+        time_left = f", about {format_duration((now - self._started) / self._done * left)} left" if left else ""
         self._report(f"class images: {self._done} of {self._total}{self._suffix}{time_left}", is_due)
 
 
@@ -200,7 +200,10 @@ def _generate(
             latents = sample_latents(family, requests, sampling)
         decoded = zip(requests, family.decode_media(latents), strict=True)
         facts = {"drawn_as": "class picture"}
-        yield {r.index: pictures.png(as_bytes(pixels), pictures.facts(r, settings) | facts) for r, pixels in decoded}
+        yield {
+            r.index: image_files.png(as_bytes(pixels), image_files.generation_facts(r, settings) | facts)
+            for r, pixels in decoded
+        }
 
 
 def _request(recipe: Recipe, family: ModelFamily, number: int) -> Request:

@@ -25,7 +25,7 @@ class Sign:
         self.at = time.monotonic()
 
 
-def within(seconds: float | None, what: str, work: Callable[[], T], sign: Sign | None = None) -> T:
+def run_with_timeout(seconds: float | None, what: str, work: Callable[[], T], sign: Sign | None = None) -> T:
     """Runs work in a thread and returns its result or raises its error. After a timeout the thread is abandoned.
     seconds: timeout, None to wait forever. what: name of the file, for the message. sign: called by the work to restart
     the timeout. Raises DatasetError E1233."""

@@ -23,7 +23,7 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__, outside
 from mezzotint.errors import RecipeError
-from mezzotint.sampling.grids import spread
+from mezzotint.sampling.grids import spread_indices
 from mezzotint.sampling.requests import Request
 from mezzotint.settings.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.shapes import Size
@@ -39,7 +39,7 @@ _SAMPLERS: Mapping[SolverName, str] = {
 """The web UI's names for our solvers."""
 
 
-def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
+def generation_facts(request: Request, settings: SampleSettings) -> dict[str, str]:
     """How an image was generated, as text by name: everything that `mezzotint sample` needs to generate it again,
     except the model."""
     steps = settings.steps if request.steps is None else request.steps
@@ -111,7 +111,7 @@ def recorded_in(image: Image.Image) -> dict[str, str]:
 
 def parameters(texts: Mapping[str, str]) -> str:
     """How an image was generated, in the format of AUTOMATIC1111's web UI: prompt, negative prompt, one line of
-    settings. texts: of `facts`, and of the model."""
+    settings. texts: of `generation_facts`, and of the model."""
     solver, name = texts.get("solver", ""), texts.get("model_name", texts.get("model", ""))
     schedule = {"karras": "Karras", "edm": "Karras"}.get(texts.get("sigmas", ""), "")
     rest = {
@@ -137,7 +137,7 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if any(mark in text for mark in ',\n:"') else text
 
 
-def ending(size: Size) -> str:
+def file_suffix(size: Size) -> str:
     """The file suffix for an image or a clip of a size."""
     return ".png" if size.frames == 1 else ".mp4"
 
@@ -150,7 +150,7 @@ def file(pixels: NDArray[np.uint8], texts: Mapping[str, str], clip: ClipSampleSe
     return written
 
 
-def written_as(clip: ClipSampleSettings) -> str:
+def check_clip_encoder(clip: ClipSampleSettings) -> str:
     """A note for the user if clips cannot be written as the recipe asks, else "". Raises RecipeError E1466, E1467."""
     return str(_video().encoder(clip.codec)[1])
 
@@ -166,11 +166,11 @@ def _video() -> Any:
         ) from error
 
 
-def strip(pixels: NDArray[np.uint8], count: int = 4) -> NDArray[np.uint8]:
+def film_strip(pixels: NDArray[np.uint8], count: int = 4) -> NDArray[np.uint8]:
     """An image unchanged; for a clip (F, H, W, 3) up to `count` frames from the first to the last, side by side with
     thin lines between them, (H, W', 3)."""
     if pixels.ndim == 3:
         return pixels
-    chosen = [pixels[i] for i in spread(len(pixels), count)]
+    chosen = [pixels[i] for i in spread_indices(len(pixels), count)]
     line = np.full((pixels.shape[1], 2, 3), 255, np.uint8)
     return np.concatenate([part for picture in chosen for part in (picture, line)][:-1], axis=1)
