@@ -274,7 +274,7 @@ def test_recipes_are_changed_only_at_entry_points() -> None:
         "training/optimizers/weight_decay.py",
     }
     open_seeds = {name for name, text in texts.items() if "seed == -1" in text and name.startswith("tasks/")}
-    assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/settling.py"}
+    assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/choices.py"}
 
 
 def test_shared_code_has_no_list_of_families_formats_or_optimizers() -> None:

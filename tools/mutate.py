@@ -100,8 +100,8 @@ def failing(words: Sequence[str], limit: float) -> str | None:
         return "(tests hang)"
     if done.returncode in (0, 5):
         return None
-    found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
-    return found[1] if found else "(tests cannot be collected)"
+    match = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
+    return match[1] if match else "(tests cannot be collected)"
 
 
 def find(place: Place) -> tuple[str, str]:
