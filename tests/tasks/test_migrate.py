@@ -70,7 +70,7 @@ def test_migrate_rewrites_every_renamed_setting() -> None:
 
 
 def test_old_and_new_name_together_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"line 2: run\.half is called run\.half_precision now"):
+    with pytest.raises(RecipeError, match=r"line 2: run\.half was renamed to run\.half_precision"):
         migrate("run:\n  half: most\n  half_precision: all\n")
 
 

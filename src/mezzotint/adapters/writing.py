@@ -127,7 +127,9 @@ def comfy_tensors(adapter: Adapter, names: LayerNames, file: Path = Path("adapte
             start, leaves = names.kohya[layer], {leaf: leaf for leaf in module.tensors}
             tensors |= _name_tensors(start, module, leaves)
         elif not isinstance(target, OriginalLayer):
-            raise WeightsError(f"{file}: ComfyUI does not support this model; write diffusers' layout", code="E1435")
+            raise WeightsError(
+                f"{file}: ComfyUI does not support this model; choose the layout `diffusers`", code="E1435"
+            )
         elif module is None or (len(target.parts) > 1 and names.has_split_names):
             for part in target.parts:
                 if part in adapter.modules:

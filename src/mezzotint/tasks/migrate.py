@@ -132,7 +132,7 @@ def _move(text: str, entry: Moved) -> Iterator[Edit]:
     (key, value), mapping = entry.mapping.value[entry.number], entry.mapping
     if value.start_mark.line != key.start_mark.line or value.end_mark.line != key.start_mark.line:
         raise RecipeError(
-            f"line {entry.line}: {entry.path} is called {entry.path_now} now; move it there", code="E1001"
+            f"line {entry.line}: {entry.path} was renamed to {entry.path_now}; move it there", code="E1001"
         )
     is_same = target.start_mark.index == mapping.start_mark.index
     written = f"{name}{text[key.end_mark.index : value.end_mark.index]}"
@@ -203,7 +203,7 @@ def _in_mapping(node: yaml.MappingNode, section: str) -> Iterator[Edit]:
 
 def _both_names(line: int, path: str, path_now: str) -> RecipeError:
     return RecipeError(
-        f"line {line}: {path} is called {path_now} now, and the recipe has both; remove one of them", code="E1001"
+        f"line {line}: {path} was renamed to {path_now}, and the recipe has both; remove {path}", code="E1001"
     )
 
 

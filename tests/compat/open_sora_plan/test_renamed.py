@@ -35,7 +35,7 @@ def test_setting_is_moved_to_its_new_section(old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("model:\n  text_encoder: a\n  latte: {text_encoder: b}\n", "remove one of them"),
+        ("model:\n  text_encoder: a\n  latte: {text_encoder: b}\n", "remove model.text_encoder"),
         ("model:\n  text_encoder:\n    a\n", "move it there"),
     ],
 )

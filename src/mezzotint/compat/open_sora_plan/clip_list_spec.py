@@ -39,7 +39,9 @@ def _contradictions(data: DataSettings) -> Iterator[str]:
             "leave it out to encode the captions"
         )
     same = ("prefix", "trigger", "template")
-    changed = data.drawn_captions() + [f"data.captions.{name}" for name in same if getattr(data.captions, name)]
+    changed = data.random_caption_settings() + [
+        f"data.captions.{name}" for name in same if getattr(data.captions, name)
+    ]
     if changed:
         yield (
             f"{changed[0]} has no effect on embeddings in files (data.clip_list.text_embeddings); leave out one of them"

@@ -386,10 +386,10 @@ class DataSettings(Section):
                 f"data.antialias=false does not work with data.resize={self.resize}; set data.resize to bicubic, "
                 "bilinear or nearest, or leave data.antialias out"
             )
-        if self.cache.text and self.drawn_captions() and self.cache.shuffles == 1:
+        if self.cache.text and self.random_caption_settings() and self.cache.shuffles == 1:
             yield (
                 "data.cache.text stores data.cache.shuffles=1 variant of each caption, so "
-                f"{self.drawn_captions()[0]} "
+                f"{self.random_caption_settings()[0]} "
                 "would be drawn only once; set data.cache.shuffles above 1, or data.cache.text=false"
             )
 
@@ -399,8 +399,8 @@ class DataSettings(Section):
             if kind is not None and not is_used and self.own(kind) != kind():
                 yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
 
-    def drawn_captions(self) -> list[str]:
-        """The settings that make a caption differ from visit to visit."""
+    def random_caption_settings(self) -> list[str]:
+        """Paths of the settings that change captions at random in each epoch."""
         captions = self.captions
         random = {
             "shuffle_tags": captions.shuffle_tags,

@@ -89,18 +89,18 @@ class TorchStep(OptimizerStep):
             self._optimizers[names] = optimizer
         return self._optimizers[names]
 
-    def _of_groups(self) -> dict[str, dict[str, Any]]:
-        """By a group's first parameter: the numbers among its settings that are not what they were at the start."""
-        numbers = dict(self._waiting_groups)
+    def _changed_group_settings(self) -> dict[str, dict[str, Any]]:
+        """Numeric settings of parameter groups that the optimizer changed, by the name of a group's first parameter."""
+        changed = dict(self._waiting_groups)
         for names, optimizer in self._optimizers.items():
             started = self._started[names]
-            numbers[names[0]] = {
+            changed[names[0]] = {
                 key: value
                 for key, value in optimizer.param_groups[0].items()
                 if key not in ("lr", "params") and isinstance(value, (Tensor, int, float))
                 if key not in started or isinstance(value, Tensor) or value != started[key]
             }
-        return numbers
+        return changed
 
     def tensors(self) -> dict[str, Tensor]:
         of_parameters = {
@@ -109,7 +109,7 @@ class TorchStep(OptimizerStep):
             for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True)
         } | self._waiting
         kept = [("opt", *item) for item in of_parameters.items()]
-        kept += [("opt.group", *item) for item in self._of_groups().items()]
+        kept += [("opt.group", *item) for item in self._changed_group_settings().items()]
         return {
             f"{head}.{_tag(key, value)}/{name}": _as_tensor(value)
             for head, name, values in kept

@@ -212,4 +212,6 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 def _refuse_existing(folder: Path) -> None:
     if folder.exists():
-        raise WeightsError(f"{folder}: already exists; an export does not overwrite anything", code="E1410")
+        raise WeightsError(
+            f"{folder}: already exists, and an export overwrites nothing; choose another folder", code="E1410"
+        )
