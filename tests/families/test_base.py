@@ -81,7 +81,7 @@ def test_tensors_are_sent_to_a_gpu_through_page_locked_memory() -> None:
 
 
 class Sendings(TorchDispatchMode):
-    """Tensors of the host that go to another device: those that are `sent`, and those that are only copied."""
+    """Tensors of the host that go to another device: those that `to_device` sends, and those that are only copied."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -98,8 +98,8 @@ class Sendings(TorchDispatchMode):
                 self._is_sending = False
 
         for module in [*sys.modules.values()]:
-            if vars(module).get("sent") is real:
-                monkeypatch.setattr(module, "sent", watched)
+            if vars(module).get("to_device") is real:
+                monkeypatch.setattr(module, "to_device", watched)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -144,7 +144,7 @@ def test_activations_match_a_real_forward_pass(tiny: Path, changes: dict[str, An
 
 
 def test_estimate_works_with_page_locked_inputs(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_family, "sent", lambda tensor, device: tensor.pin_memory().to(device))
+    monkeypatch.setattr(folder_family, "to_device", lambda tensor, device: tensor.pin_memory().to(device))
     assert MetaModel(recipe(tiny)).activations(SQUARE, 1).kept > 0
 
 

@@ -52,7 +52,7 @@ def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
     assert said == facts
     # other samples of the batch change the order of sums only
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
-    assert len({p.tobytes() for p, _ in image_files.values()}) == 6
+    assert len({p.tobytes() for p, _ in pictures.values()}) == 6
 
 
 def test_large_contact_sheets_are_split(tmp_path: Path) -> None:
