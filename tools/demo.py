@@ -42,8 +42,8 @@ curve              {curve}
 report             {report}
 the model          {model}     (a folder that diffusers opens)
 Try:  mezzotint sample {model} --prompt="a pink wug in the bottom left"
-      mezzotint train mini data.path=YOUR_FOLDER      on your own pictures, each with its caption in a .txt file
-      press Ctrl-C in a run and start it again: it goes on, to the same bits.
+      mezzotint train mini data.path=YOUR_FOLDER      on your own images, each with its caption in a .txt file
+      press Ctrl-C in a run and start it again: it resumes, bit-exact.
 """
 
 
