@@ -313,17 +313,18 @@ MEASURED_EXHAUSTIVELY = {
 def test_estimate_matches_measured_memory_of_real_run(
     case: tuple[dict[str, Any], tuple[int, int]], tmp_path: Path
 ) -> None:
-    """Memory of the process as the kernel counts it: after opening the model within 3 %, the peak within 10 %.
+    """Memory of the process as the kernel counts it: after opening the model within 2 %, the peak within 10 %.
 
     Measured in a process of its own, so that no memory freed before is reused.
     """
     changes, (side, samples) = case
     model = shutil.copytree(shipped_folder("tiny-sd"), tmp_path / "model")
     config = json.loads((model / "unet/config.json").read_text())
-    wide = {"block_out_channels": [96, 192, 384, 384], "cross_attention_dim": config["cross_attention_dim"]}
+    wide = {"block_out_channels": [128, 256, 512, 512], "cross_attention_dim": config["cross_attention_dim"]}
     (model / "unet/config.json").write_text(json.dumps(UNET_15 | wide))
     settings = recipe(model, model__weights="random", **changes)
     counted = memory_of(MetaModel(settings), {Size(side, side): samples})
+    assert counted.parts[0].parameters > 100e6
     task = [settings.model_dump(mode="json", by_alias=True), side, samples]
     # each tensor gets its own pages, which are returned when it is freed; malloc would keep up to a third more
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "131072"}
@@ -332,7 +333,7 @@ def test_estimate_matches_measured_memory_of_real_run(
     assert real["weights"] == pytest.approx(counted.weights + counted.masters, rel=0.02)
     assert real["gradients"] == pytest.approx(counted.gradients, rel=0.02)
     assert real["states"] == pytest.approx(counted.optimizer + counted.ema, rel=0.02)
-    assert real["opened"] == pytest.approx(counted.loading, rel=0.03)
+    assert real["opened"] == pytest.approx(counted.loading, rel=0.02)
     assert real["peak"] == pytest.approx(counted.peak, rel=0.1)
 
 
