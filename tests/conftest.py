@@ -222,14 +222,14 @@ def another_sd(tmp_path: Path) -> Path:
     return folder
 
 
-def draw_pictures(folder: Path, count: int = 10) -> Path:
+def draw_images(folder: Path, count: int = 10) -> Path:
     """Writes captioned images of three sizes, each of one colour."""
     folder.mkdir(parents=True)
     for number in range(count):
         size = ((48, 48), (64, 48), (48, 64))[number % 3]
         colour = tuple(int(255 * draws.uniform(draws.key(0, "colour", number, c))) for c in range(3))
         Image.new("RGB", size, colour).save(folder / f"{number:02d}.png")
-        (folder / f"{number:02d}.txt").write_text(f"picture number {number}\n")
+        (folder / f"{number:02d}.txt").write_text(f"image number {number}\n")
     return folder
 
 
@@ -240,7 +240,7 @@ class World:
         self.root = root
         import_all()
         self.model = narrow_model(root / "model")
-        self.pictures = draw_pictures(root / "pictures")
+        self.images = draw_images(root / "images")
 
     def words(self, name: str, **settings: Any) -> list[str]:
         """Arguments `RECIPE key=value …` of a short run; the keyword `a__b` is the setting a.b."""
@@ -250,7 +250,7 @@ class World:
         values: dict[str, Any] = {
             "model.path": self.model,
             "model.weights": "random",
-            "data.path": self.pictures,
+            "data.path": self.images,
             "data.cache.path": self.root / "cache",
             "data.resolution": 48,
             "data.buckets.step": 8,
@@ -386,9 +386,9 @@ def _write_clip(
         if sound:
             heard = file.add_stream("aac", rate=8000)
         for number in range(num):
-            picture = np.full((size[1], size[0], 3), CLIP_SHADE * number % 240, np.uint8)
-            picture[: size[1] // 2, : size[0] // 2] = 255
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            image = np.full((size[1], size[0], 3), CLIP_SHADE * number % 240, np.uint8)
+            image[: size[1] // 2, : size[0] // 2] = 255
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             if ticks is not None:
                 frame.pts, frame.time_base = ticks[number], Fraction(1, 1000)
             file.mux(stream.encode(frame))

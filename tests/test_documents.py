@@ -152,10 +152,10 @@ def test_every_page_is_in_an_index_and_every_image_on_a_page() -> None:
         listed |= linked
     assert {f"docs/{folder}/README.md" for folder in USER_FOLDERS} <= set(indexes)
     folders = {path.name for path in DOCS.iterdir() if path.is_dir()}
-    assert folders == {*USER_FOLDERS, "decisions", "how-to-add", "pictures"}
+    assert folders == {*USER_FOLDERS, "decisions", "how-to-add", "images"}
     assert {page.stem for page in DOCS.glob("*.md")} == {"README", *DEVELOPER_PAGES}, "move it to a folder for users"
-    shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
-    figures = {picture.with_suffix(".json") for picture in shown}  # the figures of an image are in a JSON file
+    shown = {image for name in TEXTS for image in linked_from(name) if image.suffix == ".png"}
+    figures = {image.with_suffix(".json") for image in shown}  # the figures of an image are in a JSON file
     files = {page for page in DOCS.rglob("*") if page.is_file()}
     assert files <= listed | shown | figures, "list it in a README.md of docs/"
     assert set(GUIDES) <= linked_from("docs/coming-from/README.md")
@@ -391,12 +391,12 @@ def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 @pytest.mark.usefixtures("caption_table")
 def test_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [path.name for path in sorted(world.pictures.glob("*.png"))]
-    lines = [f"{name}\tpicture {name}" for name in names[:-1]]
-    (world.pictures / "captions.tsv").write_text("\n".join(lines), "utf-8")
-    settings = DataSettings(path=(world.pictures,), format="caption-table", resolution=64)
+    names = [path.name for path in sorted(world.images.glob("*.png"))]
+    lines = [f"{name}\timage {name}" for name in names[:-1]]
+    (world.images / "captions.tsv").write_text("\n".join(lines), "utf-8")
+    settings = DataSettings(path=(world.images,), format="caption-table", resolution=64)
     built = catalogue.build(settings, world.root / "index")
-    assert [built.captions(row) for row in range(len(built))] == [(f"picture {name}",) for name in names[:-1]]
+    assert [built.captions(row) for row in range(len(built))] == [(f"image {name}",) for name in names[:-1]]
     assert [path for path, _ in built.report.skipped] == names[-1:]
     assert world.train("table", data__format="caption-table", run__steps=2, data__max_skipped=1.0) == 0
     seen = {key for line in world.end("table").samples for key in json.loads(line)["keys"]}

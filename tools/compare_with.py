@@ -15,9 +15,9 @@ reason. These are listed and not judged.
 
 Compared to the bit: exit statuses; losses and every other number of the metrics but clocks; weights, moments and
 averages of checkpoints, by name, whatever file they lie in; exported tensors and their names, and the configurations
-beside them; files of MindSpore; addresses and bytes of cached latents and texts; sampled pictures and clips; schedule
+beside them; files of MindSpore; addresses and bytes of cached latents and texts; sampled images and clips; schedule
 files; what of samples was logged; settings that lines of other trainers and shipped recipes amount to, and the numbers
-of `check --json`; a run that the commit begins and this tree ends, against a whole run of this tree; pictures that this
+of `check --json`; a run that the commit begins and this tree ends, against a whole run of this tree; images that this
 tree samples from the commit's run, and that it finds nothing missing in the commit's cache.
 
 Shown but not judged, for words and forms may change: notes and messages, the JSON of runs and checkpoints, recipes as
@@ -219,14 +219,14 @@ def compare_ended(new: Side, ended: Side, chosen: Iterable[str]) -> list[Line]:
         kind = "losses and metrics"
         lines.append(compare(journey, "losses", *(losses(side.get(kind, {})) for side in sides)))
     if "tiny_cpu" in chosen:
-        pictures = new.read("tiny_cpu").get("pictures", {})
-        sampled = {name: value for name, value in pictures.items() if name.startswith(("drawn/", "ema/"))}
+        images = new.read("tiny_cpu").get("images", {})
+        sampled = {name: value for name, value in images.items() if name.startswith(("drawn/", "ema/"))}
         again = {
             name.replace("-again/", "/"): value
-            for name, value in ended.read("tiny_cpu").get("pictures", {}).items()
+            for name, value in ended.read("tiny_cpu").get("images", {}).items()
             if "-again/" in name
         }
-        lines.append(compare("sampled here from a run made there", "pictures", sampled, again))
+        lines.append(compare("sampled here from a run made there", "images", sampled, again))
     if "cached" in chosen:
         entries = [side.read("cached").get("cache entries", {}) for side in (new, ended)]
         lines.append(compare("a cache made there is complete here", "cache entries", *entries))

@@ -55,7 +55,7 @@ def kind_of(path: PurePosixPath) -> str:
     if path.name.endswith("batch_schedule.txt"):
         return "schedules"
     if path.suffix in (".png", ".jpg", ".mp4"):
-        return "pictures"
+        return "images"
     if path.suffix == ".jsonl":
         return "logged samples" if path.name.startswith("samples.") else FORMS
     if "exports" in path.parts or path.parts[0] == "folder":

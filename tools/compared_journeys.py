@@ -42,7 +42,7 @@ class Journey:
 
 OURS = ("data.workers=0", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.cache.path=cache")
 NARROW = (
-    "model.path={world}/narrow", "model.family=sd", "model.weights=random", "data.path={world}/pictures",
+    "model.path={world}/narrow", "model.family=sd", "model.weights=random", "data.path={world}/images",
     "data.resolution=48", "data.buckets.step=8", "data.batch_size=4", "data.crop=random", "data.flip=0.5",
     "data.captions.dropout=0.1", "optim.lr=1e-3", "run.seed=7", "run.save.every=3 steps", "run.log_samples=true",
 )  # fmt: skip
@@ -178,7 +178,7 @@ def stable_diffusion() -> list[Journey]:
                 command("sample", "run", "--prompt=a star", "--weights=shadow", "--size=64x48", "--out=ema",
                         "--solver=euler", *DRAWN),
                 command("sample", export, "--prompt=a star", "--size=64", "--out=begun", "sample.strength=0.6",
-                        "sample.image={world}/pictures/00.png", "--solver=dpm++", "--guidance=1,5", *DRAWN),
+                        "sample.image={world}/images/00.png", "--solver=dpm++", "--guidance=1,5", *DRAWN),
                 command("convert", export, "single.safetensors"),
                 command("convert", "single.safetensors", "folder", "--dtype=fp16", "--config={world}/models/tiny-sd"),
                 command("merge", export, ema, "half.safetensors", "--weights=0.5,0.5"),
@@ -219,7 +219,7 @@ def stable_diffusion() -> list[Journey]:
     ]  # fmt: skip
 
 
-FORMATS = {"kohya": "kohya", "metadata": "table", "webdataset": "shards", "mindone": "mindone/pictures"}
+FORMATS = {"kohya": "kohya", "metadata": "table", "webdataset": "shards", "mindone": "mindone/images"}
 
 
 def sdxl() -> Journey:
@@ -322,7 +322,7 @@ def processes() -> Journey:
 
 
 def mindspore() -> Journey:
-    """MindONE's document from converted weights to pictures; MindSpore's files written and read."""
+    """MindONE's document from converted weights to images; MindSpore's files written and read."""
     base, ours = "base/exports/step-00000001", (*OURS, "model.config=base/exports/step-00000001")
     own = {"train": ours, "merge": (f"--config={base}",), "sample": (f"model.config={base}", "--size=64x64")}
     lines = [foreign_line(verb, "mindone-sdxl", line.replace("{base}", base), *own.get(verb, ()))

@@ -11,8 +11,8 @@ diffusers-sd --pretrained_model_name_or_path=sd15 --train_data_dir=photos --mixe
 diffusers-sd python train_text_to_image.py --pretrained_model_name_or_path=sd15 --train_data_dir=photos --use_8bit_adam --gradient_checkpointing --validation_prompts fox cat
 diffusers-sdxl --pretrained_model_name_or_path=sdxl --train_data_dir=photos --mixed_precision=bf16
 diffusers-sdxl --pretrained_model_name_or_path=sdxl --pretrained_vae_model_name_or_path=madebyollin/sdxl-vae-fp16-fix --train_data_dir=photos --proportion_empty_prompts=0.2 --use_ema --timestep_bias_strategy=later
-everydream2 --resume_ckpt sd15 --data_root pictures --max_epochs 30 --lr 2e-6
-everydream2 --resume_ckpt sd15 --data_root pictures --batch_size 6 --ema_strength_target 0.1 --zero_frequency_noise_ratio -1
+everydream2 --resume_ckpt sd15 --data_root images --max_epochs 30 --lr 2e-6
+everydream2 --resume_ckpt sd15 --data_root images --batch_size 6 --ema_strength_target 0.1 --zero_frequency_noise_ratio -1
 everydream2 python train.py --resume_ckpt sd15 --project_name fox --lr_scheduler cosine --shuffle_tags --keep_tags 2 --min_snr_gamma 5 --write_schedule --rated_dataset
 mindone-sdxl python train.py --config sd_xl_base_finetune_910b.yaml --weight base.ckpt --data_path photos/
 mindone-sdxl python train.py --config sd_xl_base_finetune_910b_fa.yaml --data_path photos/ --ms_amp_level O2 --cache_latent True --cache_text_embedding True
@@ -36,9 +36,9 @@ diffusers-dreambooth-lora-z-image --pretrained_model_name_or_path=z --instance_d
 """  # noqa: E501
 """Lines to translate, the name of the dialect first."""
 
-_PICTURES = "--train_data_dir={world}/table --resolution=32 --train_batch_size=2 --max_train_steps=2 --seed=7"
-_SD = f"--pretrained_model_name_or_path={{world}}/narrow {_PICTURES} --learning_rate=1e-3 --output_dir=out"
-_SDXL = f"--pretrained_model_name_or_path={{world}}/models/tiny-sdxl {_PICTURES} --learning_rate=1e-3 --output_dir=out"
+_IMAGES = "--train_data_dir={world}/table --resolution=32 --train_batch_size=2 --max_train_steps=2 --seed=7"
+_SD = f"--pretrained_model_name_or_path={{world}}/narrow {_IMAGES} --learning_rate=1e-3 --output_dir=out"
+_SDXL = f"--pretrained_model_name_or_path={{world}}/models/tiny-sdxl {_IMAGES} --learning_rate=1e-3 --output_dir=out"
 _SUBJECT = (
     "--instance_data_dir={world}/cat --instance_prompt=sks --resolution=32 --max_train_steps=2 --train_batch_size=2 "
     "--seed=7 --output_dir=out --learning_rate=1e-2"
@@ -106,7 +106,7 @@ EVERYDREAM_FILES = (
 _YAML = "{world}/mindone/finetune.yaml"
 _CKPT = "base.ckpt"
 _TRAIN = (
-    f"python train.py --config {_YAML} --weight {_CKPT} --data_path {{world}}/mindone/pictures --device_target CPU "
+    f"python train.py --config {_YAML} --weight {_CKPT} --data_path {{world}}/mindone/images --device_target CPU "
     "--save_path_with_time False --cache_latent True --cache_text_embedding True --cache_path cache_data "
     "--ms_amp_level O0 --save_path out"
 )

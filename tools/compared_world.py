@@ -1,4 +1,4 @@
-"""The models, pictures, clips and tables that the journeys of `compare_with.py` use, the same for both trees.
+"""The models, images, clips and tables that the journeys of `compare_with.py` use, the same for both trees.
 
 Mezzotint is not imported here: of the trees only the model configurations are copied.
 """
@@ -18,14 +18,14 @@ SIZES = ((57, 50), (120, 61), (52, 71))
 
 
 def make_world(world: Path, assets: Path) -> None:
-    """Models, pictures, clips and tables, the same for both trees. assets: the folder that has models/tiny-sd."""
+    """Models, images, clips and tables, the same for both trees. assets: the folder that has models/tiny-sd."""
     world.mkdir()
     for model in sorted((assets / "models").glob("tiny-*")):
         shutil.copytree(model, world / "models" / model.name)
     for part in ("text_encoder", "tokenizer"):  # beside each other, as T5 is released
         shutil.copytree(world / "models" / "tiny-latte" / part, world / "t5", dirs_exist_ok=True)
     narrow_model(world / "narrow", world / "models" / "tiny-sd")
-    draw(world / "pictures", 8)
+    draw(world / "images", 8)
     draw(world / "few", 4)
     draw(world / "cat", 4, captions=False)
     make_dreams(world / "dreams")
@@ -34,7 +34,7 @@ def make_world(world: Path, assets: Path) -> None:
     draw(world / "table", 6, captions=False)
     rows = [{"file_name": f"{n:02d}.png", "text": caption(n)} for n in range(6)]
     (world / "table" / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    make_shards(world / "shards", world / "pictures")
+    make_shards(world / "shards", world / "images")
     make_mindone(world / "mindone", assets)
     if importlib.util.find_spec("av"):
         make_clips(world / "films")
@@ -55,11 +55,11 @@ def narrow_model(folder: Path, tiny: Path) -> None:
 
 
 def caption(number: int) -> str:
-    return f"picture number {number}, a shape, tag{number % 3}, soft light"
+    return f"image number {number}, a shape, tag{number % 3}, soft light"
 
 
 def draw(folder: Path, count: int, *, captions: bool = True) -> None:
-    """Pictures of a slope from one colour to another, in three sizes that no bucket has, so that crops matter."""
+    """Images of a slope from one colour to another, in three sizes that no bucket has, so that crops matter."""
     from PIL import Image
 
     folder.mkdir(parents=True)
@@ -78,7 +78,7 @@ def draw(folder: Path, count: int, *, captions: bool = True) -> None:
 
 
 def make_dreams(folder: Path) -> None:
-    """A folder as EveryDream2 reads them: captions in names and beside, settings of folders and of pictures."""
+    """A folder as EveryDream2 reads them: captions in names and beside, settings of folders and of images."""
     draw(folder, 4)
     draw(folder / "horses", 3, captions=False)
     (folder / "00.txt").unlink()
@@ -90,11 +90,11 @@ def make_dreams(folder: Path) -> None:
     (folder / "horses" / "02.yaml").write_text("main_prompt: a horse\ntags: [brown, young]\nshuffle_tags: true\n")
 
 
-def make_shards(folder: Path, pictures: Path) -> None:
-    """The pictures in a tar archive with their captions, as WebDataset has them."""
+def make_shards(folder: Path, images: Path) -> None:
+    """The images in a tar archive with their captions, as WebDataset has them."""
     folder.mkdir()
     with tarfile.open(folder / "part-000000.tar", "w") as archive:
-        for path in sorted(pictures.iterdir()):
+        for path in sorted(images.iterdir()):
             content = path.read_bytes()
             member = tarfile.TarInfo(path.name)
             member.size = len(content)
@@ -113,18 +113,18 @@ def make_clips(folder: Path) -> None:
             stream.width, stream.height, stream.pix_fmt = 48, 32, "yuv444p"
             stream.codec_context.thread_count = 1
             for frame in range(12):
-                picture = np.full((32, 48, 3), 18 * frame % 240, np.uint8)
-                picture[:16, :24] = COLOURS[number]
-                file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+                image = np.full((32, 48, 3), 18 * frame % 240, np.uint8)
+                image[:16, :24] = COLOURS[number]
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
             file.mux(stream.encode())
         (folder / f"{number}.txt").write_text(f"A {('Red', 'Green', 'Blue')[number]} Ball <br> example.com/ball.png")
 
 
 def make_mindone(folder: Path, assets: Path) -> None:
-    """Pictures with a table, and a configuration that ships, for two steps at 64 pixels."""
-    draw(folder / "pictures", 6, captions=False)
+    """Images with a table, and a configuration that ships, for two steps at 64 pixels."""
+    draw(folder / "images", 6, captions=False)
     rows = "".join(f'{n:02d}.png,"{caption(n)}"\n' for n in range(6))
-    (folder / "pictures" / "img_txt.csv").write_text(f"dir,text\n{rows}")
+    (folder / "images" / "img_txt.csv").write_text(f"dir,text\n{rows}")
     path = next(path for path in sorted(assets.parent.rglob("sd_xl_base_finetune_910b.yaml")))
     text = path.read_text(encoding="utf-8")
     for old, new in (("1024", "64"), ("total_step: 100000", "total_step: 2"), ("[1, 2, 10]", "[1, 2]"),
@@ -135,9 +135,9 @@ def make_mindone(folder: Path, assets: Path) -> None:
 
 
 def make_lists(world: Path) -> None:
-    """Lists of the clips and of pictures, as Open-Sora-Plan has them."""
+    """Lists of the clips and of images, as Open-Sora-Plan has them."""
     clips = [{"path": f"{n}.mp4", "cap": f"A ball, number {n}", "frame_idx": "0:8"} for n in range(3)]
-    pictures = [{"path": f"{n:02d}.png", "cap": caption(n)} for n in range(6)]
-    for name, folder, rows in (("clips", "films", clips), ("stills", "table", pictures)):
+    images = [{"path": f"{n:02d}.png", "cap": caption(n)} for n in range(6)]
+    for name, folder, rows in (("clips", "films", clips), ("stills", "table", images)):
         (world / f"{name}.json").write_text(json.dumps(rows))
         (world / f"{name}.txt").write_text(f"{world / folder},{world / name}.json\n")

@@ -1,6 +1,6 @@
 """`make demo`: mezzotint-mini learns a word, and draws it in colours and at places that it was never shown.
 
-Twelve pictures of a made-up thing, and some of the world that the model knows, so that it keeps what it knows; the
+Twelve images of a made-up thing, and some of the world that the model knows, so that it keeps what it knows; the
 recipe `mini`, UNet and text encoder trained; an examination before and after, read off the pixels. Everything lies in
 `demo/wug/` and can be deleted. Running it again goes on where it stopped; `rm -r demo/wug` starts anew.
 """
@@ -30,9 +30,9 @@ SHOWN_OLD = (5, 37, 74)
 
 BEFORE = f"""\
 mezzotint-mini, which ships with Mezzotint, draws shapes in colours and at places. It has never heard of a wug.
-It is now shown twelve pictures of wugs: red, blue, yellow and white, at six of the nine places of its world.
-Beside them it is shown {lesson.KEPT} pictures of what it knows, drawn here, so that it forgets nothing: regularisation
-pictures, as one would take with pictures of one's own. Then it is asked for wugs in the four other colours and at the
+It is now shown twelve images of wugs: red, blue, yellow and white, at six of the nine places of its world.
+Beside them it is shown {lesson.KEPT} images of what it knows, drawn here, so that it forgets nothing: regularisation
+images, as one would take with images of one's own. Then it is asked for wugs in the four other colours and at the
 three other places. The recipe is `mini` with a few settings of its own; docs/start/demonstration.md says why these.
 """
 AFTER = """\
@@ -51,7 +51,7 @@ def run() -> int:
     """The whole demonstration; returns the exit status."""
     began = time.monotonic()
     print(BEFORE)
-    folders = lesson.write(HERE / "pictures")
+    folders = lesson.write(HERE / "images")
     before = lesson.examine(measure.load(shipped_folder("mezzotint-mini")))
     print(shares_in_words("before", before), flush=True)
     status = main(["train", "mini", *words(folders, HERE / "cache", HERE / "run")])
@@ -106,9 +106,9 @@ def shares_in_words(when: str, answers: Answers) -> str:
 
 def draw_sheet(path: Path, wugs: Path, before: Answers, after: Answers) -> None:
     """Writes the sheet: what was shown, and pairs of before and after."""
-    asked_new, asked_old = lesson.questions(len(before.new_pictures), len(before.old_pictures))
-    rows = [(asked_new[n][0], before.new_pictures[n], after.new_pictures[n]) for n in SHOWN]
-    rows += [(asked_old[n][0], before.old_pictures[n], after.old_pictures[n]) for n in SHOWN_OLD]
+    asked_new, asked_old = lesson.questions(len(before.new_images), len(before.old_images))
+    rows = [(asked_new[n][0], before.new_images[n], after.new_images[n]) for n in SHOWN]
+    rows += [(asked_old[n][0], before.old_images[n], after.old_images[n]) for n in SHOWN_OLD]
     lesson.sheet([Image.open(path) for path in sorted(wugs.glob("*.png"))], rows).save(path, optimize=True)
 
 

@@ -4,7 +4,7 @@
     python tools/demo_everywhere.py pages       # writes stored results into README.md and docs/start/demonstration.md
 
 A kind of processor is a setting of PyTorch's libraries: which instructions they may use, and with that in which order
-they add. Results lie in tools/mini/demo_everywhere.json, a run at a time; pictures, cache and the run that is going on
+they add. Results lie in tools/mini/demo_everywhere.json, a run at a time; images, cache and the run that is going on
 in demo/everywhere/. Each run is a process of its own; the first seed comes first under all settings.
 """
 
@@ -85,7 +85,7 @@ def run_one(processor: str, threads: int, seed: int) -> int:
     from mini import measure
 
     torch.set_num_threads(threads)
-    folders = lesson.write(HERE / "pictures")
+    folders = lesson.write(HERE / "images")
     began, cpu = time.monotonic(), time.process_time()
     name = processor.replace(" ", "-")
     place, cache = HERE / f"{name}-{threads}-{seed}", HERE / f"cache-{name}"

@@ -26,7 +26,7 @@ PHOTOGRAPHS = {
     "grass.png": "grey grass from above",
     "gravel.png": "grey gravel",
     "hubble_deep_field.jpg": "many galaxies in a black sky",
-    "ihc.png": "a microscope picture of tissue, blue and brown",
+    "ihc.png": "a microscope image of tissue, blue and brown",
     "moon.png": "the grey surface of the moon",
     "motorcycle_left.png": "a motorcycle in a workshop, seen from the left",
     "motorcycle_right.png": "a motorcycle in a workshop, seen from the right",
@@ -37,14 +37,14 @@ HERE = Path("demo/photos")
 BEFORE = """\
 A small model of Stable Diffusion's structure starts from random weights and sees sixteen photographs over and over.
 What you can expect: the loss falls, and previews move from noise towards the colours and the layout of the photograph
-that the prompt names. What you cannot: sharp pictures, or anything new. The model is three hundred times smaller than
-Stable Diffusion, knows nothing but these pictures, and its picture coder keeps blurred colours only.
+that the prompt names. What you cannot: sharp images, or anything new. The model is three hundred times smaller than
+Stable Diffusion, knows nothing but these images, and its image coder keeps blurred colours only.
 """
 PROMPTS = ("astronaut.png", "coffee.png", "rocket.jpg", "chelsea.png")
 AFTER = """\
 Look at {grid}: a row for each prompt and kind of weights, a column for each time they were drawn.
 Try:  press Ctrl-C in a run and start `make demo-photos` again: it goes on, to the same bits.
-      mezzotint train photos data.path=YOUR_FOLDER run.name=mine     the same on your own pictures with captions
+      mezzotint train photos data.path=YOUR_FOLDER run.name=mine     the same on your own images with captions
       mezzotint explain optim.lr      mezzotint check photos data.path=YOUR_FOLDER
 """
 
@@ -63,9 +63,9 @@ def run() -> int:
     """The whole demonstration; returns the exit status."""
     began = time.monotonic()
     print(BEFORE)
-    write_photographs(HERE / "pictures")
+    write_photographs(HERE / "images")
     prompts = ", ".join(f'"{PHOTOGRAPHS[name]}"' for name in PROMPTS)
-    places = [f"data.path={HERE / 'pictures'}", f"data.cache.path={HERE / 'cache'}", f"run.folder={HERE / 'run'}"]
+    places = [f"data.path={HERE / 'images'}", f"data.cache.path={HERE / 'cache'}", f"run.folder={HERE / 'run'}"]
     status = main(["train", "photos", *places, f"sample.prompts=[{prompts}]"])
     if status == 0:
         print()

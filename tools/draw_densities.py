@@ -1,4 +1,4 @@
-"""Draws `docs/pictures/densities.png`: how often each σ of a straight path is trained, by density and by shift."""
+"""Draws `docs/images/densities.png`: how often each σ of a straight path is trained, by density and by shift."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mezzotint import draws
 from mezzotint.diffusion import densities, flow
 from mezzotint.settings.sections.flow import FlowSettings
 
-PLACE = Path(__file__).parents[1] / "docs" / "pictures" / "densities.png"
+PLACE = Path(__file__).parents[1] / "docs" / "images" / "densities.png"
 DENSITIES = {
     "uniform": FlowSettings(density="uniform"),
     "logit-normal (0, 1)": FlowSettings(),
@@ -27,7 +27,7 @@ _DRAWN = 400_000
 
 
 def main() -> None:
-    """Writes the picture."""
+    """Writes the image."""
     figure = Figure(figsize=(11, 4), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
@@ -41,7 +41,7 @@ def main() -> None:
         right.plot((edges[1:] + edges[:-1]) / 2, heights, label=f"shift {shift:g}", lw=1.4)
     for axes, title in ((left, "densities, not shifted"), (right, "logit-normal (0, 1), shifted")):
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("σ: 0 is the picture, 1 is noise", fontsize=9)
+        axes.set_xlabel("σ: 0 is the image, 1 is noise", fontsize=9)
         axes.set_ylim(0, 3.2)
         axes.legend(fontsize=8, frameon=False)
     figure.savefig(PLACE, metadata={"Software": None})

@@ -1,10 +1,10 @@
-"""Draws the dozen small captioned pictures that ship as the data set `shapes`.
+"""Draws the dozen small captioned images that ship as the data set `shapes`.
 
 Each shows a shape of one colour on a ground of another.
 
     python tools/make_shapes.py src/mezzotint/assets/data/shapes
 
-The pictures are drawn by this script alone and are free of anyone's rights.
+The images are drawn by this script alone and are free of anyone's rights.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ SIZES = ((80, 80), (96, 64), (64, 96))
 
 
 def draw(shape: str, colour: str, ground: str, size: tuple[int, int]) -> Image.Image:
-    """One picture: the shape in the middle, its diameter 0.6 of the shorter side."""
+    """One image: the shape in the middle, its diameter 0.6 of the shorter side."""
     width, height = size
-    picture = Image.new("RGB", size, COLOURS[ground])
-    pen = ImageDraw.Draw(picture)
+    image = Image.new("RGB", size, COLOURS[ground])
+    pen = ImageDraw.Draw(image)
     r = 0.3 * min(size)
     x, y = width / 2, height / 2
     match shape:
@@ -41,11 +41,11 @@ def draw(shape: str, colour: str, ground: str, size: tuple[int, int]) -> Image.I
             pen.polygon([(x, y - r), (x + r, y + r), (x - r, y + r)], fill=COLOURS[colour])
         case _:
             raise AssertionError(shape)
-    return picture
+    return image
 
 
 def main(folder: Path) -> None:
-    """Writes twelve pictures and their captions."""
+    """Writes twelve images and their captions."""
     folder.mkdir(parents=True, exist_ok=True)
     names = list(COLOURS)
     for number in range(12):

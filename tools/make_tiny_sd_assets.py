@@ -3,7 +3,7 @@
     python tools/make_tiny_sd_assets.py [FOLDER]
 
 The networks have Stable Diffusion 1's module tree and parameter names with narrow channels: about 3 million parameters
-in all, so that pictures of 64 to 128 pixels train on a CPU at several steps a second. The tokenizer is byte-level like
+in all, so that images of 64 to 128 pixels train on a CPU at several steps a second. The tokenizer is byte-level like
 CLIP's, with merges learnt from the word list below, so that it depends on no download; any text can be written in it.
 Running the tool again writes the same bytes.
 """
@@ -25,7 +25,7 @@ WORD_LIST = (
     "a an the this that these those of on in at by to from with without and or not near over under behind above below "
     "beside between front back left right top bottom side middle center corner next two one three four five six seven "
     "some many several few no its his her their is are was be has have "
-    "photo photograph picture image drawing painting illustration sketch render portrait landscape close up view scene "
+    "photo photograph image image drawing painting illustration sketch render portrait landscape close up view scene "
     "shot style cartoon watercolor oil pixel art black white monochrome color colour colorful bright dark light pale "
     "deep red green blue yellow orange purple violet pink brown grey gray gold golden silver cyan magenta beige "
     "circle square triangle rectangle star cross ring line dot shape disc diamond stripe spot pattern texture gradient "

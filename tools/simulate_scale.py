@@ -3,7 +3,7 @@
     python tools/simulate_scale.py          1,000 ranks over 1 and 10 million samples; minutes, 4 GB of disk
     python tools/simulate_scale.py --samples 20000 200000 --ranks 100
 
-A data set of a few pictures is indexed as always; its index is written anew with so many rows, each with a content of
+A data set of a few images is indexed as always; its index is written anew with so many rows, each with a content of
 its own, and shards name latents for all of them (their rows are holes in files, which take no room). Each number of
 samples has a process of its own. Seconds are of the processor.
 """
@@ -127,22 +127,22 @@ def _anonymous() -> float:
 
 
 def settings_of(folder: Path) -> DataSettings:
-    """A data set of small pictures with cached latents, and batches of four for each of 1,000 processes."""
-    values = {"path": [folder / "pictures"], "resolution": 64, "buckets": {"step": 8}, "batch_size": BATCH,
+    """A data set of small images with cached latents, and batches of four for each of 1,000 processes."""
+    values = {"path": [folder / "images"], "resolution": 64, "buckets": {"step": 8}, "batch_size": BATCH,
               "cache": {"latents": True, "path": folder / "cache"}}  # fmt: skip
     return DataSettings.model_validate(values)
 
 
-def write_pictures(folder: Path, count: int) -> None:
-    """Small pictures with captions."""
+def write_images(folder: Path, count: int) -> None:
+    """Small images with captions."""
     folder.mkdir(parents=True)
     for i in range(count):
         Image.new("RGB", SIZES[i % len(SIZES)], (i % 256, i // 256 % 256, i // 65536)).save(folder / f"{i:06d}.png")
-        (folder / f"{i:06d}.txt").write_text(f"picture {i}")
+        (folder / f"{i:06d}.txt").write_text(f"image {i}")
 
 
 def widened(folder: Path, settings: DataSettings, count: int) -> Catalogue:
-    """The catalogue of a few pictures with `count` rows, each of its own key and content."""
+    """The catalogue of a few images with `count` rows, each of its own key and content."""
     small = catalogues.build(settings, folder / "cache" / "catalogues", workers=1)
     table, about = columns.read(small.folder)
     columns.write(small.folder.with_name(f"{count:032x}"), wide_columns(table, count), about)
@@ -150,7 +150,7 @@ def widened(folder: Path, settings: DataSettings, count: int) -> Catalogue:
 
 
 def wide_columns(table: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """The columns of an index of a few pictures again and again, `count` rows, each of its own key and content."""
+    """The columns of an index of a few images again and again, `count` rows, each of its own key and content."""
     n, rng = len(table["width"]), np.random.default_rng(0)
     texts = {name.removesuffix("_offsets") for name in table if name.endswith("_offsets")}
     wide: dict[str, Any] = {}
@@ -327,14 +327,14 @@ def agreeing(ranks: int, times: int = 3) -> float:
 
 def for_all(folder: Path, count: int) -> Figures:
     """Processor seconds a sample of what the first process does for all: listing, and looking at each file."""
-    write_pictures(folder / "many", count)
+    write_images(folder / "many", count)
     start = time.process_time()
     walk(folder / "many", decoding.SUFFIXES | {".txt"})
     listed = time.process_time() - start
     settings = settings_of(folder).model_copy(update={"path": (folder / "many",), "verify": "on_first_use"})
     start = time.process_time()
     catalogues.build(settings, folder / "first", workers=1)
-    return {"list": listed / count, "index, pictures not decoded": (time.process_time() - start - listed) / count}
+    return {"list": listed / count, "index, images not decoded": (time.process_time() - start - listed) / count}
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def simulate(counts: Sequence[int], ranks: int, folder: Path, run: Callable[...,
     results = []
     for count in counts:
         place = folder / str(count)
-        write_pictures(place / "pictures", 64)
+        write_images(place / "images", 64)
         results.append(run(count, ranks, place))
         shutil.rmtree(place)
     lines = [f"{ranks:,} ranks, batches of {BATCH:,}", "", *table(counts, results), ""]

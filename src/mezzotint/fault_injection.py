@@ -27,7 +27,7 @@ POINTS: dict[str, str] = {
     "cache.encode": "before a batch is encoded for the cache",
     "data.fetch": "before a read from object storage, again for each retry",
     "data.decode": "before an image is decoded",
-    "class.picture": "after a class image is generated and written, before the next",
+    "class.image": "after a class image is generated and written, before the next",
     "step.begin": "before the batches of a step are taken",
     "step.backward": "after the last backward pass, before the update",
     "step.end": "after the update, before callbacks",

@@ -61,17 +61,17 @@ def tiny(name: str, *words: str) -> mz.LoadedRecipe:
 
 
 def test_dataset_object_is_trained() -> None:
-    pictures = Path("pictures/set")
-    pictures.mkdir(parents=True)
+    images = Path("images/set")
+    images.mkdir(parents=True)
     keyed = Keyed()
     for index in range(4):
         image, caption = keyed[index]
-        Image.fromarray(image).save(pictures / f"{index}.png")
-        (pictures / f"{index}.txt").write_text(caption)
+        Image.fromarray(image).save(images / f"{index}.png")
+        (images / f"{index}.txt").write_text(caption)
     run = mz.train(tiny("object"), dataset=keyed)
     assert run.is_finished
     log = (run.path / "run.log").read_text()
-    assert "4 pictures" in log
+    assert "4 images" in log
     report = (run.path / "data_report.jsonl").read_text()
     assert "set%2Fn%C3%A4me" in report or "skipped" not in report
 

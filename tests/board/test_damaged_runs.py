@@ -20,7 +20,7 @@ HUGE, TOO_HUGE = "9" * 299, "9" * 399
 """The longest number that JSON reading accepts, and a longer one."""
 
 DEEP = "[" * 20_000 + "]" * 20_000
-PICTURE = "samples/step-00000060/00-raw.png"
+IMAGE = "samples/step-00000060/00-raw.png"
 Damage = Callable[[Path], object]
 
 
@@ -44,7 +44,7 @@ def set_image_metadata(text: str) -> Damage:
     def draw(run: Path) -> None:
         texts = PngInfo()
         texts.add_itxt("mezzotint", text)
-        Image.new("RGB", (8, 8)).save(run / PICTURE, pnginfo=texts)
+        Image.new("RGB", (8, 8)).save(run / IMAGE, pnginfo=texts)
 
     return draw
 
@@ -91,8 +91,8 @@ DAMAGES: dict[str, tuple[Damage, ...]] = {
         replace_by('{"\\ud800": "\\ud800"}', "environment.json", "origin.json"),
         set_image_metadata('{"prompt": "\\ud800"}'),
     ),
-    "deep-text-of-a-picture": (set_image_metadata(DEEP),),
-    "cut-picture": (lambda run: os.truncate(run / PICTURE, 60),),
+    "deep-text-of-a-image": (set_image_metadata(DEEP),),
+    "cut-image": (lambda run: os.truncate(run / IMAGE, 60),),
     "deep-files": (replace_by(DEEP, *JSON_FILES, "recipe.yaml", "bad_steps.jsonl"),),
     "lists-for-objects": (replace_by("[1, 2]", *JSON_FILES, "recipe.yaml"),),
     "folders-for-files": (replace_by_folders,),
@@ -131,7 +131,7 @@ def test_every_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
     ]
     for page in (f"{page}run=0/{name}" for page in pages):
         assert board.ask(page)[0] == 200, page
-    for page in (f"/api/picture?file={PICTURE}", f"/file?small=64&file={PICTURE}", "/recipe?", "/data?"):
+    for page in (f"/api/image?file={IMAGE}", f"/file?small=64&file={IMAGE}", "/recipe?", "/data?"):
         assert board.ask(f"{page}&base=run:0/{name}&run=0/{name}")[0] < 500, page
 
 

@@ -22,7 +22,7 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
 from mezzotint.data.loading.worker import BatchRequest, BatchWorker, Caches, HostBatch
 from mezzotint.settings.reading.read import read_text, resolve_paths
-from support.board_runs import Board, opened, write_pictures, write_run
+from support.board_runs import Board, opened, write_images, write_run
 from support.image_catalogues import many
 
 
@@ -37,9 +37,9 @@ def lengths() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     root = tmp_path_factory.mktemp("data")
-    write_pictures(root / "pictures")
+    write_images(root / "images")
     data = {
-        "path": [str(root / "pictures")], "resolution": 48, "buckets": {"step": 8}, "flip": 0.5, "crop": "random",
+        "path": [str(root / "images")], "resolution": 48, "buckets": {"step": 8}, "flip": 0.5, "crop": "random",
         "cache": {"path": str(root / "cache")}, "captions": {"shuffle_tags": True}, "max_skipped": 0.5,
     }  # fmt: skip
     folder = write_run(root / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
@@ -65,7 +65,7 @@ def test_samples_are_shown_with_crop_caption_and_problems(board: Board) -> None:
 
 @pytest.mark.parametrize(
     ("query", "count"),
-    [("text=PICTURE+3", 1), ("text=nothing", 0), ("in=cats", 3), ("in=cats&text=picture+1", 1), ("problem=long", 1),
+    [("text=IMAGE+3", 1), ("text=nothing", 0), ("in=cats", 3), ("in=cats&text=image+1", 1), ("problem=long", 1),
      ("problem=none", 0), ("bucket=56×40", None), ("bucket=9×9", 0), ("page=99", 6), ("page=-1&epoch=x&visit=3", 6)],
 )  # fmt: skip
 def test_filters_select_samples(board: Board, query: str, count: int | None) -> None:
@@ -127,15 +127,15 @@ def test_caption_lengths_are_counted_in_tokens_of_the_run(board: Board) -> None:
         assert "tokens of the first caption, including start and end; the text encoder reads 77" in text
         assert re.search(r'class="over"><th scope="row">over 77, cut</th>.*<td class="n">2</td>', text)
     output = "words of the first caption (tokens are counted only for the data of a run)"
-    while output not in board.ask("/data?folder=0/pictures/cats&resolution=64")[1]:
+    while output not in board.ask("/data?folder=0/images/cats&resolution=64")[1]:
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
 def test_tokens_are_counted_with_the_tokenizer_of_the_recipe(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "pictures", 4)
-    (tmp_path / "pictures" / "cats" / "1.txt").write_text("a " * 90)
-    recipe = {"schema": 1, "data": {"path": str(tmp_path / "pictures"), "max_skipped": 0.5,
+    write_images(tmp_path / "images", 4)
+    (tmp_path / "images" / "cats" / "1.txt").write_text("a " * 90)
+    recipe = {"schema": 1, "data": {"path": str(tmp_path / "images"), "max_skipped": 0.5,
                                      "cache": {"path": str(tmp_path / "cache")}}}  # fmt: skip
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     answer = token_counts.count(str(tmp_path / "recipe.yaml"))
@@ -225,34 +225,34 @@ def test_thumbnails_are_created_once_and_stored(board: Board) -> None:
 
 
 def test_sample_is_shown_large_and_a_clip_is_sent_unchanged(tmp_path: Path, write_clip: Any) -> None:
-    write_pictures(tmp_path / "pictures")
-    (tmp_path / "pictures" / "broken.png").unlink()
+    write_images(tmp_path / "images")
+    (tmp_path / "images" / "broken.png").unlink()
     write_clip(tmp_path / "clips" / "one.mp4", 8)
     (tmp_path / "clips" / "one.txt").write_text("one")
     with opened(tmp_path) as board:
-        for query in ("folder=0/pictures&resolution=64", f"folder={tmp_path}/clips&resolution=64"):
+        for query in ("folder=0/images&resolution=64", f"folder={tmp_path}/clips&resolution=64"):
             until = time.monotonic() + 20
             while "samples. The frame" not in (text := board.ask(f"/data?{query}")[1]):
                 assert time.monotonic() < until, text
                 time.sleep(0.02)
-        status, _, headers = board.ask("/sample?folder=0/pictures&resolution=64&row=2")
+        status, _, headers = board.ask("/sample?folder=0/images&resolution=64&row=2")
         assert (status, headers["content-type"]) == (200, "image/webp")
-        assert board.ask("/sample?folder=0/pictures&resolution=64&row=6")[0] == 404
+        assert board.ask("/sample?folder=0/images&resolution=64&row=6")[0] == 404
         status, _, headers = board.ask(f"/sample?folder={tmp_path}/clips&resolution=64&row=0", Range="bytes=0-9")
         assert (status, headers["content-type"], headers["content-length"]) == (206, "video/mp4", "10")
-        for folder in (f"{tmp_path.parent}", "/etc", f"{tmp_path}/../", "/", "5", "pictures"):
+        for folder in (f"{tmp_path.parent}", "/etc", f"{tmp_path}/../", "/", "5", "images"):
             assert board.ask(f"/data?folder={folder}")[0] == 404, folder
 
 
 def test_data_outside_the_folders_need_any_folder(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "pictures")
-    data = {"path": [str(tmp_path / "pictures")], "cache": {"path": str(tmp_path / "cache")}, "max_skipped": 0.5}
+    write_images(tmp_path / "images")
+    data = {"path": [str(tmp_path / "images")], "cache": {"path": str(tmp_path / "cache")}, "max_skipped": 0.5}
     write_run(tmp_path / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
     with opened(tmp_path / "runs") as board:
         status, text, _ = board.ask("/data?run=0/run")
         assert (status, "E1948" in text) == (409, True)
         assert board.ask("/thumb?run=0/run&row=0")[0] == 409
-        assert board.ask("/data?folder=0/../pictures")[0] == 404
+        assert board.ask("/data?folder=0/../images")[0] == 404
     with opened(tmp_path / "runs", any_folder=True) as board:
         assert board.ask("/thumb?run=0/run&row=0")[0] == 200
 
@@ -304,7 +304,7 @@ def test_short_and_long_search_terms_give_the_same_result(monkeypatch: pytest.Mo
 def test_300_000_captions_are_searched_within_a_second() -> None:
     builder = TextBuilder()
     for number in range(300_000):
-        builder.append(f"a picture of thing {number}")
+        builder.append(f"an image of thing {number}")
     texts = builder.texts()
     begun = time.perf_counter()
     assert len(texts.containing("thing 29999")) == 11

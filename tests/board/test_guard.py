@@ -139,7 +139,7 @@ def test_invalid_ranges_of_a_chart_are_ignored(board: Board, query: str) -> None
 @pytest.mark.parametrize(
     "path",
     ["/run?run={nines}", "/run?run=0/{nines}", "/data?folder={nines}", "/api/data?folder=", "/api/data?folder=/{nines}",
-     "/file?run={nines}&file=x", "/picture?file={nines}", "/api/drawn?job={nines}", "/data?folder=0&resolution={nines}",
+     "/file?run={nines}&file=x", "/image?file={nines}", "/api/drawn?job={nines}", "/data?folder=0&resolution={nines}",
      "/file?run=0/first&file=samples/step-00000000/00-raw.png&small={nines}", "/thumb?run=0/first&row={nines}"],
 )  # fmt: skip
 def test_numbers_of_5000_digits_are_no_server_error(board: Board, path: str) -> None:

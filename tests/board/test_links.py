@@ -11,8 +11,8 @@ import pytest
 
 from mezzotint.board import report
 from mezzotint.board.acting import actions
-from mezzotint.board.reading import pictures, runs
-from support.board_runs import opened, write_picture, write_run
+from mezzotint.board.reading import images, runs
+from support.board_runs import opened, write_image, write_run
 
 SECRET = "the-text-of-somebody-else"
 FILES = {
@@ -36,7 +36,7 @@ def link_out(run: Path, outside: Path) -> None:
         (run / name).unlink(missing_ok=True)
         (run / name).symlink_to(outside / name)
     (outside / "samples" / "step-00000060").mkdir(parents=True)
-    write_picture(outside / "samples" / "step-00000060" / "00-raw.png", SECRET)
+    write_image(outside / "samples" / "step-00000060" / "00-raw.png", SECRET)
     for name in ("checkpoints", "exports"):
         (outside / name / f"step-00000099-{SECRET}").mkdir(parents=True)
         (outside / name / "step-00000098").mkdir()
@@ -48,7 +48,7 @@ def link_out(run: Path, outside: Path) -> None:
 PARTS = ("facts", "stored", "settings", "events", "log", "card")
 PAGES = (
     "/", "/run?run=0/run", "/compare?run=0/run", "/api/curves?run=0/run", "/api/previews?run=0/run",
-    "/recipe?base=run:0/run", "/data?run=0/run", "/api/picture?run=0/run&file=samples/step-00000060/00-raw.png",
+    "/recipe?base=run:0/run", "/data?run=0/run", "/api/image?run=0/run&file=samples/step-00000060/00-raw.png",
     "/file?run=0/run&file=samples/step-00000060/00-raw.png", *(f"/part/{part}?run=0/run" for part in PARTS),
 )  # fmt: skip
 
@@ -91,13 +91,13 @@ def test_output_of_a_start_is_neither_read_nor_written_through_a_link(
 def test_only_links_that_stay_in_the_run_are_followed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (tmp_path / "outside").mkdir()
-    write_picture(tmp_path / "outside" / "00-raw.png", SECRET)
+    write_image(tmp_path / "outside" / "00-raw.png", SECRET)
     (run / "samples" / "step-00000070").symlink_to(tmp_path / "outside")
     (run / "samples" / "step-00000060" / "02-raw.png").symlink_to(tmp_path / "outside" / "00-raw.png")
     (run / "exports").mkdir()
     (run / "exports" / "step-00000070").symlink_to(tmp_path / "outside")
     (run / "samples" / "step-00000080").symlink_to("step-00000060")
-    shown = pictures.previews(run)
+    shown = images.previews(run)
     assert shown.steps == [0, 30, 60, 80]
     assert SECRET not in shown.prompts.values()
     assert SECRET not in report.of_run(run)[0]

@@ -12,9 +12,9 @@ from PIL import Image
 
 from mezzotint import outside
 from mezzotint.board import report
-from mezzotint.board.reading import pictures
+from mezzotint.board.reading import images
 from mezzotint.cli import main
-from support.board_runs import SCRIPT, write_picture, write_pictures, write_run
+from support.board_runs import SCRIPT, write_image, write_images, write_run
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_report_names_what_it_leaves_out(
     folder = write_run(tmp_path / "run", steps=9000)
     with open(folder / "run.log", "a") as file:
         file.writelines(f"line {number}\n" for number in range(20_000))
-    monkeypatch.setattr(report, "_PICTURES", 4000)
+    monkeypatch.setattr(report, "_IMAGES", 4000)
     assert main(["report", str(folder), f"--out={tmp_path / 'small.html'}"]) == 0
     output = capsys.readouterr().out
     text = (tmp_path / "small.html").read_text("utf-8")
@@ -67,7 +67,7 @@ def test_report_names_what_it_leaves_out(
 
 def test_report_of_many_large_images_stays_below_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path / "run")
-    monkeypatch.setattr(pictures, "downscale", lambda file, side: bytes(3_000_000))
+    monkeypatch.setattr(images, "downscale", lambda file, side: bytes(3_000_000))
     text, left_out = report.of_run(folder)
     assert len(text.encode()) < report.MOST
     assert any("images" in one for one in left_out)
@@ -101,11 +101,11 @@ def test_steps_are_chosen_from_the_ends_to_the_middle(
     for step in range(9):
         place = folder / "samples" / f"step-{step:08d}"
         place.mkdir(exist_ok=True)
-        write_picture(place / "00-raw.png", "a fox")
+        write_image(place / "00-raw.png", "a fox")
     for step in (30, 60):
         (folder / "samples" / f"step-{step:08d}").rmdir()
-    monkeypatch.setattr(pictures, "downscale", lambda file, side: b"small")
-    monkeypatch.setattr(report, "_PICTURES", most * len("data:image/webp;base64,c21hbGw="))
+    monkeypatch.setattr(images, "downscale", lambda file, side: b"small")
+    monkeypatch.setattr(report, "_IMAGES", most * len("data:image/webp;base64,c21hbGw="))
     text, _ = report.of_run(folder)
     chosen = {int(step) for step in re.findall(r'"(\d{8})/00-raw\.png": ?"data:', text)}
     assert chosen == set([8, 0, 5, 3, 6, 2, 4, 1, 7][:most])
@@ -113,7 +113,7 @@ def test_steps_are_chosen_from_the_ends_to_the_middle(
 
 def test_report_of_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    folder = write_pictures(tmp_path / "pictures", 40)
+    folder = write_images(tmp_path / "images", 40)
     Image.new("RGB", (64, 48)).save(folder / "mute.jpg")  # small, and without a caption
     assert main(["report", str(folder), f"--out={tmp_path / 'data.html'}"]) == 0
     text = (tmp_path / "data.html").read_text("utf-8")

@@ -131,11 +131,11 @@ def training(folders: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def shots() -> Callable[[Any, str], None]:
-    """`shots(page, "run")` updates a screenshot in docs/pictures/board/ if MEZZOTINT_SHOTS is set."""
+    """`shots(page, "run")` updates a screenshot in docs/images/board/ if MEZZOTINT_SHOTS is set."""
 
     def shoot(page: Any, name: str, **how: Any) -> None:
         if os.environ.get("MEZZOTINT_SHOTS"):
-            folder = HERE.parents[1] / "docs" / "pictures" / "board"
+            folder = HERE.parents[1] / "docs" / "images" / "board"
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{name}.png"
             page.screenshot(path=path, **how)

@@ -21,8 +21,8 @@ from support.board_runs import (
     opened,
     wait,
     waiting,
-    write_picture,
-    write_pictures,
+    write_image,
+    write_images,
     write_run,
 )
 
@@ -150,7 +150,7 @@ def test_drag_zooms_and_the_address_keeps_the_view(open_page: Callable[..., Any]
     page.fill("#at-step", "1")
     address = page.url
     assert "axis=samples" in address
-    assert "picture=30" in address
+    assert "image=30" in address
     page.reload()
     page.wait_for_selector("#charts canvas")
     assert page.url == address
@@ -177,16 +177,16 @@ def test_hovering_shows_values(open_page: Callable[..., Any]) -> None:
 @pytest.mark.slow
 def test_slider_changes_images_and_its_end_follows_the_run(open_page: Callable[..., Any], training: Path) -> None:
     page = open_page().go("/run?run=0/training")
-    picture = page.locator("#previews img").first
+    image = page.locator("#previews img").first
     page.wait_for_selector("#previews img")
-    assert "step-00000060%2F00-raw.png" in quote(picture.get_attribute("src"), safe="%:/?=&")
+    assert "step-00000060%2F00-raw.png" in quote(image.get_attribute("src"), safe="%:/?=&")
     page.focus("#at-step")
     page.keyboard.press("ArrowLeft")
-    assert picture.get_attribute("alt") == "a red circle, trained weights, step 30"
+    assert image.get_attribute("alt") == "a red circle, trained weights, step 30"
     page.keyboard.press("End")
     place = training / "samples" / "step-00000090"
     place.mkdir()
-    write_picture(place / "00-raw.png", "a red circle")
+    write_image(place / "00-raw.png", "a red circle")
     wait(page, "document.querySelector('#previews img').alt.endsWith('step 90')")
     wait(page, "document.querySelector('#previews img').naturalWidth === 48")
     assert page.locator("#previews").inner_text().count("none at this step") == 3
@@ -311,7 +311,7 @@ def test_first_contentful_paint_takes_at_most_300_ms(open_page: Callable[..., An
 def test_empty_pages_fit_a_small_screen_and_show_what_to_do(
     open_page: Callable[..., Any], tmp_path: Path, axe: Any
 ) -> None:
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     (tmp_path / "nothing").mkdir()
     with opened(tmp_path) as board:
         look = open_page(board, width=360)
@@ -320,8 +320,8 @@ def test_empty_pages_fit_a_small_screen_and_show_what_to_do(
         assert "mezzotint train mini data.path=shapes run.name=first" in page.content()
         for path, words in (
             ("/", "Start one to see it here"), ("/data", "Start one, or open a folder of images below"),
-            ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "add images"),
-            ("/data?folder=0/pictures&text=zebra", "No sample matches these filters"),
+            ("/data?folder=0/images", "samples"), ("/data?folder=0/nothing", "add images"),
+            ("/data?folder=0/images&text=zebra", "No sample matches these filters"),
             ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),
         ):  # fmt: skip
             page = look.go(path)

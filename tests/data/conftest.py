@@ -14,7 +14,7 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from support.clip_folders import write_pictures
+from support.clip_folders import write_images
 from support.image_catalogues import Looks, paint
 from support.loader_samples import SIZES, data
 from support.s3_server import S3Server
@@ -48,8 +48,8 @@ def index(tmp_path: Path) -> Path:
 @pytest.fixture
 def painted(tmp_path: Path) -> Path:
     """Six images with captions."""
-    paint(tmp_path / "pictures", 6)
-    return tmp_path / "pictures"
+    paint(tmp_path / "images", 6)
+    return tmp_path / "images"
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine images of several shapes with three-line captions."""
-    folder = tmp_path_factory.mktemp("pictures")
+    folder = tmp_path_factory.mktemp("images")
     for i, (width, height) in enumerate(SIZES):
         rng = np.random.Generator(np.random.Philox(key=i))
         Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(folder / f"{i}.png")
-        (folder / f"{i}.txt").write_text(f"picture {i}\nnumber {i}\n{i} it is\n")
+        (folder / f"{i}.txt").write_text(f"image {i}\nnumber {i}\n{i} it is\n")
     return folder
 
 
@@ -92,7 +92,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> P
     entries += [{"file_name": f"{name}.mp4", "text": name} for name in ("cut", "list", "sound", "short")]
     lines = "".join(json.dumps(entry) + "\n" for entry in entries)
     (folder / "media/metadata.jsonl").write_text(lines)
-    write_pictures(folder, 7)
+    write_images(folder, 7)
     return folder
 
 

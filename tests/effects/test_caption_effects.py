@@ -27,7 +27,7 @@ def test_format_kohya_reads_repeats_and_captions_from_folders(feed: Make, noisy:
     noisy(tmp_path / "set" / "3_red fox", [(32, 32)])
     (tmp_path / "set" / "3_red fox" / "000.txt").unlink()
     noisy(tmp_path / "set" / "2_dog", [(32, 32)])
-    assert Counter(captions_of(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "picture 0": 2}
+    assert Counter(captions_of(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "image 0": 2}
 
 
 # breaks if lines were joined, or another than the first were taken
@@ -136,10 +136,10 @@ def test_prefix_must_be_one_line() -> None:
 def test_captions_clean_applies_before_batching(
     feed: Callable[..., Any], noisy: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = noisy(tmp_path / "pictures", [(32, 32), (32, 32)])
+    folder = noisy(tmp_path / "images", [(32, 32), (32, 32)])
     (folder / "000.txt").write_text("A <b>RED</b> Cat https://example.com/cat.png (1024x768)")
     plain = feed(folder, batch_size=2)
     cleaned = feed(folder, batch_size=2, captions__clean=True)
-    assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "picture 1"}
-    assert set(cleaned.batches()[0].captions) == {"a red cat .", "picture 1"}
+    assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "image 1"}
+    assert set(cleaned.batches()[0].captions) == {"a red cat .", "image 1"}
     assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint

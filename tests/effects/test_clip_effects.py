@@ -36,7 +36,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
         write_clip(folder / f"{name}.mp4", num, size=size)
     for number in range(5):
         Image.fromarray(np.full((40, 48, 3), 40 * number, np.uint8)).save(folder / f"{number}.png")
-        (folder / f"{number}.txt").write_text(f"picture {number}")
+        (folder / f"{number}.txt").write_text(f"image {number}")
     return folder
 
 
@@ -220,7 +220,7 @@ def test_joined_images_are_read_from_table_or_folder(feed: Make, listed: Make, f
     assert set(of_table.joined_images.captions) == {"caption of 0.png", "caption of 4.png"}
     of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.joined_images.captions}
-    assert captions == {f"picture {number}" for number in range(5)}
+    assert captions == {f"image {number}" for number in range(5)}
     with refused("E1291", r"2 images, but data\.clips\.images=3"):
         feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 

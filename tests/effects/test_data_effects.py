@@ -334,7 +334,7 @@ def test_decode_reads_large_jpegs_scaled_or_full(feed: Make, prepare: Make, tmp_
 def test_max_skipped_bounds_the_share_of_broken_files(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
     for number in range(21):
-        (folder / f"broken-{number}.png").write_bytes(b"no picture")
+        (folder / f"broken-{number}.png").write_bytes(b"no image")
         (folder / f"broken-{number}.txt").write_text("broken")
     with pytest.raises(DatasetError, match=r"21 of 25 files cannot be used"):
         feed(folder, max_skipped=0.5)
@@ -352,8 +352,8 @@ def test_captions_source_is_sidecar_or_file_name(feed: Make, noisy: Make, tmp_pa
     (folder / "000.png").rename(folder / "a_red_hat.png")
     (folder / "000.txt").unlink()
     assert captions_of(feed(folder, captions__source="filename")) == ["001", "a red hat"]
-    assert captions_of(feed(folder, captions__source="either")) == ["a red hat", "picture 1"]
-    assert captions_of(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["picture 1"]
+    assert captions_of(feed(folder, captions__source="either")) == ["a red hat", "image 1"]
+    assert captions_of(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["image 1"]
 
 
 # breaks if missing captions were always an error, or never
@@ -364,9 +364,9 @@ def test_captions_missing_is_error_skip_or_empty(feed: Make, noisy: Make, tmp_pa
     with refused("E1203", r"000\.png"):
         feed(folder, captions__missing="error")
     skipped = feed(folder, captions__missing="skip")
-    assert captions_of(skipped) == ["picture 1"]
+    assert captions_of(skipped) == ["image 1"]
     assert skipped.report.left_out == (("000.png", "no caption"),)
-    assert captions_of(feed(folder, captions__missing="empty")) == ["", "picture 1"]
+    assert captions_of(feed(folder, captions__missing="empty")) == ["", "image 1"]
 
 
 # breaks if lines were joined where one is to be chosen, or chosen unevenly

@@ -51,7 +51,7 @@ def test_holdout_path_folders_are_measured_and_not_trained(
     assert len({losses[2][tag] for tag in tags}) == 4
     rows = (ready.folder.logs / "samples.rank0.jsonl").read_text()
     assert "00.png" in rows
-    assert "000.png" not in rows, "pictures of the sets are named with three digits"
+    assert "000.png" not in rows, "images of the sets are named with three digits"
     own = [str(ready.job.dataset.catalogue.path(row)) for row in ready.job.dataset.held.tolist()]
     listed = (ready.folder.logs / "held_out.txt").read_text().splitlines()
     assert listed == [*own, *(str(path) for folder in sets for path in sorted(folder.glob("*.png")))]
@@ -93,7 +93,7 @@ def test_validation_does_not_change_training(shared_world: Any, sets: tuple[Path
 @pytest.mark.effect("data.holdout.path")
 def test_trained_images_in_holdout_give_a_warning(prepare: Make, sets: tuple[Path, Path], shared_world: Any) -> None:
     for number in range(2):
-        shutil.copy(shared_world.pictures / f"0{number}.png", sets[0] / f"again-{number}.png")
+        shutil.copy(shared_world.images / f"0{number}.png", sets[0] / f"again-{number}.png")
         (sets[0] / f"again-{number}.txt").write_text("again")
     ready = prepare(data__holdout__path=sets[0], **QUICK)
     sentences: list[str] = []
@@ -143,7 +143,7 @@ def test_training_fraction_measures_trained_images(prepare: Make) -> None:
     [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
     losses = validation.measure()
     assert {"val/loss", "val/train", "val/train_at/250"} <= losses.keys()
-    assert "val/all" not in losses, "what is trained says nothing of unseen pictures"
+    assert "val/all" not in losses, "what is trained says nothing of unseen images"
     again = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
     assert np.array_equal(held_out.trained_rows(again.job.resolved.recipe, again.job.dataset), rows)
     other = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, run__seed=1, **QUICK)

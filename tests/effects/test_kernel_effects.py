@@ -56,7 +56,7 @@ def test_channels_last_is_the_default_where_it_is_faster(monkeypatch: pytest.Mon
 
     assert lies("cuda", precision="bf16", compile=True)
     assert not lies("cpu", precision="bf16", compile=True)
-    assert not lies("cuda", precision="bf16"), "torch's own group norm would turn each picture round"
+    assert not lies("cuda", precision="bf16"), "torch's own group norm would turn each image round"
     assert not lies("cuda", compile=True)
     assert not lies("cuda", precision="bf16", compile=True, runtime="fsdp")
     assert lies("cpu", kernels__channels_last=True)

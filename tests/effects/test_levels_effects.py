@@ -260,7 +260,7 @@ def test_initial_image_and_strength(sample_image: Callable[..., Sampled], tmp_pa
     address = torch.from_numpy(np.array([draws.key(0, "sample-image", 0)], dtype=np.uint64).view(np.int64))
     latents = posterior_sample(moments, normal(address, (4, *moments.shape[2:])))
     expected = sampling.as_bytes(family.decode_media(latents)[0]).astype(int)
-    assert np.abs(expected - none.pixels).max() <= 1, "the picture, through the autoencoder"
+    assert np.abs(expected - none.pixels).max() <= 1, "the image, through the autoencoder"
     half = sample_image(*words, "sample.strength=0.75")
     assert half.timesteps == [499, 249], "three of five levels, the last 0"
     assert half.pixels.shape == (32, 32, 3)
@@ -268,7 +268,7 @@ def test_initial_image_and_strength(sample_image: Callable[..., Sampled], tmp_pa
     assert half.facts["image_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     scale = math.sqrt(1 + float(TABLE.sigma[499]) ** 2)
     assert 0.5 < float(half.x[0].std()) * scale / float(TABLE.sigma[499]) < 2, "noise of the level it begins with"
-    (tmp_path / "broken.png").write_text("no picture")
+    (tmp_path / "broken.png").write_text("no image")
     with pytest.raises(RecipeError, match="use another image") as caught:
         sample_image(f"sample.image={tmp_path / 'broken.png'}")
     assert caught.value.code == "E1091"

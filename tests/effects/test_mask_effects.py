@@ -15,7 +15,7 @@ from PIL import Image
 from mezzotint.diffusion.masking import pool_mask
 from mezzotint.errors import DatasetError
 from mezzotint.training.callbacks.validation import Validation
-from support.arrow_tables import PICTURE, pictures, png, write
+from support.arrow_tables import IMAGE, images, png, write
 from support.contradictions import contradiction
 from support.mask_cases import red, red_of, require_clip_masks, require_masks
 from support.run_folders import logged
@@ -30,9 +30,9 @@ def grey(path: Path, size: tuple[int, int], shade: int) -> None:
     Image.new("L", size, shade).save(path)
 
 
-def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
+def masks_of(images: Path, folder: Path, shade: int) -> Path:
     """A plain mask for each image, in a folder of their own."""
-    for path in pictures.glob("*.png"):
+    for path in images.glob("*.png"):
         grey(folder / path.name, Image.open(path).size, shade)
     return folder
 
@@ -100,7 +100,7 @@ def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Ma
     """Under masks that are black everywhere the background alone counts: a quarter of the loss, or, over the sum of
     weights, the whole."""
     world = shared_world
-    black = masks_of(world.pictures, world.root / "black", 0)
+    black = masks_of(world.images, world.root / "black", 0)
     cached = {"data__holdout__fraction": 0.2, "run__validation__every": "1 epochs"}
     masked = cached | {"data__mask__source": "files", "data__mask__path": black}
 
@@ -110,12 +110,12 @@ def test_mask_background_and_mean_weight_the_loss(shared_world: Any, prepare: Ma
         return [ready.step().report.loss, validation.measure()["val/loss"]]
 
     plain = losses(**cached)
-    quarter = losses(**masked, data__mask__background=0.25, data__mask__mean="picture")
+    quarter = losses(**masked, data__mask__background=0.25, data__mask__mean="image")
     assert quarter == pytest.approx([number / 4 for number in plain], rel=1e-5)
     even = prepare(**masked, data__mask__background=0.25).step().report.loss
     assert even == pytest.approx(plain[0], rel=1e-5)
     assert "no effect without masks" in contradiction("data.mask.background=0.5")
-    assert "no effect without masks" in contradiction("data.mask.mean=picture")
+    assert "no effect without masks" in contradiction("data.mask.mean=image")
 
 
 # breaks if a cached mask belonged to another placement, image or mask, or were lost with its entry
@@ -197,21 +197,21 @@ def as_table_beside(folder: Path) -> dict[str, Any]:
 
 
 def as_parquet(folder: Path) -> dict[str, Any]:
-    pictures = [{"bytes": (folder / f"00{n}.png").read_bytes(), "path": None} for n in range(2)]
+    images = [{"bytes": (folder / f"00{n}.png").read_bytes(), "path": None} for n in range(2)]
     masks = [{"bytes": red_of(folder / "000.png"), "path": None}, None]
     for path in folder.iterdir():
         path.unlink()
-    write(folder / "train.parquet", {"image": pictures, "text": ["one", "two"], "mask": masks}, {"mask": PICTURE})
+    write(folder / "train.parquet", {"image": images, "text": ["one", "two"], "mask": masks}, {"mask": IMAGE})
     return {"format": "metadata"}
 
 
 def as_shard(folder: Path) -> dict[str, Any]:
-    mask, pictures = red_of(folder / "000.png"), [(folder / f"00{n}.png").read_bytes() for n in range(2)]
+    mask, images = red_of(folder / "000.png"), [(folder / f"00{n}.png").read_bytes() for n in range(2)]
     for path in folder.iterdir():
         path.unlink()
     shard(
-        folder / "a.tar", ("000.png", pictures[0]), ("000.txt", "one"), ("000.mask.png", mask),
-        ("001.png", pictures[1]), ("001.txt", "two"),
+        folder / "a.tar", ("000.png", images[0]), ("000.txt", "one"), ("000.mask.png", mask),
+        ("001.png", images[1]), ("001.txt", "two"),
     )  # fmt: skip
     return {"format": "webdataset"}
 
@@ -259,7 +259,7 @@ def test_clip_masks_weight_the_loss_cached_or_not(shared_world: Any, write_clip:
         "data__clips__start": "first", "data__crop": "center", "data__flip": 0,
         "data__cache__path": tmp_path / "cache",
     }  # fmt: skip
-    masked = plain | {"data__mask__source": "files", "data__mask__background": 0.25, "data__mask__mean": "picture"}
+    masked = plain | {"data__mask__source": "files", "data__mask__background": 0.25, "data__mask__mean": "image"}
 
     def losses(name: str, **settings: Any) -> list[float]:
         assert shared_world.train(name, **settings) == 0
@@ -294,7 +294,7 @@ def test_invalid_masks_of_each_format_are_named(feed: Make, noisy: Make, tmp_pat
     table(folder, row("000.png") | {"mask": "../000.png"})
     with pytest.raises(DatasetError, match="outside the folder of the table"):
         feed(folder, format="metadata", mask__source="files")
-    write(tmp_path / "p" / "train.parquet", {"image": pictures(1), "text": ["one"], "mask": [3]})
+    write(tmp_path / "p" / "train.parquet", {"image": images(1), "text": ["one"], "mask": [3]})
     with pytest.raises(DatasetError, match="the column 'mask' contains int64"):
         feed(tmp_path / "p", format="metadata", mask__source="files")
     assert feed(tmp_path / "p", format="metadata").catalogue.overrides.mask_digest is None

@@ -10,13 +10,13 @@ import pytest
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.data.files import remote
 from mezzotint.settings.sections.data import DataSettings
-from support.shards import picture, shard
+from support.shards import image_bytes, shard
 
 
 # breaks if what was fetched were kept without end, or what was just used went first
 @pytest.mark.effect("data.cache.fetched_gb")
 def test_least_recently_used_files_are_removed_first(tmp_path: Path) -> None:
-    fields = [field for i in range(8) for field in ((f"{i}.png", picture(i)), (f"{i}.txt", "x"))]
+    fields = [field for i in range(8) for field in ((f"{i}.png", image_bytes(i)), (f"{i}.txt", "x"))]
     shard(tmp_path / "data" / "0.tar", *fields)
     settings = DataSettings.model_validate({"path": [f"file://{tmp_path}/data"], "format": "webdataset"})
     catalogue, fetched = build(settings, tmp_path / "index", workers=1), tmp_path / "index" / remote.FOLDER

@@ -64,7 +64,7 @@ def test_prompts_are_sampled(preview: Callable[..., Previewed]) -> None:
     assert [drawn.facts(i)["prompt"] for i in (0, 1)] == ["a red circle", "a blue square, tiny"]
     assert not np.array_equal(drawn.pixels(0), preview(prompts=["a blue square, tiny"]).pixels(0))
     without = preview(prompts=[])
-    assert [without.facts(i)["prompt"] for i in range(4)] == [f"picture number {i}" for i in range(4)]
+    assert [without.facts(i)["prompt"] for i in range(4)] == [f"image number {i}" for i in range(4)]
     assert len(without.names) == 4
 
 
@@ -125,10 +125,10 @@ def test_solver_selects_the_scheduler(preview: Callable[..., Previewed], monkeyp
     ):
         kind = getattr(__import__(f"diffusers.schedulers.scheduling_{module}", fromlist=[name]), name)
         monkeypatch.setattr(kind, "step", _noted(calls, name, kind.step))
-    pictures = [preview(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
+    images = [preview(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
     assert calls == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
     for a, b in ((0, 1), (1, 2), (0, 2)):
-        assert not np.array_equal(pictures[a], pictures[b])
+        assert not np.array_equal(images[a], images[b])
 
 
 # breaks if a name stood for another solver, or diffusers' own name were not understood
@@ -317,7 +317,7 @@ def test_invalid_prompt_file_is_refused_and_empty_one_ignored(
     with pytest.raises(RecipeError, match="No such file"):
         from_file("a", sample__prompt_file=tmp_path / "promtps.txt")
     assert of(from_file("\n", sample__prompts=["a star"]).on_step(1), "prompt") == ["a star"]
-    assert of(from_file("").on_step(1), "prompt") == [f"picture number {i}" for i in range(4)]
+    assert of(from_file("").on_step(1), "prompt") == [f"image number {i}" for i in range(4)]
 
 
 # breaks if what a file says for all, or of one prompt, were not what is drawn
@@ -372,7 +372,7 @@ def test_text_line_accepts_seed_minus_one(from_file: Callable[..., FromFile]) ->
 def test_random_captions_depend_on_the_step(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
     drawn = {step: of(file.on_step(step), "prompt") for step in range(1, 7)}
-    assert {text for texts in drawn.values() for text in texts} <= {f"picture number {i}" for i in range(10)}
+    assert {text for texts in drawn.values() for text in texts} <= {f"image number {i}" for i in range(10)}
     assert len({tuple(texts) for texts in drawn.values()}) > 2
     assert of(file.on_step(3), "prompt") == drawn[3]
 

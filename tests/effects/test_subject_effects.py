@@ -33,7 +33,7 @@ def test_prior_path_is_trained_and_never_held_out(feed: Make, noisy: Make, tmp_p
     assert {key for key, one in keys.items() if one} == {f"1/00{i}.png" for i in range(4)}
     assert len([key for key, one in keys.items() if not one]) == 2 == len(fed.dataset.held)
     captions = {caption for b in batches for caption in b.captions}
-    assert {one for one in captions if not one.startswith("sks ")} == {f"picture {i}" for i in range(4)}
+    assert {one for one in captions if not one.startswith("sks ")} == {f"image {i}" for i in range(4)}
     assert feed(own).batches()[0].is_class is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(DatasetError, match=r"data\.prior\.path has no usable image") as caught:
@@ -132,7 +132,7 @@ def test_class_prompt_captions_every_class_image(feed: Make, noisy: Make, tmp_pa
         feed(own, prior__path=str(other))
     batches = feed(own, prior__path=str(other), prior__class_prompt="a picture").batches()
     pairs = {(one, caption) for b in batches for one, caption in zip(of_class(b), b.captions, strict=True)}
-    assert pairs == {(True, "a picture"), (False, "picture 0"), (False, "picture 1")}
+    assert pairs == {(True, "a picture"), (False, "image 0"), (False, "image 1")}
 
 
 # breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_images.py has the drawing itself
@@ -158,12 +158,12 @@ def captions_in(fed: Any) -> set[str]:
 def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
     one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
     assert captions_in(feed(one, two, captions__trigger=["sks dog", "zwx cat"])) == {
-        "sks dog picture 0", "zwx cat picture 0",
+        "sks dog image 0", "zwx cat image 0",
     }  # fmt: skip
     assert captions_in(feed(one, two, captions__trigger="sks", prior__path=str(other))) == {
-        "sks picture 0", "picture 0",
+        "sks image 0", "image 0",
     }  # fmt: skip
-    assert captions_in(feed(one, two, captions__trigger=["", "zwx"])) == {"picture 0", "zwx picture 0"}
+    assert captions_in(feed(one, two, captions__trigger=["", "zwx"])) == {"image 0", "zwx image 0"}
     assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
 
 
@@ -186,7 +186,7 @@ def test_template_builds_captions_from_the_trigger(feed: Make, noisy: Make, tmp_
     noisy(tmp_path / "kohya" / "3_zwx cat", [(32, 32)] * 2)
     (tmp_path / "kohya" / "3_zwx cat" / "001.txt").unlink()
     named = feed(tmp_path / "kohya", format="kohya", captions__template="{trigger}, {caption}")
-    assert captions_in(named) == {"zwx cat, picture 0", "zwx cat"}
+    assert captions_in(named) == {"zwx cat, image 0", "zwx cat"}
 
 
 # breaks if a template that says nothing of the word were taken

@@ -33,11 +33,11 @@ def prepare(cache: Path, config: str, folder: Path) -> None:
     """Puts one configuration of someone/images where the library `datasets` keeps what it has fetched."""
     files = datasets.data_files.DataFilesList([str(path) for path in sorted(folder.iterdir())], [()] * 3)
     ImageFolder(
-        str(cache), "pictures", config_name=config, config_id=config, hash="abc",
+        str(cache), "images", config_name=config, config_id=config, hash="abc",
         data_files=datasets.data_files.DataFilesDict({"train": files}),
     ).download_and_prepare()  # fmt: skip
-    (cache / "someone___pictures").mkdir(exist_ok=True)
-    (cache / "pictures" / config).rename(cache / "someone___pictures" / config)
+    (cache / "someone___images").mkdir(exist_ok=True)
+    (cache / "images" / config).rename(cache / "someone___images" / config)
 
 
 # breaks if a fixed column were read
@@ -73,7 +73,7 @@ def test_hub_name_is_searched_in_hub_cache_and_config(
             folder = folder_of(tmp_path / place / "downloads" / config, {"file_name": "a.png", "text": text})
             prepare(tmp_path / place, config, folder)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "own")
-    name = Path("someone/pictures")
+    name = Path("someone/images")
     captions = [
         list(seen(feed(name, format="metadata", hub_config=config, **place)).values())
         for place in ({}, {"hub_cache": tmp_path / "given"})

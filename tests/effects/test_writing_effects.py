@@ -380,14 +380,14 @@ def test_schedule_place_run_writes_into_the_run_folder(prepare: Any) -> None:
 def test_wandb_receives_the_tensorboard_values(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = FakeWandb()
     monkeypatch.setitem(sys.modules, "wandb", seen)
-    settings = {"run__wandb__mode": "offline", "run__wandb__project": "pictures", "run__preview__every": 2}
+    settings = {"run__wandb__mode": "offline", "run__wandb__project": "images", "run__preview__every": 2}
     assert not prepare(run__steps=1, **COMMON).trainer.run()
     assert not seen.begun, "off is off"
     ready = prepare(run__steps=2, run__validation__every=1, run__validation__timesteps=1, **settings, **COMMON)
     ready.trainer.run()
     for callback in ready.trainer.callbacks:
         callback.close()
-    assert seen.begun[0]["project"] == "pictures"
+    assert seen.begun[0]["project"] == "images"
     assert seen.begun[0]["mode"] == "offline"
     assert seen.begun[0]["dir"] == str(ready.folder.logs)
     tags = {tag for line in seen.logged for tag in line}

@@ -73,7 +73,7 @@ def test_family_of_another_package_trains_exports_and_samples(world: Any, tmp_pa
     assert losses != others, "its own setting counts"
     exported = world.root / "run" / "exports" / "step-00000002"
     assert read_header(exported / "unet" / "diffusion_pytorch_model.safetensors")
-    pictures = tmp_path / "pictures"
-    assert main(["sample", str(world.root / "run"), "--prompt", "a red circle", "--out", str(pictures),
+    images = tmp_path / "images"
+    assert main(["sample", str(world.root / "run"), "--prompt", "a red circle", "--out", str(images),
                  "sample.steps=2", "sample.size=[64, 64]"]) == 0  # fmt: skip
-    assert list(pictures.rglob("*.png"))
+    assert list(images.rglob("*.png"))

@@ -148,15 +148,15 @@ def _batches(root: Path, **changes: Any) -> list[Batch]:
 
 def test_size_conditioning_has_the_rotated_size_and_the_crop(family: Family, tmp_path: Path) -> None:
     """A file of 200 x 100 that EXIF rotates: its height is 200. A ramp shows the cropped rows."""
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     ramp = np.repeat(np.linspace(0, 255, 200, dtype=np.uint8)[None, :, None], 100, axis=0).repeat(3, axis=2)
     image = Image.fromarray(ramp)
     exif = image.getexif()
     exif[0x0112] = 6  # to be turned a quarter to the right
-    image.save(tmp_path / "pictures" / "turned.png", exif=exif)
-    (tmp_path / "pictures" / "turned.txt").write_text("a ramp")
+    image.save(tmp_path / "images" / "turned.png", exif=exif)
+    (tmp_path / "images" / "turned.txt").write_text("a ramp")
     for flip in (0.0, 1.0):
-        [batch] = _batches(tmp_path / "pictures", crop="random", flip=flip, buckets={"shape": "square", "step": 16})
+        [batch] = _batches(tmp_path / "images", crop="random", flip=flip, buckets={"shape": "square", "step": 16})
         vector = family.condition(family.encode_text([""]), batch).vector
         assert vector is not None
         top = int(vector[0, 2])

@@ -152,12 +152,12 @@ def test_monitor_notices_forbidden_actions(tmp_path: Path) -> None:
     ("expected", "content", "words"),
     [
         ("ok", b"", "skipped"),
-        ("S", b"no picture", "skipped is"),
-        ("E2", b"no picture", "it was read, and E1201 is expected"),
+        ("S", b"no image", "skipped is"),
+        ("E2", b"no image", "it was read, and E1201 is expected"),
     ],
 )
 def test_entry_with_another_outcome_fails(expected: str, content: bytes, words: str, tmp_path: Path) -> None:
-    entry = next(entry for entry in ENTRIES if entry.id == "picture-empty")
+    entry = next(entry for entry in ENTRIES if entry.id == "image-empty")
     facts = {name: getattr(entry, name) for name in Entry.__slots__} | {"expected": expected, "code": "E1201"}
 
     def make(folder: Path) -> None:

@@ -31,7 +31,7 @@ FOLDERS, IN_EACH = 30, 5000
 
 def test_each_folder_is_listed_once_with_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(4):
-        paint(tmp_path / "pictures" / str(number), 3, start=3 * number)
+        paint(tmp_path / "images" / str(number), 3, start=3 * number)
     listed: list[Any] = []
     scandir = os.scandir
 
@@ -40,12 +40,12 @@ def test_each_folder_is_listed_once_with_progress(tmp_path: Path, monkeypatch: p
         return scandir(place)
 
     monkeypatch.setattr(os, "scandir", counted)
-    assert len(listing.walk(tmp_path / "pictures", {".png", ".txt"}).names) == 24
+    assert len(listing.walk(tmp_path / "images", {".png", ".txt"}).names) == 24
     assert sum(isinstance(place, int) for place in listed) == 5, "five folders, each opened and listed once"
     assert len(listed) == 6, "and the root is checked before"
     output: list[tuple[int, int]] = []
     data_set = build(
-        small_of(tmp_path / "pictures"), tmp_path / "index", workers=1, progress=lambda *at: output.append(at)
+        small_of(tmp_path / "images"), tmp_path / "index", workers=1, progress=lambda *at: output.append(at)
     )
     assert len(data_set) == 12
     assert output[-1] == (12, 12)
@@ -88,7 +88,7 @@ def broken(root: Path, count: int) -> Path:
 
 def test_data_set_of_only_broken_samples_is_refused_with_reasons(tmp_path: Path) -> None:
     with refused("E1202", r"none of 3 files can be used: 0\.png \(truncated\)") as caught:
-        build(small_of(broken(tmp_path / "pictures", 3)), tmp_path / "index", workers=1)
+        build(small_of(broken(tmp_path / "images", 3)), tmp_path / "index", workers=1)
     assert caught.value.exit_status == 2
 
 
@@ -100,11 +100,11 @@ def opened(root: Path, tmp_path: Path, *words: str) -> tuple[Recipe, assemble.Da
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_fewer_samples_than_a_batch_follow_the_remainder_setting(tmp_path: Path, count: int) -> None:
-    paint(tmp_path / "pictures", count, size=(32, 32))
+    paint(tmp_path / "images", count, size=(32, 32))
 
     def sizes(remainder: str) -> list[int]:
         words = ("data.batch_size=5", f"data.remainder={remainder}")
-        _, dataset = opened(tmp_path / "pictures", tmp_path, *words)
+        _, dataset = opened(tmp_path / "images", tmp_path, *words)
         epoch = dataset.timeline.epoch(0)
         assert set(epoch.order.tolist()) == set(range(count))
         assert epoch.num_steps == 1
@@ -112,7 +112,7 @@ def test_fewer_samples_than_a_batch_follow_the_remainder_setting(tmp_path: Path,
 
     assert [sizes(remainder) for remainder in ("short", "fill", "repeat")] == [[count], [5], [5]]
     with refused("E1207", rf"{count} samples do not fill a batch of 5 with data\.remainder=drop.*short") as caught:
-        _, dataset = opened(tmp_path / "pictures", tmp_path, "data.batch_size=5", "data.remainder=drop")
+        _, dataset = opened(tmp_path / "images", tmp_path, "data.batch_size=5", "data.remainder=drop")
         dataset.timeline.steps_of(0)
     assert caught.value.exit_status == 2
 
@@ -129,15 +129,15 @@ def test_fewer_samples_than_a_batch_follow_the_remainder_setting(tmp_path: Path,
 def test_bucket_with_fewer_images_than_a_batch_is_reported(
     tmp_path: Path, remainder: str, batches: int, numbers: tuple[int, int, int], status: str, words: str
 ) -> None:
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     paint(root, 3, size=(32, 32))
     paint(root, 1, start=3, size=(64, 16))
     recipe, dataset = opened(root, tmp_path, "data.batch_size=3", f"data.remainder={remainder}")
     rows = estimates.bucket_rows(dataset, recipe)
-    poor = next(row for row in rows if row.pictures == 1)
+    poor = next(row for row in rows if row.images == 1)
     assert (poor.short, poor.repeated, poor.left_out) == numbers
     epoch = dataset.timeline.epoch(0)
     assert (epoch.num_batches, epoch.filled, epoch.left_out) == (batches, *numbers[1:])
     report, _ = doctor.examine(recipe)
-    sentence = f"1 with fewer pictures than data.batch_size=3; 1 visit of the first epoch left over, {words}"
+    sentence = f"1 with fewer images than data.batch_size=3; 1 visit of the first epoch left over, {words}"
     assert [finding.status for finding in report.findings if sentence in finding.sentence] == [status]

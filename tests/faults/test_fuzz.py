@@ -28,9 +28,9 @@ from mezzotint.settings.reference import error_codes
 from mezzotint.weights.files import learned_tokens
 from support.hostile import judge, seeds, trainers
 from support.hostile.entry import SEED, file
+from support.hostile.images import clip
 from support.hostile.mutate import mutated
-from support.hostile.pictures import clip
-from support.hostile.readers import PICTURE, Reader, both, listed, through
+from support.hostile.readers import IMAGE, Reader, both, listed, through
 from support.hostile.runs import rows
 from support.hostile.trial import DOORS, at_home
 
@@ -82,8 +82,8 @@ READERS = {
     "override": Reader(file("word", "data.captions={dropout: 0.1, missing: empty}"), ("word",), lambda folder: read_text("schema: 1", overrides=[(folder / "word").read_text("utf-8", "replace")]), (b"=", b"+=", b"[a, b]")),
     "parquet": Reader(file("t.parquet", seeds.parquet()), ("t.parquet",), listed("metadata"), share=0.5),
     "arrow": Reader(file("t.arrow", seeds.arrow()), ("t.arrow",), listed("metadata"), share=0.5),
-    "jsonl": Reader(both(PICTURE, file("metadata.jsonl", TABLE)), ("metadata.jsonl",), listed("metadata")),
-    "csv": Reader(both(PICTURE, file("metadata.csv", 'file_name,text\na.png,"a fox, red"\n')), ("metadata.csv",), listed("metadata"), (b'"', b";", b"\r")),
+    "jsonl": Reader(both(IMAGE, file("metadata.jsonl", TABLE)), ("metadata.jsonl",), listed("metadata")),
+    "csv": Reader(both(IMAGE, file("metadata.csv", 'file_name,text\na.png,"a fox, red"\n')), ("metadata.csv",), listed("metadata"), (b'"', b";", b"\r")),
     "prompts-json": Reader(file("prompts.json", json.dumps(seeds.PROMPTS)), ("prompts.json",), door("prompts")),
     "prompts-text": Reader(file("prompts.txt", "a red fox --w 64 --h 64 --d 3 --n snow\n# note\nan owl --s 4\n"), ("prompts.txt",), door("prompts"), (b" --l ", b" --w ")),
     "cache-index": Reader(rows, ("rows-4x3-fp32/0123456789abcdef.index", "rows-4x3-fp32/0123456789abcdef.rows"), door("cache")),
@@ -96,11 +96,11 @@ READERS = {
     "t5-tokenizer": Reader(_t5_json, ("spiece.model", "tokenizer_config.json"), door("t5-tokenizer"), (b"extra_ids",), share=0.2),
     "word": Reader(_word, ("word.safetensors",), lambda folder: learned_tokens.read(folder / "word.safetensors", ["text_encoder"])),
     "run": Reader(_run, ("history.jsonl", "metrics.jsonl", "bad_steps.jsonl"), lambda folder: (door("run")(folder), curves.read_metrics(RunFolder(folder)))),
-    "png": Reader(PICTURE, ("a.png",), lambda folder: decoding.probe(folder / "a.png", 10**6)),
-    "jpeg": Reader(file("a.jpg", seeds.picture("JPEG")), ("a.jpg",), lambda folder: decoding.probe(folder / "a.jpg", 10**6)),
-    "webp": Reader(file("a.webp", seeds.picture("WEBP")), ("a.webp",), lambda folder: decoding.probe(folder / "a.webp", 10**6)),
-    "gif": Reader(file("a.gif", seeds.picture("GIF", mode="P")), ("a.gif",), lambda folder: decoding.probe(folder / "a.gif", 10**6)),
-    "tiff": Reader(file("a.tiff", seeds.picture("TIFF")), ("a.tiff",), lambda folder: decoding.probe(folder / "a.tiff", 10**6)),
+    "png": Reader(IMAGE, ("a.png",), lambda folder: decoding.probe(folder / "a.png", 10**6)),
+    "jpeg": Reader(file("a.jpg", seeds.image_file("JPEG")), ("a.jpg",), lambda folder: decoding.probe(folder / "a.jpg", 10**6)),
+    "webp": Reader(file("a.webp", seeds.image_file("WEBP")), ("a.webp",), lambda folder: decoding.probe(folder / "a.webp", 10**6)),
+    "gif": Reader(file("a.gif", seeds.image_file("GIF", mode="P")), ("a.gif",), lambda folder: decoding.probe(folder / "a.gif", 10**6)),
+    "tiff": Reader(file("a.tiff", seeds.image_file("TIFF")), ("a.tiff",), lambda folder: decoding.probe(folder / "a.tiff", 10**6)),
     "clip": Reader(lambda folder: file("a.mp4", clip())(folder), ("a.mp4",), lambda folder: decoder().probe(folder / "a.mp4", max_pixels=10**6), share=0.3),
 } | {name: reader for trainer in trainers.modules() for name, reader in trainer.READERS.items()}  # fmt: skip
 

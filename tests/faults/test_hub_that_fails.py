@@ -28,7 +28,7 @@ from pathlib import Path
 from mezzotint.data.formats.shared import _hub
 from mezzotint.errors import MezzotintError
 try:
-    files = _hub.arrow_files("someone/pictures", config=None, split="train", cache=Path(sys.argv[1]))
+    files = _hub.arrow_files("someone/images", config=None, split="train", cache=Path(sys.argv[1]))
     print("files", [path.name for path in files])
 except MezzotintError as error:
     print(error)
@@ -76,11 +76,11 @@ class _Answers(BaseHTTPRequestHandler):
                 200,
                 json.dumps([{"type": "file", "path": "data.parquet", "size": len(hub.parquet), "oid": "b1"}]).encode(),
             )
-        elif path.startswith("/api/datasets/someone/pictures/paths-info"):
+        elif path.startswith("/api/datasets/someone/images/paths-info"):
             self._send(200, b"[]")
-        elif path.startswith("/api/datasets/someone/pictures"):
+        elif path.startswith("/api/datasets/someone/images"):
             about = {
-                "id": "someone/pictures",
+                "id": "someone/images",
                 "sha": SHA,
                 "private": False,
                 "gated": False,
@@ -140,7 +140,7 @@ def test_request_to_a_failing_server_is_retried(hub: Hub, tmp_path: Path) -> Non
     hub.answer, hub.failures = "ok", 2
     status, output = read(tmp_path, hub.address)
     assert status == 0, output
-    assert "files ['pictures-train.arrow']" in output
+    assert "files ['images-train.arrow']" in output
     assert hub.failures == 0
 
 
@@ -148,7 +148,7 @@ def test_request_to_a_failing_server_is_retried(hub: Hub, tmp_path: Path) -> Non
     ("answer", "tries", "words"),
     [
         ("401", 1, "the hub returned 401: it is private, gated or missing; log in with `hf auth login`"),
-        ("404", 1, "'someone/pictures' doesn't exist on the Hub or cannot be accessed"),
+        ("404", 1, "'someone/images' doesn't exist on the Hub or cannot be accessed"),
         ("429", 3, "the hub returned 429, also after retries: try again later"),
         ("500", 3, "the hub returned 500, also after retries: try again later"),
     ],
@@ -158,7 +158,7 @@ def test_refusal_of_the_server_is_named(hub: Hub, tmp_path: Path, answer: str, t
     hub.seen.clear()
     status, output = read(tmp_path, hub.address)
     assert status == 2, output
-    assert "error[E1215]: someone/pictures: " in output
+    assert "error[E1215]: someone/images: " in output
     assert words in output
     assert "Traceback" not in output
     assert max(hub.seen.values()) >= tries
@@ -169,7 +169,7 @@ def test_truncated_download_is_reported_and_never_used(hub: Hub, tmp_path: Path)
     hub.answer, hub.failures = "cut", 0
     status, output = read(tmp_path, hub.address)
     assert status == 2, output
-    assert "error[E1215]: someone/pictures: " in output
+    assert "error[E1215]: someone/images: " in output
     assert not whole_files(tmp_path)
     hub.answer = "ok"
     status, output = read(tmp_path, hub.address)
@@ -184,6 +184,6 @@ def test_unreachable_hub_is_named(tmp_path: Path, way: str) -> None:
     address, env = (nowhere, {}) if way == "no server" else ("http://hub.invalid", {"HTTP_PROXY": nowhere})
     status, output = read(tmp_path, address, **env)
     assert status == 2, output
-    assert "error[E1215]: someone/pictures: " in output
+    assert "error[E1215]: someone/images: " in output
     assert "Traceback" not in output
     assert not whole_files(tmp_path)

@@ -177,18 +177,18 @@ def test_number_of_file_calls_suits_a_slow_disk(world: Any, file_calls: FileCall
     own images and a few files."""
     (world.root / "more").mkdir()
     for number in range(24):
-        shutil.copyfile(world.pictures / f"{number % 10:02d}.png", world.root / "more" / f"{number}.png")
+        shutil.copyfile(world.images / f"{number % 10:02d}.png", world.root / "more" / f"{number}.png")
         (world.root / "more" / f"{number}.txt").write_text(f"number {number}")
-    world.pictures = world.root / "more"
-    words = {"data__path": world.pictures, "run__save__every": 1000, "run__log_samples": True}
+    world.images = world.root / "more"
+    words = {"data__path": world.images, "run__save__every": 1000, "run__log_samples": True}
     assert world.train("short", **words, run__steps=2) == 0
-    short = file_calls.about(world.pictures, world.root / "short")
-    pictures = file_calls.about(world.pictures)
+    short = file_calls.about(world.images, world.root / "short")
+    images = file_calls.about(world.images)
     file_calls.paths.clear()
     assert world.train("long", **words, run__steps=8) == 0
-    a_step = (file_calls.about(world.pictures, world.root / "long") - short) / 6
-    assert pictures * 0.05 < 10, f"{pictures} calls for 24 pictures"
-    assert a_step < 20, f"{a_step} calls a step of four pictures"
+    a_step = (file_calls.about(world.images, world.root / "long") - short) / 6
+    assert images * 0.05 < 10, f"{images} calls for 24 images"
+    assert a_step < 20, f"{a_step} calls a step of four images"
 
 
 def test_out_of_memory_for_one_sample_suggests_settings(

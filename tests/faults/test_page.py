@@ -14,7 +14,7 @@ import pytest
 from mezzotint.board import server
 from mezzotint.board.reading import token_counts
 from mezzotint.run_folder import RunFolder
-from support.board_runs import SCRIPT, Board, opened, write_picture, write_pictures, write_run
+from support.board_runs import SCRIPT, Board, opened, write_image, write_images, write_run
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_attacks_on_the_board_are_refused_and_training_is_unaffected(
 ) -> None:
     host, cookie = f"Host: 127.0.0.1:{board.port}", f"Cookie: {board.policy.name}={board.policy.token}"
     own, file = f"Origin: {board.address}", "GET /file?run=0/run&file="
-    picture = "samples/step-00000000/00-raw.png"
+    image = "samples/step-00000000/00-raw.png"
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAA")
     attacks: list[tuple[str, tuple[str, ...], bytes]] = [
         ("GET /", ("Host: evil.example", cookie), b""),
@@ -59,7 +59,7 @@ def test_attacks_on_the_board_are_refused_and_training_is_unaffected(
         (f"{file}%2e%2e/%2e%2e/secret.png", (host, cookie), b""),
         (f"{file}..%5c..%5csecret.png", (host, cookie), b""),
         (f"{file}%00", (host, cookie), b""),
-        (f"{file}{picture}%00.png", (host, cookie), b""),
+        (f"{file}{image}%00.png", (host, cookie), b""),
         (f"{file}{tmp_path}/secret.png", (host, cookie), b""),
         (f"{file}samples/out.png", (host, cookie), b""),
         ("GET /static/../../guard.py", (host, cookie), b""),
@@ -70,7 +70,7 @@ def test_attacks_on_the_board_are_refused_and_training_is_unaffected(
     run = RunFolder(tmp_path / "runs" / "run")
     with run.lock():
         before = of_all(run.path)
-        assert sent(board, f"{file}{picture}", host, cookie)[0] == 200, "the address is valid"
+        assert sent(board, f"{file}{image}", host, cookie)[0] == 200, "the address is valid"
         for line, headers, body in attacks:
             status, answer = sent(board, line, *headers, body=body)
             assert status == 0 or 400 <= status < 500, (line, headers, status)
@@ -107,7 +107,7 @@ class Tags(HTMLParser):
 def test_markup_in_user_data_is_escaped_on_the_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "of_run", lambda run: SCRIPT)  # also the error of a tokenizer
     name = SCRIPT.replace("/", "|") + "\u202e'\" onload=window.hit=1"
-    write_pictures(tmp_path / "data" / name, 4)
+    write_images(tmp_path / "data" / name, 4)
     (tmp_path / "data" / name / "cats" / "1.txt").write_text(f"'\"></textarea>{SCRIPT}")
     data = {
         "path": [str(tmp_path / "data")], "resolution": 64, "max_skipped": 0.5, "cache": {"path": str(tmp_path / "c")}
@@ -117,7 +117,7 @@ def test_markup_in_user_data_is_escaped_on_the_board(tmp_path: Path, monkeypatch
     (run / "origin.json").write_text(json.dumps({"optim.lr": SCRIPT}))
     with open(run / "history.jsonl", "a") as file:
         file.write(json.dumps({"event": SCRIPT, "time": SCRIPT, SCRIPT: SCRIPT, "step": 3}) + "\n")
-    write_picture(run / "samples" / "step-00000000" / "02-raw.png", f"</script>{SCRIPT}")
+    write_image(run / "samples" / "step-00000000" / "02-raw.png", f"</script>{SCRIPT}")
     with opened(tmp_path, any_folder=True) as board:
         from urllib.parse import quote, quote_plus
 

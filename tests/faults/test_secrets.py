@@ -47,8 +47,8 @@ def test_secrets_of_the_environment_appear_in_no_output(
 @pytest.mark.parametrize(
     "word",
     [f"sample.negative_prompt={HUB}", f"model.path=https://user:{WORD}@example.com/model", f"run.name={WANDB}",
-     f"data.path=s3://user:{WORD}@bucket/pictures", f"data.path=s3://bucket/pictures?X-Amz-Signature={WORD}",
-     f"data.cache.path=s3://bucket/cache?token={WORD}", f"data.path=https://example.com/pictures?token={HUB}"],
+     f"data.path=s3://user:{WORD}@bucket/images", f"data.path=s3://bucket/images?X-Amz-Signature={WORD}",
+     f"data.cache.path=s3://bucket/cache?token={WORD}", f"data.path=https://example.com/images?token={HUB}"],
 )  # fmt: skip
 def test_recipe_with_a_secret_is_refused_without_printing_it(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

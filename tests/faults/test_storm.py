@@ -185,7 +185,7 @@ def test_killed_export_leaves_no_partial_file(shared_world: Any, model: Path) ->
 def test_killed_doctor_leaves_no_partial_file(shared_world: Any) -> None:
     place = shared_world.root / "page"
     place.mkdir()
-    words = ["doctor", str(shared_world.pictures), f"data.cache.path={shared_world.root / 'cache'}"]
+    words = ["doctor", str(shared_world.images), f"data.cache.path={shared_world.root / 'cache'}"]
     file = place / "doctor.html"
     storm(shared_world, "doctor", [*words, f"--html={file}"], file, file.unlink)
 

@@ -102,8 +102,8 @@ class Killing(io.BytesIO):
 
 
 def test_leftovers_of_a_killed_image_index_are_swept(tmp_path: Path) -> None:
-    paint(tmp_path / "pictures", 3)
-    settings, index = small_of(tmp_path / "pictures"), tmp_path / "catalogues"
+    paint(tmp_path / "images", 3)
+    settings, index = small_of(tmp_path / "images"), tmp_path / "catalogues"
     killed(lambda: catalogue.build(settings, index, workers=1))
     assert left(index)
     assert len(catalogue.build(settings, index, workers=1)) == 3
@@ -111,8 +111,8 @@ def test_leftovers_of_a_killed_image_index_are_swept(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_small_cache_files_are_swept(tmp_path: Path) -> None:
-    paint(tmp_path / "pictures", 1)
-    settings = small_of(tmp_path / "pictures", cache={"path": tmp_path / "cache"})
+    paint(tmp_path / "images", 1)
+    settings = small_of(tmp_path / "images", cache={"path": tmp_path / "cache"})
     data_set = catalogue.build(settings, tmp_path / "cache" / "catalogues", workers=1)
     layout, journal = tmp_path / "cache" / "layout.json", data_set.memo.path.with_name("memo.sqlite-journal")
     killed(lambda: entries.write_durably(layout, b"half"))

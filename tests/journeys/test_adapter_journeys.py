@@ -41,8 +41,8 @@ def drawn(out: Path, base: Path, *words: str) -> NDArray[np.int16]:
     """The pixels of the generated image."""
     line = ["sample", base, *words, "--prompt=a ball", f"--out={out}", "--steps=2", "--size=32x32", "run.device=cpu"]
     ran(*line)
-    [picture] = (path for path in out.glob("*.png") if path.name != "contact.png")
-    with Image.open(picture) as image:
+    [path] = (path for path in out.glob("*.png") if path.name != "contact.png")
+    with Image.open(path) as image:
         return np.asarray(image.convert("RGB")).astype(np.int16)
 
 

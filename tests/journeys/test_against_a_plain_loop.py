@@ -33,7 +33,7 @@ TRAINED, HELD = 12, 8
 # --- the world --------------------------------------------------------------------------------------------------------
 
 
-def picture(number: int) -> tuple[Image.Image, str]:
+def make_image(number: int) -> tuple[Image.Image, str]:
     """One of two shapes in a colour of its own, on another; with its caption."""
     red, green, blue, dark = (draws.below(draws.key(0, "colour", number, c), 256) for c in range(4))
     image = Image.new("RGB", (SIDE + 8 * (number % 2), SIDE), (dark // 3, dark // 3, dark // 2))
@@ -47,13 +47,13 @@ def picture(number: int) -> tuple[Image.Image, str]:
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with images and their metadata.jsonl."""
     root = tmp_path_factory.mktemp("plain")
-    (root / "pictures").mkdir()
+    (root / "images").mkdir()
     lines = []
     for number in range(TRAINED):
-        image, caption = picture(number)
-        image.save(root / "pictures" / f"{number:02}.png")
+        image, caption = make_image(number)
+        image.save(root / "images" / f"{number:02}.png")
         lines.append(json.dumps({"file_name": f"{number:02}.png", "text": caption}))
-    (root / "pictures" / "metadata.jsonl").write_text("\n".join(lines))
+    (root / "images" / "metadata.jsonl").write_text("\n".join(lines))
     return root
 
 
@@ -99,8 +99,8 @@ def pixels_of(image: Image.Image) -> Tensor:
 
 def plain(parts: Parts, seed: int, rate: float = RATE) -> Any:
     """The script's loop without its trimmings, on torch's own random streams. Returns the trained UNet."""
-    pixels = torch.stack([pixels_of(picture(n)[0]) for n in range(TRAINED)])
-    ids = parts.ids([picture(n)[1] for n in range(TRAINED)])
+    pixels = torch.stack([pixels_of(make_image(n)[0]) for n in range(TRAINED)])
+    ids = parts.ids([make_image(n)[1] for n in range(TRAINED)])
     unet = parts.unet().train()
     optimizer = torch.optim.AdamW(unet.parameters(), lr=rate, betas=(0.9, 0.999), weight_decay=1e-2, eps=1e-8)
     with torch.random.fork_rng(devices=[]):
@@ -133,7 +133,7 @@ def ours(root: Path, parts: Parts, seed: int) -> Any:
     """Trains with the script's command line. Returns the UNet of the pipeline in its --output_dir."""
     out = root / f"ours-{seed}"
     line = [
-        f"--pretrained_model_name_or_path={parts.model}", f"--train_data_dir={root / 'pictures'}", f"--seed={seed}",
+        f"--pretrained_model_name_or_path={parts.model}", f"--train_data_dir={root / 'images'}", f"--seed={seed}",
         f"--resolution={SIDE}", "--center_crop", "--random_flip", f"--train_batch_size={BATCH}", f"--output_dir={out}",
         f"--max_train_steps={STEPS}", f"--learning_rate={RATE}", "--lr_scheduler=constant",
     ]  # fmt: skip
@@ -146,9 +146,9 @@ def ours(root: Path, parts: Parts, seed: int) -> Any:
 def held_out_loss(parts: Parts, unet: Any) -> float:
     """On images that neither has seen, at sixteen timesteps and fixed noise."""
     numbers = range(TRAINED, TRAINED + HELD)
-    latents = parts.vae.encode(torch.stack([pixels_of(picture(n)[0]) for n in numbers])).latent_dist.mean
+    latents = parts.vae.encode(torch.stack([pixels_of(make_image(n)[0]) for n in numbers])).latent_dist.mean
     latents = latents * parts.vae.config.scaling_factor
-    text = parts.text(parts.ids([picture(n)[1] for n in numbers]))[0]
+    text = parts.text(parts.ids([make_image(n)[1] for n in numbers]))[0]
     stream, losses = torch.Generator().manual_seed(7), []
     unet.eval()
     for timestep in range(31, 1000, 62):

@@ -41,7 +41,7 @@ def test_damaged_images_are_named_and_have_no_entry(
     world: Any, listed: Counter[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("03.png", "07.png"):
-        broken_inside(world.pictures / name)
+        broken_inside(world.images / name)
     assert world.train("first", "cache", **CACHED) == 0
     assert "8 entries, 0 present, 8 added" in capsys.readouterr().out
     assert world.train("first", **CACHED) == 0

@@ -470,7 +470,7 @@ def test_model_overfits_two_samples(
     """Two images or clips, each always with the same latents: the loss falls below a fifth of its start."""
     world, folder = shared_world, shared_world.root / f"two-{name}"
     folder.mkdir()
-    for file in sorted((clips if name in CLIPS else world.pictures).iterdir())[:4]:
+    for file in sorted((clips if name in CLIPS else world.images).iterdir())[:4]:
         shutil.copy(file, folder)
     settings = settings_of(name)
     model = Path(shutil.copytree(settings["model__path"], tmp_path / "model"))

@@ -180,10 +180,10 @@ def test_index_with_a_missing_shard_is_refused(shared_world: Any, capsys: Any, t
 @pytest.mark.slow
 @pytest.mark.usefixtures("unmeasured")
 def test_truncated_caption_is_reported(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
-    pictures = Path(shutil.copytree(shared_world.pictures, tmp_path / "pictures"))
-    text = sorted(pictures.glob("*.txt"))[0]
+    images = Path(shutil.copytree(shared_world.images, tmp_path / "images"))
+    text = sorted(images.glob("*.txt"))[0]
     text.write_text("red " * 600)
-    own = settings_of("sd3", RECORDS / "sd3" / "model", data__path=pictures)
+    own = settings_of("sd3", RECORDS / "sd3" / "model", data__path=images)
     message = sentence(shared_world, capsys, 0, "check", **own)
     assert f"is longer than the text encoder reads, and the end is lost: {text.stem}." in message
 

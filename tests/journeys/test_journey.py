@@ -38,7 +38,7 @@ CACHED = {
     "run__preview__every": 4,
     "run__tensorboard": True,
     "sample__steps": 2,
-    "sample__prompts": ["picture number 1"],
+    "sample__prompts": ["image number 1"],
 }
 
 
@@ -90,14 +90,14 @@ def test_cached_run_trains_validates_previews_and_exports(
 def test_changed_data_is_refused_unless_allowed(world: Any, capsys: Any) -> None:
     settings = CACHED | {"run__preview__every": None, "data__holdout__fraction": 0.0}
     assert world.train("run", **settings | {"run__steps": 3}) == 0
-    (world.pictures / "03.txt").write_text("another caption\n")
-    Image.new("RGB", (48, 48), (9, 9, 9)).save(world.pictures / "06.png")
+    (world.images / "03.txt").write_text("another caption\n")
+    Image.new("RGB", (48, 48), (9, 9, 9)).save(world.images / "06.png")
     capsys.readouterr()
     assert world.train("run", **settings) == 2
     assert "E1513" in capsys.readouterr().err
     assert world.train("run", **settings, run__allow_change=["data"]) == 0
     output = capsys.readouterr().out
-    assert "1 picture changed" in output
+    assert "1 image changed" in output
     assert "1 caption changed" in output
     assert "not bit-exact from here: the data set's content has changed" in output
     events = outside.read_lines(world.root / "run" / "history.jsonl")
@@ -246,7 +246,7 @@ def entered(run: Callable[[], object]) -> list[str]:
 
 def test_image_passes_through_the_files_named_in_the_docs(world: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
-    section = page.partition("**One picture, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
+    section = page.partition("**One image, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
     paragraphs = section.split("\n\n")
     walk, beside = (re.findall(r"`((?:data|training|families|diffusion)/[\w/]+\.py)`", one) for one in paragraphs[:2])
     files = entered(lambda: world.train("run", run__steps=1, data__batch_size=1))

@@ -49,7 +49,7 @@ def test_images_show_what_the_prompts_describe(before: Answers) -> None:
 @pytest.mark.slow
 def test_images_show_held_out_combinations() -> None:
     prompts = world.prompts("held_out", 20, 7)
-    row = measure.judged(list(measure.pictures(measure.load(MODEL), prompts, QUICK)), prompts, "held_out")
+    row = measure.judged(list(measure.images(measure.load(MODEL), prompts, QUICK)), prompts, "held_out")
     assert row["colour"] >= 0.75
     assert row["shape"] >= 0.65
 

@@ -359,7 +359,7 @@ def test_previews_and_validation_of_two_processes_follow_a_prompt_file(shared_wo
     settings = SETTINGS | {
         "run__preview__every": 1, "run__preview__weights": "raw", "sample__prompt_file": file,
         "run__validation__every": 6, "run__validation__training_fraction": 0.3,
-        "data__holdout__path": world.pictures, "data__cache__latents": True, "data__cache__text": True,
+        "data__holdout__path": world.images, "data__cache__latents": True, "data__cache__text": True,
     }  # fmt: skip
     for child in world.fork_group("previewed", 2, **settings):
         assert world.wait(child) == 0, world.out("previewed")

@@ -127,7 +127,7 @@ def test_check_and_sample_accept_the_family(world: Any, settings: dict[str, Any]
     assert (
         main(["sample", recipe, *words, "--prompt=a red circle", f"--out={world.root / 'out'}", "sample.steps=2"]) == 0
     )
-    [picture] = (world.root / "out").glob("0*.png")
-    with Image.open(picture) as image:
+    [path] = (world.root / "out").glob("0*.png")
+    with Image.open(path) as image:
         assert image.size == (48, 48)
         assert np.asarray(image).std() > 0

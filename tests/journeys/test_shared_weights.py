@@ -19,7 +19,7 @@ from support.run_folders import assert_alike, logged, tensors_of
 SETTINGS = {
     "run__steps": 4, "run__save__every": "2 steps", "optim__accumulation": 2, "data__batch_size": 5,
     "run__validation__every": "2 steps", "run__validation__timesteps": 1, "data__holdout__fraction": 0.2,
-    "run__preview__every": "4 steps", "sample__prompts": "[a picture]", "sample__steps": 1, "sample__size": "[48, 48]",
+    "run__preview__every": "4 steps", "sample__prompts": "[an image]", "sample__steps": 1, "sample__size": "[48, 48]",
 }  # fmt: skip
 pytestmark = pytest.mark.distributed
 

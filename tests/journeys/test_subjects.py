@@ -16,12 +16,12 @@ TAGS = ("loss", "loss/instance", "loss/class")
 def settings_of(world: Any) -> dict[str, Any]:
     masks = world.root / "masks"
     masks.mkdir()
-    for path in sorted(world.pictures.glob("*.png"))[::2]:
+    for path in sorted(world.images.glob("*.png"))[::2]:
         mask = Image.new("L", Image.open(path).size, 30)
         mask.paste(240, (0, 0, mask.width // 2, mask.height))
         mask.save(masks / path.name)
     return {
-        "data__prior__path": world.pictures, "data__prior__weight": 0.5, "run__steps": 6, "run__save__every": 2,
+        "data__prior__path": world.images, "data__prior__weight": 0.5, "run__steps": 6, "run__save__every": 2,
         "data__mask__source": "files", "data__mask__path": masks, "data__mask__background": 0.1,
         "data__batch_size": 4, "optim__accumulation": 2, "data__cache__latents": True, "data__cache__text": True,
     }  # fmt: skip

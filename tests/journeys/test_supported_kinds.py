@@ -33,14 +33,14 @@ PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__caption
 def tar_shards(world: Any, folder: Path) -> dict[str, Any]:
     for number in range(2):
         with tarfile.open(folder / f"{number:02d}.tar", "w") as archive:
-            for path in sorted(world.pictures.glob("*.png"))[number::2]:
+            for path in sorted(world.images.glob("*.png"))[number::2]:
                 archive.add(path, arcname=path.name)
                 archive.add(path.with_suffix(".txt"), arcname=f"{path.stem}.txt")
     return {"data__format": "webdataset"}
 
 
 def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
-    for number, path in enumerate(sorted(world.pictures.glob("*.png"))):
+    for number, path in enumerate(sorted(world.images.glob("*.png"))):
         place = folder / ("3_red field", "2", "1_more")[number % 3]
         place.mkdir(exist_ok=True)
         shutil.copy(path, place)
@@ -57,7 +57,7 @@ def test_shards_and_kohya_folders_are_checked_cached_and_trained(
     folder.mkdir()
     settings = PLAIN | form(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, output in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
+    for verb, output in (("check", "10 images"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0

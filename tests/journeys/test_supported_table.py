@@ -334,11 +334,11 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
 
 FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
-                    "pictures in .parquet"}  # fmt: skip
+                    "images in .parquet"}  # fmt: skip
 """Formats tested with all commands. Others of the same row are only read in another way, which one command shows."""
 READ_ALIKE = {
     "averaged", "fp16", "fp32", "bf16", "pt", "bin", "file names", ".caption", "metadata.csv", "metadata.parquet",
-    "pictures in .arrow", "hub",
+    "images in .arrow", "hub",
 }  # fmt: skip
 """Formats that tests of their readers cover quickly; `make slow` tests them in a whole run."""
 
@@ -441,7 +441,7 @@ def file_names(folder: Path) -> str:
     return "data.captions.source=filename"
 
 
-def with_pictures(folder: Path, ending: str) -> str:
+def with_images(folder: Path, ending: str) -> str:
     drawn = sorted(draw(folder.with_name("drawn-apart"), *CAPTIONS).iterdir())
     rows = {
         "image": [{"bytes": path.read_bytes(), "path": None} for path in drawn], "text": [path.stem for path in drawn],
@@ -457,17 +457,17 @@ def with_pictures(folder: Path, ending: str) -> str:
 
 
 def of_the_hub(folder: Path) -> str:
-    """someone/pictures in the cache of `datasets` in hub/, as after a download."""
-    with_pictures(folder, ".parquet")
+    """someone/images in the cache of `datasets` in hub/, as after a download."""
+    with_images(folder, ".parquet")
     files = datasets.data_files.DataFilesList([str(folder / "data.parquet")], [()])
     Parquet(
-        cache_dir=str(folder.parent / "hub"), dataset_name="pictures", config_name="default", config_id="default",
+        cache_dir=str(folder.parent / "hub"), dataset_name="images", config_name="default", config_id="default",
         hash="abc", data_files=datasets.data_files.DataFilesDict({"train": files}),
         features=datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")}),
     ).download_and_prepare()  # fmt: skip
-    target = folder.parent / "hub" / "someone___pictures"
+    target = folder.parent / "hub" / "someone___images"
     target.mkdir()
-    (folder.parent / "hub" / "pictures" / "default").rename(target / "default")
+    (folder.parent / "hub" / "images" / "default").rename(target / "default")
     shutil.rmtree(folder)
     return "data.format=metadata"
 
@@ -479,8 +479,8 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
     "metadata.jsonl": lambda folder: table(folder, ".jsonl"),
     "metadata.csv": lambda folder: table(folder, ".csv"),
     "metadata.parquet": lambda folder: table(folder, ".parquet"),
-    "pictures in .parquet": lambda folder: with_pictures(folder, ".parquet"),
-    "pictures in .arrow": lambda folder: with_pictures(folder, ".arrow"),
+    "images in .parquet": lambda folder: with_images(folder, ".parquet"),
+    "images in .arrow": lambda folder: with_images(folder, ".arrow"),
     "hub": of_the_hub,
 }
 
@@ -495,5 +495,5 @@ def test_each_data_format_is_checked_cached_and_trained(
     monkeypatch.setattr(datasets, "load_dataset", offline)
     data = ["data.path=data", FORMS_OF_DATA[form](here / "data")]
     if form == "hub":
-        data += ["data.path=someone/pictures", "data.hub_cache=hub"]
+        data += ["data.path=someone/images", "data.hub_cache=hub"]
     require_checked_cached_and_trained(shallow_sd, data, capsys, is_whole=form in FIRST_OF_ITS_ROW)

@@ -14,11 +14,11 @@ from PIL import Image
 
 def test_metadata_table_and_sidecar_files_give_bit_identical_runs(world: Any) -> None:
     lines = []
-    for sidecar in sorted(world.pictures.rglob("*.txt")):
-        (picture,) = (path for path in sidecar.parent.glob(f"{sidecar.stem}.*") if path.suffix != ".txt")
-        name = picture.relative_to(world.pictures).as_posix()
+    for sidecar in sorted(world.images.rglob("*.txt")):
+        (image,) = (path for path in sidecar.parent.glob(f"{sidecar.stem}.*") if path.suffix != ".txt")
+        name = image.relative_to(world.images).as_posix()
         lines.append(json.dumps({"file_name": name, "text": sidecar.read_text()}))
-    (world.pictures / "metadata.jsonl").write_text("\n".join(reversed(lines)))
+    (world.images / "metadata.jsonl").write_text("\n".join(reversed(lines)))
     assert world.train("beside", run__steps=2) == 0
     assert world.train("table", run__steps=2, data__format="metadata") == 0
     assert world.end("table") == world.end("beside")

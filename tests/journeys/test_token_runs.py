@@ -87,16 +87,16 @@ def test_run_and_embedding_file_generate_the_same_image(
     assert main(["sample", str(whole), *line, "--weights=ema", f"--out={tmp_path / 'run'}"]) == 0
     for name, file in files.items():
         assert main(["sample", str(base), *line, f"--embedding=<toy>={file}", f"--out={tmp_path / name}"]) == 0
-    pixels = {name: _only_picture(tmp_path / name) for name in ("run", *files)}
+    pixels = {name: _only_image(tmp_path / name) for name in ("run", *files)}
     assert pixels["embeddings"] == pixels["diffusers"] == pixels["run"]
     assert main(["sample", str(base), "--prompt=a", f"--embedding=toy={tmp_path / 'none'}"]) == 2
 
 
-def _only_picture(folder: Path) -> bytes:
+def _only_image(folder: Path) -> bytes:
     from PIL import Image
 
-    with Image.open(sorted(folder.glob("*.png"))[0]) as picture:
-        return picture.convert("RGB").tobytes()
+    with Image.open(sorted(folder.glob("*.png"))[0]) as image:
+        return image.convert("RGB").tobytes()
 
 
 def test_learned_token_resumes_together_with_an_adapter(shared_world: Any, base: Path, whole: Path) -> None:

@@ -14,7 +14,7 @@ WORKERS = {"data__format": "webdataset", "data__workers": 2, "run__steps": 6, "d
 
 def pack(world: Any, folder: Path, number: int) -> None:
     with tarfile.open(folder / f"{number:02d}.tar", "w") as archive:
-        for path in sorted(world.pictures.glob("*.png"))[number::3]:
+        for path in sorted(world.images.glob("*.png"))[number::3]:
             archive.add(path, arcname=f"all/{path.name}")
             archive.add(path.with_suffix(".txt"), arcname=f"all/{path.stem}.txt")
 
@@ -48,8 +48,8 @@ def test_only_latents_of_a_changed_shard_are_encoded_again(
     settings |= {"data__cache__latents": True}
     assert world.train("cached", verb="cache", **settings) == 0
     assert "10 entries, 0 present, 10 added" in capsys.readouterr().out
-    (world.pictures / "00.txt").write_text("another caption")
-    Image.new("RGB", (48, 48), (1, 2, 3)).save(world.pictures / "03.png")
+    (world.images / "00.txt").write_text("another caption")
+    Image.new("RGB", (48, 48), (1, 2, 3)).save(world.images / "03.png")
     pack(world, shards, 0)
     assert world.train("cached", verb="cache", **settings) == 0
-    assert "9 present, 1 added: 1 picture changed" in capsys.readouterr().out
+    assert "9 present, 1 added: 1 image changed" in capsys.readouterr().out

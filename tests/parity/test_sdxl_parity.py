@@ -182,5 +182,5 @@ def test_encoded_moments_and_decoded_images_equal_the_record(family: Family) -> 
     expected = (0.5 * RECORD["vae_logvar"].clamp(-30, 20)).exp()
     torch.testing.assert_close(std / 0.13025, expected, rtol=1e-4, atol=1e-4)
     same(vae.decode(RECORD["z"]).sample, "vae_decoded")
-    pictures = family.decode_media(RECORD["z"] * 0.13025)
-    torch.testing.assert_close(pictures, RECORD["vae_decoded"].clamp(-1, 1), rtol=1e-4, atol=1e-4)
+    images = family.decode_media(RECORD["z"] * 0.13025)
+    torch.testing.assert_close(images, RECORD["vae_decoded"].clamp(-1, 1), rtol=1e-4, atol=1e-4)

@@ -24,7 +24,7 @@ def settings_of(root: Path) -> DataSettings:
 
 @pytest.fixture
 def catalogue(tmp_path: Path) -> Catalogue:
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     root.mkdir()
     for i in range(6):
         Image.new("RGB", (100, 100)).save(root / f"{i}.png")
@@ -32,14 +32,14 @@ def catalogue(tmp_path: Path) -> Catalogue:
         Image.new("RGBA", (150, 100), (0, 0, 0, 0)).save(root / f"{i}.png")
     (root / "bad\x1b[2J\n.png").write_bytes(b"nothing")
     (root / "notes.md").write_text("x")
-    for picture in list(root.glob("*.png")):
-        picture.with_suffix(".txt").write_text("a caption")
+    for image in list(root.glob("*.png")):
+        image.with_suffix(".txt").write_text("a caption")
     Image.new("RGB", (100, 100)).save(root / "mute.png")
     return build(settings_of(root), tmp_path / "index")
 
 
 def test_images_joined_to_clips_are_reported_separately(catalogue: Catalogue, tmp_path: Path) -> None:
-    settings = settings_of(tmp_path / "pictures")
+    settings = settings_of(tmp_path / "images")
     alone = data_report.write(catalogue, tmp_path, settings).read_text("ascii").splitlines()
     both = (
         data_report.write(replace(catalogue, joined_images=catalogue), tmp_path, settings)
@@ -56,13 +56,13 @@ def test_images_joined_to_clips_are_reported_separately(catalogue: Catalogue, tm
 
 
 def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
-    path = data_report.write(catalogue, tmp_path, settings_of(tmp_path / "pictures"))
+    path = data_report.write(catalogue, tmp_path, settings_of(tmp_path / "images"))
     assert path == tmp_path / "data_report.jsonl"
     written = path.read_text("ascii").splitlines()
     assert written == [json.dumps(json.loads(line)) for line in written]
     lines = {line["id"]: line for line in map(json.loads, written)}
     assert len(lines) == 11
-    digest = hashlib.sha256((tmp_path / "pictures" / "0.png").read_bytes()).hexdigest()
+    digest = hashlib.sha256((tmp_path / "images" / "0.png").read_bytes()).hexdigest()
     assert lines["0.png"] == {
         "id": "0.png", "class": "used", "conversion": [], "size": "100×100", "bucket": "64×64", "sha256": digest,
     }  # fmt: skip
@@ -70,7 +70,7 @@ def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
     assert [lines[f"{n}.png"].get("same_as") for n in (0, 5, 6, 8)] == [None, "0.png", None, "6.png"]
     assert lines["7.png"]["class"] == "converted"
     assert lines["7.png"]["conversion"] == ["transparency composited on the background colour"]
-    assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
+    assert lines["bad\x1b[2J\n.png"]["reason"] == "not an image of a known format"
     assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -78,7 +78,7 @@ def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
 def test_lines_of_many_samples_are_copied_by_a_later_start(
     catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = settings_of(tmp_path / "pictures")
+    settings = settings_of(tmp_path / "images")
     plain = data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes()
     monkeypatch.setattr(catalogues, "MANY", 1)
     assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain

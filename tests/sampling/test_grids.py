@@ -26,9 +26,9 @@ def _count(image: Image.Image, colour: tuple[int, int, int]) -> int:
 
 
 def test_small_images_are_enlarged_by_whole_factors() -> None:
-    picture = _flat((200, 10, 10), 2, 2)
-    picture[0, 0] = (10, 200, 10)
-    image = grids.sheet([[picture]], rows=["a"], columns=["step 1"])
+    pixels = _flat((200, 10, 10), 2, 2)
+    pixels[0, 0] = (10, 200, 10)
+    image = grids.sheet([[pixels]], rows=["a"], columns=["step 1"])
     assert _count(image, (10, 200, 10)) == 80 * 80
     assert _count(image, (200, 10, 10)) == 3 * 80 * 80
 
@@ -103,7 +103,7 @@ def test_note_is_placed_below_its_image() -> None:
         return int((image == colour).all(axis=2).sum())
 
     for colour in ((255, 0, 0), (0, 0, 255)):
-        assert count(noted, colour) == count(plain, colour) == 2 * 160 * 160, "no picture is written over"
+        assert count(noted, colour) == count(plain, colour) == 2 * 160 * 160, "no image is written over"
     paper = (noted == 255).all(axis=2) | (noted == red[0, 0]).all(axis=2) | (noted == blue[0, 0]).all(axis=2)
     below = slice(np.flatnonzero((noted == red[0, 0]).all(axis=2).any(axis=1))[-1] + 1, None)
     left, right = ~paper[below, 188:348], ~paper[below, 356:516]

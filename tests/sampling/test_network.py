@@ -22,12 +22,12 @@ from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 
 SCHEDULE = Schedule.scaled_linear()
-PICTURE = torch.linspace(-1.5, 1.5, 64).view(1, 4, 4, 4)
+IMAGE = torch.linspace(-1.5, 1.5, 64).view(1, 4, 4, 4)
 TEXT = TextEmbedding(torch.zeros(1, 1, 1))
 
 
 class Knowing:
-    """A family whose denoiser says what is right of `PICTURE`, from its input and what it is told alone."""
+    """A family whose denoiser says what is right of `IMAGE`, from its input and what it is told alone."""
 
     grid = Grid(channels=4, pixels=8)
     zeros_for_empty = False
@@ -53,10 +53,8 @@ class Knowing:
         at = sigma.view(1, 1, 1, 1)
         x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
                                         1 / (1 + at**2).sqrt())  # fmt: skip
-        eps = (x_sigma - PICTURE) / at
-        return (
-            self.form.target(PICTURE, eps, sigma) if self.form.in_sigma else (eps - at * PICTURE) / (1 + at**2).sqrt()
-        )
+        eps = (x_sigma - IMAGE) / at
+        return self.form.target(IMAGE, eps, sigma) if self.form.in_sigma else (eps - at * IMAGE) / (1 + at**2).sqrt()
 
 
 @pytest.mark.parametrize("form", [Form("edm"), Form("edm", 1.0, "timestep"), Form("v-edm"), Form("epsilon-unscaled"),
@@ -68,7 +66,7 @@ def test_perfect_denoiser_reproduces_the_image(form: Form, solver: Any) -> None:
     settings = SampleSettings(steps=12, guidance=(1.0,), solver=solver)
     drawn = sample_latents(family, [request], Sampling(SCHEDULE, form, "cpu", settings))
     # leading timesteps end at 1: a little of the noise of the last level stays, with every network the same
-    torch.testing.assert_close(drawn, PICTURE, rtol=0, atol=0.08)
+    torch.testing.assert_close(drawn, IMAGE, rtol=0, atol=0.08)
     plain: Any = Knowing(Form("v"))
     usual = sample_latents(plain, [request], Sampling(SCHEDULE, "v", "cpu", settings))
     torch.testing.assert_close(drawn, usual, rtol=0, atol=2e-3)

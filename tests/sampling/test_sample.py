@@ -30,10 +30,10 @@ def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_
 
 def test_images_keep_their_order_and_sizes(tiny: Family) -> None:
     sizes = [Size(64, 32), Size(64, 32), Size(32, 64), Size(64, 32)]
-    pictures = _draw(tiny, [Request(f"picture {i}", size, index=i) for i, size in enumerate(sizes)])
-    assert [p.request.prompt for p in pictures] == [f"picture {i}" for i in range(4)]
-    assert [p.pixels.shape for p in pictures] == [(s.height, s.width, 3) for s in sizes]
-    assert all(p.pixels.dtype == np.uint8 for p in pictures)
+    images = _draw(tiny, [Request(f"image {i}", size, index=i) for i, size in enumerate(sizes)])
+    assert [p.request.prompt for p in images] == [f"image {i}" for i in range(4)]
+    assert [p.pixels.shape for p in images] == [(s.height, s.width, 3) for s in sizes]
+    assert all(p.pixels.dtype == np.uint8 for p in images)
 
 
 def test_image_does_not_depend_on_its_batch(tiny: Family) -> None:

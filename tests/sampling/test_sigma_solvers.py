@@ -23,11 +23,11 @@ from mezzotint.settings.sections.sample import SampleSettings, SolverName
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()
-PICTURE = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-0.9, 0.9)
+IMAGE = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0)).clamp(-0.9, 0.9)
 
 
 def fresh(number: int) -> Tensor:
-    return torch.randn(PICTURE.shape, generator=torch.Generator().manual_seed(100 + number))
+    return torch.randn(IMAGE.shape, generator=torch.Generator().manual_seed(100 + number))
 
 
 def knowing(form: Parameterization) -> Any:
@@ -37,10 +37,10 @@ def knowing(form: Parameterization) -> Any:
         sigma = (4 * time).exp() if form.takes_log_sigma else SCHEDULE.sigma[time]
         at = sigma.reshape(-1, 1, 1, 1)
         if not form.in_sigma:
-            eps = (shown * (1 + at**2).sqrt() - PICTURE) / at
-            return target(form.prediction, PICTURE, eps, (1 / (1 + sigma**2)).expand(len(shown)))
+            eps = (shown * (1 + at**2).sqrt() - IMAGE) / at
+            return target(form.prediction, IMAGE, eps, (1 / (1 + sigma**2)).expand(len(shown)))
         x_sigma = shown / form.factors(sigma).c_in.reshape(-1, 1, 1, 1)
-        return form.target(PICTURE, (x_sigma - PICTURE) / at, sigma)
+        return form.target(IMAGE, (x_sigma - IMAGE) / at, sigma)
 
     return network
 
@@ -54,8 +54,8 @@ def test_perfect_network_converges_to_the_image(name: SolverName, prediction: st
     form = Parameterization(prediction)
     denoiser = CleanLatents(knowing(form), SCHEDULE, form, lambda output: output)
     visited = compute_sigmas(SampleSettings(**settings), SCHEDULE, form.solved, 12)
-    x = PICTURE + float(visited[0]) * fresh(-1)
-    assert float((run_solver(SigmaSolver(name, visited), x, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
+    x = IMAGE + float(visited[0]) * fresh(-1)
+    assert float((run_solver(SigmaSolver(name, visited), x, denoiser, fresh) - IMAGE).abs().max()) < 2e-3
 
 
 @pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])

@@ -167,17 +167,17 @@ def test_solvers_without_zero_snr_support_are_refused(solver: SolverName) -> Non
 
 def _final_error(solver: SolverName, prediction: str, schedule: Schedule) -> float:
     """How far from the image a solver ends whose denoiser knows it."""
-    picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    image = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     fresh = torch.Generator().manual_seed(2)
     solver_ = open_solver(solver, schedule, prediction, steps=20, device="cpu")
     x = solver_.initial_state(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
 
     def perfect_denoiser(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         at = _alpha_bar(schedule, t)
-        return target(prediction, picture, (seen - at.sqrt() * picture) / (1 - at).sqrt(), at)
+        return target(prediction, image, (seen - at.sqrt() * image) / (1 - at).sqrt(), at)
 
     x = run_solver(solver_, x, perfect_denoiser, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
-    return float((x - picture).abs().max())
+    return float((x - image).abs().max())
 
 
 def _alpha_bar(schedule: Schedule, t: torch.Tensor) -> torch.Tensor:

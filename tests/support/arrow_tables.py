@@ -18,7 +18,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.errors import DatasetError
 from mezzotint.settings.sections.data import DataSettings
 
-PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def png(shade: int, size: tuple[int, int] = (70, 60)) -> bytes:
@@ -27,13 +27,13 @@ def png(shade: int, size: tuple[int, int] = (70, 60)) -> bytes:
     return file.getvalue()
 
 
-def pictures(*shades: int) -> list[dict[str, Any]]:
+def images(*shades: int) -> list[dict[str, Any]]:
     return [{"bytes": png(shade), "path": f"{shade}.png"} for shade in shades]
 
 
 def write(path: Path, columns: Mapping[str, Any], schema: Mapping[str, Any] | None = None) -> Path:
-    """A parquet or arrow file by its ending; a column `image` holds embedded pictures unless the schema says more."""
-    kinds = {"image": PICTURE, **(schema or {})}
+    """A parquet or arrow file by its ending; a column `image` holds embedded images unless the schema says more."""
+    kinds = {"image": IMAGE, **(schema or {})}
     table = pa.table({name: pa.array(values, kinds.get(name)) for name, values in columns.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
@@ -56,8 +56,8 @@ def error_of(root: Path, index: Path, **values: Any) -> DatasetError:
 
 
 def kept(index: Path) -> list[str]:
-    """Names of the pictures that are kept beside the index."""
-    return sorted(path.name for path in index.glob("*/pictures/*/*"))
+    """Names of the images that are kept beside the index."""
+    return sorted(path.name for path in index.glob("*/images/*/*"))
 
 
 def without(monkeypatch: pytest.MonkeyPatch, package: str) -> None:

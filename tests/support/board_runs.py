@@ -61,7 +61,7 @@ def write_run(
         place.mkdir(parents=True)
         for number, prompt in enumerate(prompts):
             for kind in ("raw", "shadow"):
-                write_picture(place / f"{number:02d}-{kind}.png", prompt, shade=4 * step + 30 * number)
+                write_image(place / f"{number:02d}-{kind}.png", prompt, shade=4 * step + 30 * number)
     saved = folder / "checkpoints" / f"step-{steps:08d}"
     saved.mkdir(parents=True)
     (saved / "manifest.json").write_text("{}")
@@ -75,7 +75,7 @@ def write_run(
     return folder
 
 
-def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Path:
+def write_images(folder: Path, count: int = 6, *, resolution: int = 48) -> Path:
     """Writes a captioned data set with two nearly equal images and a broken one."""
     folder.mkdir(parents=True)
     for number in range(count):
@@ -85,7 +85,7 @@ def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Pat
         image = Image.new("RGB", (64, 48) if number % 3 else (48, 64), (shade, 90, 255 - shade))
         image.putpixel((0, 0), (number, number, number))
         image.save(sub / f"{number}.png")
-        (sub / f"{number}.txt").write_text(f"picture {number}, {SCRIPT if number == 1 else 'plain'}, a tag\n")
+        (sub / f"{number}.txt").write_text(f"image {number}, {SCRIPT if number == 1 else 'plain'}, a tag\n")
     (folder / "broken.png").write_bytes(b"\x89PNG none")
     (folder / "broken.txt").write_text("a broken one")
     return folder
@@ -131,7 +131,7 @@ def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
         time.sleep(0.05)
 
 
-def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
+def write_image(path: Path, prompt: str, *, shade: int = 90) -> None:
     """Writes an image with the prompt in its metadata."""
     texts = PngInfo()
     texts.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))

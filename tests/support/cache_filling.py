@@ -30,19 +30,19 @@ class Encoder:
     """A family that encodes by a formula and counts. It stands for a model where only the bookkeeping is looked at."""
 
     part: Encodes
-    pictures: int = 0
+    images: int = 0
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
     layer_streamer: None = None
     largest: int = 0
-    """Pictures or captions of a batch, at most."""
+    """Images or captions of a batch, at most."""
 
     def parts(self) -> dict[str, nn.Module]:
         return {}
 
     def encode_media(self, pixels: Tensor) -> Tensor:
         assert self.part == "media"
-        self.pictures += len(pixels)
+        self.images += len(pixels)
         self.largest = max(self.largest, len(pixels))
         mean = nn.functional.avg_pool2d(pixels, 8)
         return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
@@ -55,11 +55,11 @@ class Encoder:
         return TextEmbedding(noise.normal(keys, (4, 3)))
 
 
-def write_pictures(folder: Path, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
+def write_images(folder: Path, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for i, size in enumerate(sizes):
         paint(folder / f"{i}.png", size, i)
-        (folder / f"{i}.txt").write_text(f"picture {i}")
+        (folder / f"{i}.txt").write_text(f"image {i}")
     return folder
 
 
@@ -70,7 +70,7 @@ def paint(path: Path, size: tuple[int, int], seed: int) -> None:
 
 def data(root: Path, **changes: Any) -> DataSettings:
     caching = {"latents": True, "text": True, "path": root / "cache"} | changes.pop("cache", {})
-    plain = {"path": [root / "pictures"], "resolution": 32, "buckets": {"step": 8}, "batch_size": 2, "workers": 0}
+    plain = {"path": [root / "images"], "resolution": 32, "buckets": {"step": 8}, "batch_size": 2, "workers": 0}
     return DataSettings.model_validate(plain | {"cache": caching} | changes)
 
 
@@ -84,8 +84,8 @@ class Filled:
     said: list[str]
 
     @property
-    def pictures(self) -> int:
-        return sum(e.pictures for e in self.encoders)
+    def images(self) -> int:
+        return sum(e.images for e in self.encoders)
 
     @property
     def captions(self) -> list[str]:

@@ -21,7 +21,7 @@ def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **values: A
         "buckets": SIZES,
         "images": 2,
         "images_from": "images",
-        "images_path": films / "pictures",
+        "images_path": films / "images",
     }
     plain = {"path": films / "media", "format": "videofolder", "batch_size": 4, "workers": 0, "flip": 0.5}
     return DataSettings(
@@ -39,10 +39,10 @@ def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
         return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
 
 
-def write_pictures(folder: Path, count: int) -> None:
-    """Pictures of noise in `pictures/`, captions beside them."""
-    (folder / "pictures").mkdir()
+def write_images(folder: Path, count: int) -> None:
+    """Images of noise in `images/`, captions beside them."""
+    (folder / "images").mkdir()
     for n in range(count):
         rng = np.random.Generator(np.random.Philox(key=n))
-        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
-        (folder / f"pictures/{n}.txt").write_text(f"picture {n}")
+        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"images/{n}.png")
+        (folder / f"images/{n}.txt").write_text(f"image {n}")

@@ -237,7 +237,7 @@ def _quoted(value: Any) -> str:
 
 @pytest.fixture
 def noisy() -> Callable[..., Path]:
-    """`noisy(folder, [(32, 32), …])`: pictures of noise with captions, so that every crop and flip is another one."""
+    """`noisy(folder, [(32, 32), …])`: images of noise with captions, so that every crop and flip is another one."""
 
     def draw(folder: Path, sizes: list[tuple[int, int]]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ def noisy() -> Callable[..., Path]:
             rng = np.random.Generator(np.random.Philox(key=number))
             pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{number:03d}.png")
-            (folder / f"{number:03d}.txt").write_text(f"picture {number}")
+            (folder / f"{number:03d}.txt").write_text(f"image {number}")
         return folder
 
     return draw

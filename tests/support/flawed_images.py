@@ -16,13 +16,13 @@ Ask = Callable[..., tuple[int, str]]
 
 
 def scene(seed: int, size: tuple[int, int] = (64, 64)) -> Image.Image:
-    """A picture of soft blots."""
+    """An image of soft blots."""
     blots = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
     return Image.fromarray(blots).resize(size, Image.Resampling.BICUBIC)
 
 
 def put(folder: Path, name: str, image: Image.Image, caption: str | None, **how: Any) -> None:
-    """Saves a picture, with a caption beside it. how: of the file's form."""
+    """Saves an image, with a caption beside it. how: of the file's form."""
     image.save(folder / name, **how)
     if caption is not None:
         (folder / name).with_suffix(".txt").write_text(caption)

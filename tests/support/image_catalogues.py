@@ -20,13 +20,13 @@ def paint(root: Path, count: int, start: int = 0, size: tuple[int, int] = (80, 7
     root.mkdir(parents=True, exist_ok=True)
     for i in range(start, start + count):
         Image.new("RGB", size, (i % 256, 7, 9)).save(root / f"{i:03}.png")
-        (root / f"{i:03}.txt").write_text(f"picture {i}")
+        (root / f"{i:03}.txt").write_text(f"image {i}")
 
 
 def many(folder: Path, count: int) -> Catalogue:
-    """A made-up catalogue of so many samples in ten folders, over the files of three pictures."""
-    paint(folder / "pictures", 3)
-    few = build(DataSettings(path=(folder / "pictures",)), folder / "index")
+    """A made-up catalogue of so many samples in ten folders, over the files of three images."""
+    paint(folder / "images", 3)
+    few = build(DataSettings(path=(folder / "images",)), folder / "index")
     table, about = columns.read(few.folder)
     wide = {name: np.resize(column, (count, *column.shape[1:])) for name, column in table.items() if len(column) == 3}
     wide["key_hash"] = np.arange(count, dtype=np.uint64)
@@ -37,7 +37,7 @@ def many(folder: Path, count: int) -> Catalogue:
     for number in range(count):
         texts["key"].append(f"{number % 10}/{number:07d}.png")
         texts["path"].append(f"{number % 3:03}.png")
-        texts["caption"].append(f"a picture of thing {number}, with some more words behind it")
+        texts["caption"].append(f"an image of thing {number}, with some more words behind it")
     for name, builder in texts.items():
         wide |= builder.texts().columns(name)
     wide["caption_starts"] = np.arange(count + 1)
@@ -47,7 +47,7 @@ def many(folder: Path, count: int) -> Catalogue:
 
 
 class Looks:
-    """Counts the pictures that are decoded."""
+    """Counts the images that are decoded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.names: list[str] = []

@@ -22,14 +22,14 @@ def whole(size: Size, flipped: bool = False) -> Placement:
 
 
 def pixels_of(path: Path, background: str = "#ffffff", limit: int = LIMIT) -> np.ndarray[Any, Any]:
-    """(H, W, 3) of the whole picture."""
+    """(H, W, 3) of the whole image."""
     size = decoding.probe(path, limit).size
-    pixels = decoding.picture(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
+    pixels = decoding.decode_image(path, whole(size), resize="lanczos", background=background, max_pixels=limit)
     return pixels.transpose(1, 2, 0)
 
 
 def corners(width: int = 30, height: int = 20) -> Image.Image:
-    """A picture of four plain quarters: red, green / blue, yellow."""
+    """An image of four plain quarters: red, green / blue, yellow."""
     image = Image.new("RGB", (width, height))
     for colour, box in (
         ("#ff0000", (0, 0, width // 2, height // 2)),

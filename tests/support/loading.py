@@ -39,6 +39,6 @@ def open_loader(
 
 
 def place_by(settings: DataSettings, size: Size, bucket: Size, *, crop_key: int, flip_key: int) -> Placement:
-    """Where a picture lies in its bucket by a recipe."""
+    """Where an image lies in its bucket by a recipe."""
     rules = {"crop": settings.crop, "jitter": settings.jitter, "flip": settings.flip}
     return place(size, bucket, **rules, crop_key=crop_key, flip_key=flip_key)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ Make = Callable[..., Any]
 
 
 def red_of(path: Path) -> bytes:
-    """A mask that is the red of its picture, as a file's bytes."""
+    """A mask that is the red of its image, as a file's bytes."""
     content = io.BytesIO()
     Image.open(path).getchannel("R").save(content, "PNG")
     return content.getvalue()
@@ -26,7 +26,7 @@ def red(batch: Any) -> torch.Tensor:
 
 
 def require_masks(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
-    """Masks come with the pictures of a format. kind: makes a folder of pictures one of it, and says its settings."""
+    """Masks come with the images of a format. kind: makes a folder of images one of it, and says its settings."""
     folder = noisy(tmp_path / "own", [(40, 32), (32, 48)])
     original = Image.open(folder / "000.png").convert("RGB")
     settings = {"crop": "random", "flip": 0.5, "buckets__shape": "square", "steps": 4, "mask__source": "files"}
@@ -46,7 +46,7 @@ def require_masks(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
 
 
 def require_clip_masks(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
-    """A clip has one mask for all its frames. kind: as for pictures, of two clips and a mask."""
+    """A clip has one mask for all its frames. kind: as for images, of two clips and a mask."""
     folder = tmp_path / "films"
     folder.mkdir()
     for name in "ab":

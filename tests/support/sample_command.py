@@ -16,13 +16,13 @@ QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
 
 
 def drawn(out: Path) -> dict[str, Any]:
-    """Pixels and text of every picture of a folder by name, contact sheets apart."""
-    pictures_by_name = {}
+    """Pixels and text of every image of a folder by name, contact sheets apart."""
+    images_by_name = {}
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                pictures_by_name[path.name] = (np.asarray(image), image_files.recorded_in(image))
-    return pictures_by_name
+                images_by_name[path.name] = (np.asarray(image), image_files.recorded_in(image))
+    return images_by_name
 
 
 def draw(out: Path, *words: str, place: Path | str = FOLDER) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue, build
 from support import data_sets
 
 
-def picture(shade: int, size: tuple[int, int] = (40, 32), kind: str = "PNG") -> bytes:
+def image_bytes(shade: int, size: tuple[int, int] = (40, 32), kind: str = "PNG") -> bytes:
     file = io.BytesIO()
     Image.new("RGB", size, (shade, 7, 9)).save(file, kind)
     return file.getvalue()

@@ -30,21 +30,21 @@ def draw(folder: Path, *names: str) -> Path:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
+    """The current folder, with four images; a home of its own, where pickles are kept as safetensors. Activations are
     not measured by `check`: tests/tasks/check/test_memory.py does."""
     monkeypatch.setattr(
         MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for caption, picture in zip(CAPTIONS, sorted(draw(tmp_path / "pictures", *"abcd").iterdir()), strict=True):
-        picture.with_suffix(".txt").write_text(caption)
+    for caption, image in zip(CAPTIONS, sorted(draw(tmp_path / "images", *"abcd").iterdir()), strict=True):
+        image.with_suffix(".txt").write_text(caption)
     return tmp_path
 
 
 def words(name: str, *more: str) -> list[str]:
     Path("recipe.yaml").write_text("schema: 1\n")
-    own = (f"run.folder={name}", "data.cache.path=cache", "data.path=pictures")
+    own = (f"run.folder={name}", "data.cache.path=cache", "data.path=images")
     return ["recipe.yaml", *SHORT, *own, *more]
 
 
@@ -66,13 +66,13 @@ def table(folder: Path, ending: str) -> str:
 def require_checked_cached_and_trained(
     model: Path, data: Sequence[str], capsys: pytest.CaptureFixture[str], *, is_whole: bool
 ) -> None:
-    """Four captioned pictures are trained, and, if is_whole, checked and cached before. data: settings that name them,
+    """Four captioned images are trained, and, if is_whole, checked and cached before. data: settings that name them,
     in the folder `data` of the current folder."""
     line = words("run", f"model.path={model}", "data.cache.latents=true", "data.cache.text=true", *data)
-    report = "9 added"  # four pictures, four captions, the empty one
+    report = "9 added"  # four images, four captions, the empty one
     if is_whole:
         assert main(["check", *line]) == 0
-        assert "4 pictures" in capsys.readouterr().out
+        assert "4 images" in capsys.readouterr().out
         assert main(["cache", *line]) == 0
         assert report in capsys.readouterr().out
         report = "9 present, nothing to add"

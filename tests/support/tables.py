@@ -32,8 +32,8 @@ def error_of(root: Path, **values: Any) -> DatasetError:
     return caught.value
 
 
-def copy_with_table(pictures: Path, folder: Path) -> None:
-    """A folder of pictures once more, with a metadata.jsonl of the first six."""
-    shutil.copytree(pictures, folder)
+def copy_with_table(images: Path, folder: Path) -> None:
+    """A folder of images once more, with a metadata.jsonl of the first six."""
+    shutil.copytree(images, folder)
     lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
     (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))

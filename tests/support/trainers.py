@@ -159,7 +159,7 @@ def latents_at(seed: int, n: int, channels: int = 4, side: int = 8) -> torch.Ten
 def text_of(family: ModelFamily, n: int) -> TextEmbedding:
     """Embeddings of n captions."""
     with torch.no_grad():
-        return TextEmbedding(family.encode_text([f"picture {i}" for i in range(n)]).states)
+        return TextEmbedding(family.encode_text([f"image {i}" for i in range(n)]).states)
 
 
 def report(step: int, **changes: object) -> StepReport:

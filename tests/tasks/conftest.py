@@ -29,33 +29,33 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
     for number in range(2):
         Image.new("RGB", (16, 16), (200 * number, 90, 90)).save(folder / f"{number}.png")
-        (folder / f"{number}.txt").write_text(f"picture {number}")
+        (folder / f"{number}.txt").write_text(f"image {number}")
     return folder
 
 
-def line_in(root: Path, pictures: Path) -> list[str]:
+def line_in(root: Path, images: Path) -> list[str]:
     return [
-        "tiny_cpu", f"data.path={pictures}", f"data.cache.path={root / 'cache'}", f"run.folder={root / 'run'}",
+        "tiny_cpu", f"data.path={images}", f"data.cache.path={root / 'cache'}", f"run.folder={root / 'run'}",
         "data.resolution=16", "data.buckets.step=8", "data.batch_size=2", "data.workers=0", "run.device=cpu",
         "run.steps=1", "run.tensorboard=false", "run.preview.every=null",
     ]  # fmt: skip
 
 
 @pytest.fixture
-def line(pictures: Path, tmp_path: Path) -> list[str]:
+def line(images: Path, tmp_path: Path) -> list[str]:
     """A command line that is checked within a second."""
-    return line_in(tmp_path, pictures)
+    return line_in(tmp_path, images)
 
 
 @pytest.fixture(scope="session")
-def finished_run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+def finished_run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
     """A finished run in the folder `run`: its path, its command line, and its output."""
     root = tmp_path_factory.mktemp("finished_run")
-    words = line_in(root, pictures)
+    words = line_in(root, images)
     said = io.StringIO()
     with contextlib.chdir(root), contextlib.redirect_stdout(said):
         assert main(["train", *words, "objective.loss=l1"]) == 0

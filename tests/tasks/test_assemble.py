@@ -15,7 +15,7 @@ from support.messages import refused
 
 def test_folder_with_only_cache_files_is_named(tmp_path: Path) -> None:
     recipe = read_text("schema: 1", overrides=[f"data.path={tmp_path}"]).recipe
-    none = DatasetError("no pictures", code="E1202")
+    none = DatasetError("no images", code="E1202")
     assemble.refuse_cache(recipe, none)
     (tmp_path / "latents" / "abc").mkdir(parents=True)
     (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")

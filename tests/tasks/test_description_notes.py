@@ -56,10 +56,10 @@ def test_ineffective_model_configurations_are_noted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_train_and_check_print_the_notes(world: Any, capsys: Any) -> None:
-    folder = str(world.pictures)
+    folder = str(world.images)
     fox = world.root / "set" / "2_fox"
     fox.mkdir(parents=True)
-    shutil.copy(world.pictures / "00.png", fox / "a.png")
+    shutil.copy(world.images / "00.png", fox / "a.png")
     (fox / "a.txt").write_text("a fox that looks to the right")
     settings = {
         "data__path": [folder, folder, str(fox.parent)],

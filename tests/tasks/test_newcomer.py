@@ -17,27 +17,27 @@ from mezzotint.settings.reading.read import read, resolve_paths
 from support.run_folders import report_of
 
 
-def odd_pictures(world: Any) -> None:
+def odd_images(world: Any) -> None:
     """Adds a strip, a duplicate, a small image, and captions that are too long or missing."""
-    folder: Path = world.pictures
+    folder: Path = world.images
     rng = np.random.default_rng(5)
 
-    def picture(name: str, width: int, height: int, caption: str) -> None:
+    def save_image(name: str, width: int, height: int, caption: str) -> None:
         Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(folder / f"{name}.png")
         (folder / f"{name}.txt").write_text(caption)
 
-    picture("long", 48, 48, "circle " * 112)
-    picture("many", 48, 48, "\n".join(["a dog", *(f"dog number {n}" for n in range(31)), "de.utf8=ein Hund"]))
-    picture("mute", 48, 48, " \n")
-    picture("small", 20, 20, "a small one")
-    picture("strip", 300, 8, "a strip")
+    save_image("long", 48, 48, "circle " * 112)
+    save_image("many", 48, 48, "\n".join(["a dog", *(f"dog number {n}" for n in range(31)), "de.utf8=ein Hund"]))
+    save_image("mute", 48, 48, " \n")
+    save_image("small", 20, 20, "a small one")
+    save_image("strip", 300, 8, "a strip")
     (folder / "twin.png").write_bytes((folder / "small.png").read_bytes())
     (folder / "twin.txt").write_text("a twin")
 
 
 @pytest.mark.usefixtures("unmeasured")
 def test_unusual_images_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    odd_pictures(world)
+    odd_images(world)
     settings = {"data__captions__lines": "random", "run__steps": 1, "optim__ema__rule": "none"}
     patterns = (
         r"1 caption of \d+ is longer than the text encoder reads, and the end is lost: long\.png \(\d+ tokens lost\)",

@@ -42,13 +42,13 @@ def test_marks_are_ratios_of_cpu_seconds_and_no_files_are_left(tmp_path: Path, m
     monkeypatch.setattr(scale, "planning", lambda num: taking(itertools.repeat(num / 1000), planning(num)))
     monkeypatch.setattr(scale, "plan_of_objects", taking(itertools.repeat(7.0), scale.plan_of_objects))
     monkeypatch.setattr(scale, "nearest_by_loop", taking(itertools.repeat(6.0), scale.nearest_by_loop))
-    monkeypatch.setattr(buckets, "of_pictures", taking(itertools.repeat(2.0), buckets.of_pictures))
+    monkeypatch.setattr(buckets, "of_images", taking(itertools.repeat(2.0), buckets.of_images))
     monkeypatch.setattr(catalogues, "build", taking([6.0, 2.0], catalogues.build))
     monkeypatch.chdir(tmp_path)
     rows = scale.rows(1, 12, 1000, 2000)
     many, few = (f"nearest of {n} buckets for 1,000 samples, loop in Python / ours" for n in (75, 11))
     assert [mark for mark, _, _ in rows] == [
-        "first listing of 12 small pictures / second start", many, few,
+        "first listing of 12 small images / second start", many, few,
         "plan of 1,000, list of objects / ours", "plan of 2,000 / of 1,000",
     ]  # fmt: skip
     assert [goal for _, goal, _ in rows] == ["≥ 50", "≥ 50", "", "≥ 5", "≤ 15"]
@@ -61,7 +61,7 @@ def test_loop_over_buckets_chooses_the_nearest_aspect() -> None:
     table, draw = buckets.table(DataSettings(resolution=1024)), np.random.default_rng(0)
     widths, heights = draw.integers(512, 4096, (2, 500))
     theirs = np.array(scale.nearest_by_loop(list(zip(widths.tolist(), heights.tolist(), strict=True)), table))
-    ours = buckets.of_pictures(widths, heights, DataSettings(resolution=1024))
+    ours = buckets.of_images(widths, heights, DataSettings(resolution=1024))
     assert np.abs(theirs - ours).max() <= 1
     assert (theirs == ours).mean() > 0.9
 

@@ -55,7 +55,7 @@ WORDS = compared_words.parse_tables(TABLE).words
         (("train", "x", "run.gone=1", "run.save=none"), ("train", "x")),
         (("train", "x", "model.train=[denoiser, text_encoder]"), ("train", "x", "model.train=[denoiser, text]")),
         (("train", "x", "sample.prompts+=[a, b]"), ("train", "x", "sample.prompts+=[a, b]")),
-        (("train", "x", "data.path={world}/pictures"), ("train", "x", "data.path={world}/pictures")),
+        (("train", "x", "data.path={world}/images"), ("train", "x", "data.path={world}/images")),
         (("convert", "run/exports/step-1", "one.safetensors"), ("convert", "run/models/step-1", "one.safetensors")),
         (("train", "--as", "mindone-sdxl", "run.gone=1", "--", "run.gone=1", "--weights=shadow"),
          ("train", "--as", "mindone", "--", "run.gone=1", "--weights=shadow")),

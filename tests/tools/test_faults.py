@@ -13,12 +13,12 @@ from faults import Case, Fault
 ROWS = [
     Fault("A1", "kill", "X", "tests/faults/test_kills.py::test_kill"),
     Fault("A2", "cut | power", "X", "owed"),
-    Fault("F7", "pictures", "S", "tests/faults/test_corpus.py::test_pictures"),
+    Fault("F7", "images", "S", "tests/faults/test_corpus.py::test_images"),
 ]
 REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 <testcase classname="tests.faults.test_kills" name="test_kill[1]" time="1.25"/>
 <testcase classname="tests.faults.test_kills" name="test_kill[2]" time="2"><skipped message="no namespace"/></testcase>
-<testcase classname="tests.faults.test_corpus" name="test_pictures[a::b]" time="0.5">
+<testcase classname="tests.faults.test_corpus" name="test_images[a::b]" time="0.5">
 <failure message="E1 is not E2&#10;more">traceback</failure></testcase>
 <testcase classname="tests.data.test_x" name="test_x" time="0.1"><error message="set-up"/></testcase>
 </testsuite></testsuites>"""
@@ -34,7 +34,7 @@ def test_report_becomes_a_table_by_fault(cases: list[Case]) -> None:
     lines = faults.page(ROWS, cases, machine="a machine").splitlines()
     assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
     assert "| A2 | cut \\| power | X | no test yet |  |" in lines
-    assert "| F7 | pictures | S | **differs** in 1 of 1: test_pictures[a::b]: E1 is not E2 | 0.5 |" in lines
+    assert "| F7 | images | S | **differs** in 1 of 1: test_images[a::b]: E1 is not E2 | 0.5 |" in lines
     assert "| `tests/data/test_x.py` | 1 | **differs** in 1 of 1: test_x: set-up | 0.1 |" in lines
     assert "3 faults: 1 without a test yet, 1 unlike what is expected. Run on a machine." in lines
 
@@ -46,9 +46,9 @@ def test_row_without_a_test_in_the_report_is_not_run(cases: list[Case]) -> None:
 
 def test_results_not_run_again_stay_on_the_page(cases: list[Case]) -> None:
     before = faults.page(ROWS, cases, machine="")
-    lines = faults.page(ROWS, [Case(ROWS[2].test, "test_pictures[x]", 2.0)], machine="", before=before).splitlines()
+    lines = faults.page(ROWS, [Case(ROWS[2].test, "test_images[x]", 2.0)], machine="", before=before).splitlines()
     assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
-    assert "| F7 | pictures | S | as expected | 2.0 |" in lines
+    assert "| F7 | images | S | as expected | 2.0 |" in lines
     assert "| `tests/data/test_x.py` | 1 | **differs** in 1 of 1: test_x: set-up | 0.1 |" in lines
     assert faults.page(ROWS, [], machine="", before=before) == before
 

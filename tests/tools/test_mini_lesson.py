@@ -92,10 +92,10 @@ def test_night_and_glare_keep_the_object_and_change_the_light(light: night.Light
 def test_night_training_set_and_prompts_differ(tmp_path: Path) -> None:
     folder = night.write(tmp_path)
     captions = [path.read_text().strip() for path in sorted(folder.glob("*.txt"))]
-    assert len(captions) == len(list(folder.glob("*.png"))) == night.PICTURES
-    assert sum(text.endswith(night.WORDS["dark"]) for text in captions) == night.PICTURES // 2
+    assert len(captions) == len(list(folder.glob("*.png"))) == night.IMAGES
+    assert sum(text.endswith(night.WORDS["dark"]) for text in captions) == night.IMAGES // 2
     prompts = night.prompts(20)
-    trained = {scene.address for scene in night.scenes(night.PICTURES, night.SEED)}
+    trained = {scene.address for scene in night.scenes(night.IMAGES, night.SEED)}
     assert not trained & {scene.address for _, scene, _ in prompts}
     assert all(text.endswith(night.WORDS[light]) for text, _, light in prompts)
 
@@ -114,12 +114,12 @@ def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
 def test_page_shows_the_stored_figures() -> None:
     text = knobs.PAGE.read_text("utf-8")
     assert knobs.laid_in(text) == text, "run: python tools/mini/knobs.py page"
-    names = set(re.findall(r"pictures/knobs/([a-z-]+)\.png", text))
-    assert names == set(knobs.KNOBS) == {path.stem for path in knobs.PICTURES.glob("*.png")}
+    names = set(re.findall(r"images/knobs/([a-z-]+)\.png", text))
+    assert names == set(knobs.KNOBS) == {path.stem for path in knobs.IMAGES.glob("*.png")}
     for name, knob in knobs.KNOBS.items():
-        stored = json.loads((knobs.PICTURES / f"{name}.json").read_text("utf-8"))
+        stored = json.loads((knobs.IMAGES / f"{name}.json").read_text("utf-8"))
         assert [row["what"] for row in stored["rows"]] == [row.what for row in knob.rows]
-        assert (knobs.PICTURES / f"{name}.png").stat().st_size < 300_000
+        assert (knobs.IMAGES / f"{name}.png").stat().st_size < 300_000
         assert f"python tools/mini/knobs.py {name}" in text
     assert "SEEN-" not in text, "observations are below each table"
 

@@ -132,10 +132,10 @@ def test_untrained_model_keeps_only_the_vae(start: Path, tmp_path: Path) -> None
 def test_measuring_twice_generates_the_same_images(start: Path) -> None:
     settings = argparse.Namespace(seed=1, steps=2, guidance=2.0, solver="ddim", batch=3)
     family, prompts = measure.load(start), world.prompts("seen", 4, 1)
-    one, two = (list(measure.pictures(family, prompts, settings)) for _ in range(2))
-    assert [picture.shape for picture in one] == 4 * [(64, 64, 3)]
+    one, two = (list(measure.images(family, prompts, settings)) for _ in range(2))
+    assert [image.shape for image in one] == 4 * [(64, 64, 3)]
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    single = next(iter(measure.pictures(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
+    single = next(iter(measure.images(family, prompts, argparse.Namespace(**{**vars(settings), "batch": 1}))))
     assert np.abs(single.astype(int) - one[0]).max() <= 1
 
 

@@ -69,17 +69,17 @@ def test_repeated_part_uses_no_earlier_result(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(simulate_scale, "RANKS_TIMED", 2)
     planned, plan = [], timeline.plan
     monkeypatch.setattr(timeline, "plan", lambda *about, **words: planned.append(1) or plan(*about, **words))
-    simulate_scale.write_pictures(tmp_path / "pictures", 8)
+    simulate_scale.write_images(tmp_path / "images", 8)
     assert simulate_scale.a_start(tmp_path, 300, 10)["steps"] > 0
     assert len(planned) == 3
 
 
 def test_widened_rows_are_distinct_samples(tmp_path: Path) -> None:
-    simulate_scale.write_pictures(tmp_path / "pictures", 5)
+    simulate_scale.write_images(tmp_path / "images", 5)
     settings = simulate_scale.settings_of(tmp_path)
     catalogue = simulate_scale.widened(tmp_path, settings, 23)
     assert len(catalogue) == 23 == len(np.unique(catalogue.key_hash)) == len(np.unique(catalogue.digest, axis=0))
-    assert [catalogue.captions(row) for row in (4, 5, 22)] == [("picture 4",), ("picture 0",), ("picture 2",)]
+    assert [catalogue.captions(row) for row in (4, 5, 22)] == [("image 4",), ("image 0",), ("image 2",)]
     assert catalogue.path(7).is_file()
     assert catalogues.at_address(catalogues.to_address(catalogue)) is not None
 

@@ -1,5 +1,5 @@
-"""What the data path costs: latents against one .npz a picture, the plan of ten million visits, the listing of files,
-the first look at a picture.
+"""What the data path costs: latents against one .npz an image, the plan of ten million visits, the listing of files,
+the first look at an image.
 CPU seconds, in turn, the median of several rounds."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mezzotint.settings.sections.data import DataSettings
 
 ROUNDS = 5
 SHAPE = (4, 128, 128)
-"""Of a latent: 128 KiB in fp16, that of a picture of 1024 × 1024 pixels."""
+"""Of a latent: 128 KiB in fp16, that of an image of 1024 × 1024 pixels."""
 
 
 def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) -> list[tuple[str, str, str]]:
@@ -37,7 +37,7 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
     with tempfile.TemporaryDirectory(dir=".") as folder:
         write, first, again = _latents(Path(folder), rounds, latents)
         listing = _listing(Path(folder) / "files", 20_000)
-        glance = _first_look(Path(folder) / "picture.jpg", rounds)
+        glance = _first_look(Path(folder) / "image.jpg", rounds)
         hashed, decoded, opened = first_listing(Path(folder), rounds)
     seconds, peak = _plan(visits)
     return [
@@ -46,7 +46,7 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
         ("npz / latent read again", "≥ 10", f"{again:.1f}"),
         (f"plan of {visits:,} visits", "≤ 1 s", f"{seconds:.2f} s"),
         ("memory of that plan", "≤ 100 MB", f"{peak / 1e6:.0f} MB"),
-        ("listing a picture with its caption", "≤ 2 µs", f"{listing * 1e6:.1f} µs"),
+        ("listing an image with its caption", "≤ 2 µs", f"{listing * 1e6:.1f} µs"),
         ("decoding and hashing it / data.verify=on_first_use", "", f"{glance:.1f}"),
         ("first listing of JPEGs, data.verify=on_first_use, each", "", f"{hashed * 1e6:.0f} µs"),
         ("first listing of JPEGs, data.verify=on_start, each", "", f"{decoded * 1e6:.0f} µs"),
@@ -120,7 +120,7 @@ def _plan(num: int) -> tuple[float, int]:
 
 
 def _listing(folder: Path, num: int) -> float:
-    """Seconds a picture."""
+    """Seconds an image."""
     for number in range(num):
         place = folder / f"{number // 1000:04d}"
         place.mkdir(parents=True, exist_ok=True)
@@ -136,22 +136,22 @@ def photo() -> Image.Image:
 
 
 def first_listing(folder: Path, rounds: int, num: int = 500) -> tuple[float, float, float]:
-    """Seconds per picture of all that happens before a first run over a folder of JPEGs: listing, hashing each file and
+    """Seconds per image of all that happens before a first run over a folder of JPEGs: listing, hashing each file and
     opening (`data.verify=on_first_use`) or decoding it (`start`), writing the index. Last what Pillow needs to open a
     file, which is all that a plain loop over sizes does."""
-    pictures, small = folder / "jpegs", photo()
-    pictures.mkdir()
+    images, small = folder / "jpegs", photo()
+    images.mkdir()
     for number in range(num):
-        small.save(pictures / f"{number:04d}.jpg", quality=90, comment=str(number))  # no two are alike
-        (pictures / f"{number:04d}.txt").write_text("a picture", "utf-8")
+        small.save(images / f"{number:04d}.jpg", quality=90, comment=str(number))  # no two are alike
+        (images / f"{number:04d}.txt").write_text("an image", "utf-8")
     seconds = []
     for number in range(rounds):
         one = []
         for verify in ("on_first_use", "on_start"):
-            settings = DataSettings(path=(pictures,), verify=verify)
+            settings = DataSettings(path=(images,), verify=verify)
             index = folder / f"index-{verify}-{number}"
             one.append(cpu_seconds(partial(catalogues.build, settings, index, workers=1)))
-        one.append(cpu_seconds(lambda: [_size(path) for path in pictures.glob("*.jpg")]))
+        one.append(cpu_seconds(lambda: [_size(path) for path in images.glob("*.jpg")]))
         seconds.append(one)
     hashed, decoded, opened = (statistics.median(column) / num for column in zip(*seconds, strict=True))
     return hashed, decoded, opened

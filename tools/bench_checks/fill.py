@@ -1,5 +1,5 @@
 """What filling a cache costs: photos of one to four megapixels at 512 × 512 with a small autoencoder, against the usual
-way, one picture after the other: Pillow, the network as it was loaded, an .npz.
+way, one image after the other: Pillow, the network as it was loaded, an .npz.
 CPU seconds, in turn, the median of several rounds; two processes against one by the clock as well, so the machine must
 be quiet."""
 
@@ -38,28 +38,28 @@ from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.reading.arguments import parse
 
 ROUNDS = 3
-PICTURES = 16
+IMAGES = 16
 CPU = torch.device("cpu")
 Prepared = tuple[Any, Caches, Any, Catalogue]
 """Recipe, its caches, a family that encodes, and what there is to encode."""
 
 
-def rows(rounds: int = ROUNDS, pictures: int = PICTURES) -> list[tuple[str, str, str]]:
+def rows(rounds: int = ROUNDS, images: int = IMAGES) -> list[tuple[str, str, str]]:
     """(mark, goal, figure) of each mark."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=".") as name:
         folder = Path(name)
         draw = np.random.default_rng(0)
-        for number in range(pictures):
+        for number in range(images):
             photo(draw, 1024 + 64 * (number % 16)).save(folder / f"{number:03d}.jpg", quality=92)
         ratios = []
         for number in range(rounds):
             one_by_one = _one_by_one(folder, folder / f"npz-{number}")
             prepared = _prepared(folder, folder / f"cache-{number}")
             ratios.append(one_by_one / _fill(prepared, np.arange(len(prepared[-1]), dtype=np.int32))[0])
-        alike = folder / "alike" / "pictures"
+        alike = folder / "alike" / "images"
         alike.mkdir(parents=True)
-        for number in range(2 * pictures):
+        for number in range(2 * images):
             photo(draw, 1280).save(alike / f"{number:03d}.jpg", quality=92)
         by_clock, by_cpu = by_two(alike, rounds, _processes)
         faster, decibels = _large(folder / "large.jpg", rounds)
@@ -67,7 +67,7 @@ def rows(rounds: int = ROUNDS, pictures: int = PICTURES) -> list[tuple[str, str,
         ("12 megapixels → 512, whole / decoded smaller", "≥ 2.4", f"{faster:.2f}"),
         ("PSNR of that", "≥ 50 dB", f"{decibels:.1f} dB"),
         ("one by one / filled", "≥ 1.3", f"{statistics.median(ratios):.2f}"),
-        ("pictures a second by the clock, two processes / one", "≥ 1.8", f"{by_clock:.2f}"),
+        ("images a second by the clock, two processes / one", "≥ 1.8", f"{by_clock:.2f}"),
         ("the same a CPU second", "", f"{by_cpu:.2f}"),
     ]
 
@@ -75,13 +75,13 @@ def rows(rounds: int = ROUNDS, pictures: int = PICTURES) -> list[tuple[str, str,
 def photo(draw: np.random.Generator, width: int) -> Image.Image:
     """Something like a photo: large and small shapes, and a little grain."""
     size = (width, width * 3 // 4)
-    picture = np.zeros((size[1], size[0], 3), np.float32)
+    image = np.zeros((size[1], size[0], 3), np.float32)
     for cells, strength in ((6, 120.0), (40, 50.0), (250, 20.0)):
         noise = draw.random((cells * 3 // 4, cells, 3), dtype=np.float32) - 0.5
         layers = [Image.fromarray(noise[..., i]).resize(size, Image.Resampling.BICUBIC) for i in range(3)]
-        picture += strength * np.stack([np.asarray(layer) for layer in layers], axis=2)
-    picture += draw.normal(0.0, 2.0, picture.shape).astype(np.float32)
-    return Image.fromarray(np.clip(picture + 128, 0, 255).astype(np.uint8))
+        image += strength * np.stack([np.asarray(layer) for layer in layers], axis=2)
+    image += draw.normal(0.0, 2.0, image.shape).astype(np.float32)
+    return Image.fromarray(np.clip(image + 128, 0, 255).astype(np.uint8))
 
 
 def _recipe(folder: Path, cache: Path) -> Any:
@@ -101,7 +101,7 @@ def _prepared(folder: Path, cache: Path) -> Prepared:
 
 
 def _fill(prepared: Prepared, rows: NDArray[np.int32], rank: int = 0, world_size: int = 1) -> tuple[float, int]:
-    """CPU seconds without loading the model, and how many pictures were encoded."""
+    """CPU seconds without loading the model, and how many images were encoded."""
     recipe, caches, family, catalogue = prepared
     share: dict[str, Any] = {"rank": rank, "world_size": world_size, "gather": lambda text: (text,) * world_size}
     worker = Worker(catalogue, recipe.data, lambda _: family, CPU, say=lambda line: None, **share)
@@ -135,11 +135,11 @@ def _large(path: Path, rounds: int) -> tuple[float, float]:
     photo(np.random.default_rng(1), 4000).save(path, quality=92)
     placed = Placement(Size(512, 512), Size(683, 512), (0, 85))
 
-    def picture(scaled: bool) -> NDArray[np.uint8]:
-        return decoding.picture(path, placed, resize="lanczos", background="#ffffff", max_pixels=10**8, scaled=scaled)
+    def image(scaled: bool) -> NDArray[np.uint8]:
+        return decoding.image(path, placed, resize="lanczos", background="#ffffff", max_pixels=10**8, scaled=scaled)
 
-    ratios = [_cpu(partial(picture, False)) / _cpu(partial(picture, True)) for _ in range(2 * rounds)]
-    error = np.mean((picture(False).astype(float) - picture(True).astype(float)) ** 2)
+    ratios = [_cpu(partial(image, False)) / _cpu(partial(image, True)) for _ in range(2 * rounds)]
+    error = np.mean((image(False).astype(float) - image(True).astype(float)) ** 2)
     return statistics.median(ratios), float(10 * np.log10(255**2 / error))
 
 
@@ -147,14 +147,14 @@ def _large(path: Path, rounds: int) -> tuple[float, float]:
 class Filled:
     """What a process has done. began, ended: by a clock that all processes share."""
 
-    pictures: int
+    images: int
     cpu_seconds: float
     began: float
     ended: float
 
 
 def by_two(folder: Path, rounds: int, filled_by: Callable[[Path, int, int], Sequence[Filled]]) -> tuple[float, float]:
-    """Pictures a second by the clock, and pictures a CPU second, of two processes at once in parts of one alone.
+    """Images a second by the clock, and images a CPU second, of two processes at once in parts of one alone.
     filled_by: fills a cache from a folder, in so many processes, for the so-manieth time."""
     ratios = [
         [two / one for two, one in zip(*(paces(filled_by(folder, count, number)) for count in (2, 1)), strict=True)]
@@ -165,11 +165,11 @@ def by_two(folder: Path, rounds: int, filled_by: Callable[[Path, int, int], Sequ
 
 
 def paces(processes: Sequence[Filled]) -> tuple[float, float]:
-    """Pictures of all processes a second, from when the first began until the last had ended; the sum of what each does
+    """Images of all processes a second, from when the first began until the last had ended; the sum of what each does
     in a CPU second."""
-    pictures = sum(one.pictures for one in processes)
+    images = sum(one.images for one in processes)
     seconds = max(one.ended for one in processes) - min(one.began for one in processes)
-    return pictures / seconds, sum(one.pictures / one.cpu_seconds for one in processes)
+    return images / seconds, sum(one.images / one.cpu_seconds for one in processes)
 
 
 def _processes(folder: Path, count: int, number: int) -> list[Filled]:
@@ -187,7 +187,7 @@ def _processes(folder: Path, count: int, number: int) -> list[Filled]:
 
 
 def _fill_a_share(folder: Path, cache: Path, rank: int, count: int) -> Filled:
-    """In a process of its own. Half of the pictures are each one's, whatever their contents say."""
+    """In a process of its own. Half of the images are each one's, whatever their contents say."""
     if hasattr(os, "sched_setaffinity"):
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {processors[rank % len(processors)]})
@@ -198,8 +198,8 @@ def _fill_a_share(folder: Path, cache: Path, rank: int, count: int) -> Filled:
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.monotonic()
-    seconds, pictures = _fill(prepared, rows, rank, count)
-    return Filled(pictures, seconds, began, time.monotonic())
+    seconds, images = _fill(prepared, rows, rank, count)
+    return Filled(images, seconds, began, time.monotonic())
 
 
 def _cpu(work: Callable[[], object]) -> float:

@@ -2,7 +2,7 @@
 cached, on a warm machine: the second start of the same recipe. Seconds of the clock and of the processor, of processes
 of their own; over a thousand shards, and over two million files.
 
-The pictures are names for a few files, the index and the entries are made up (`simulate_scale.py`): what a start reads
+The images are names for a few files, the index and the entries are made up (`simulate_scale.py`): what a start reads
 of them is what it would read of others."""
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def _rows(form: str, samples: int, rounds: int) -> list[tuple[str, str, str]]:
 
 def prepare(folder: Path, samples: int, form: str) -> list[str]:
     """A data set of so many samples below a folder, its index and its cache. Returns the words of its recipe."""
-    simulate_scale.write_pictures(folder / "few", 64)
-    names = NAMES[form](folder / "pictures", folder / "few", samples)
+    simulate_scale.write_images(folder / "few", 64)
+    names = NAMES[form](folder / "images", folder / "few", samples)
     words = ["tiny_cpu", f"data.format={form}",
-             f"data.path={folder / 'pictures'}", f"data.cache.path={folder / 'cache'}", "data.crop=center",
+             f"data.path={folder / 'images'}", f"data.cache.path={folder / 'cache'}", "data.crop=center",
              "data.flip=0", "data.captions.dropout=0", "data.cache.latents=true", "data.cache.text=true",
              "run.steps=2"]  # fmt: skip
     start(folder, [*words, f"data.path={folder / 'few'}"])  # says how entries look
@@ -106,7 +106,7 @@ def start(folder: Path, words: list[str]) -> tuple[float, float]:
 
 
 def _in_files(folder: Path, few: Path, samples: int) -> list[tuple[str, str]]:
-    """Pictures with captions below a folder, each a further name for one of a few files. Returns key and path of
+    """Images with captions below a folder, each a further name for one of a few files. Returns key and path of
     each."""
     names, sources = [], sorted(few.glob("*.png"))
     for number in range(samples):
@@ -138,7 +138,7 @@ NAMES = {"webdataset": _in_shards, "image-folder": _in_files}
 
 
 def _catalogue(recipe: Recipe, names: Sequence[tuple[str, str]], folder: Path) -> Catalogue:
-    """The data set's index where a start looks for it: the columns of the few pictures, with keys, paths and captions
+    """The data set's index where a start looks for it: the columns of the few images, with keys, paths and captions
     of their own."""
     indexes = assemble.cache_folder(recipe) / "catalogues"
     few = with_values(recipe.data, {"path": (folder / "few",)})
@@ -148,7 +148,7 @@ def _catalogue(recipe: Recipe, names: Sequence[tuple[str, str]], folder: Path) -
     for number, (key, path) in enumerate(names):
         keys.append(key)
         paths.append(path)
-        captions.append(f"the picture with the number {number}, of a shape in a colour, on a ground")
+        captions.append(f"the image with the number {number}, of a shape in a colour, on a ground")
     for column, texts in (("key", keys), ("path", paths), ("caption", captions)):
         wide |= texts.texts().columns(column)
     sources = indexing.sources_of(recipe.data)

@@ -25,16 +25,16 @@ MANY = BucketSettings(step=8, max_aspect=2.0)
 
 
 def rows(
-    rounds: int = ROUNDS, pictures: int = 10_000, samples: int = 1_000_000, many: int = 10_000_000
+    rounds: int = ROUNDS, images: int = 10_000, samples: int = 1_000_000, many: int = 10_000_000
 ) -> list[tuple[str, str, str]]:
     """(mark, goal, figure) of each mark."""
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        again = _second_start(Path(folder), rounds, pictures)
+        again = _second_start(Path(folder), rounds, images)
     planned = _plans(rounds, samples)
     of_buckets = [_of_buckets(rounds, samples, table, goal) for table, goal in ((MANY, "≥ 50"), (BucketSettings(), ""))]
     growth = _in_parts(rounds, planning(many), planning(samples))
     return [
-        (f"first listing of {pictures:,} small pictures / second start", "≥ 50", f"{again:.0f}"),
+        (f"first listing of {images:,} small images / second start", "≥ 50", f"{again:.0f}"),
         *of_buckets,
         (f"plan of {samples:,}, list of objects / ours", "≥ 5", f"{planned:.1f}"),
         (f"plan of {many:,} / of {samples:,}", "≤ 15", f"{growth:.1f}"),
@@ -47,14 +47,14 @@ def _in_parts(rounds: int, work: Callable[[], object], of: Callable[[], object])
 
 
 def _second_start(folder: Path, rounds: int, num: int) -> float:
-    """The catalogue made, with all pictures decoded, in parts of the catalogue taken from its index."""
+    """The catalogue made, with all images decoded, in parts of the catalogue taken from its index."""
     for number in range(num):
-        place = folder / "pictures" / f"{number // 1000:04d}"
+        place = folder / "images" / f"{number // 1000:04d}"
         place.mkdir(parents=True, exist_ok=True)
         colour = number % 256, number // 256 % 256, number // 65536
         Image.new("RGB", (96 + 8 * (number % 9), 128), colour).save(place / f"{number}.jpg")
-        (place / f"{number}.txt").write_text(f"picture {number}", "utf-8")
-    settings = DataSettings(path=(folder / "pictures",), resolution=64)
+        (place / f"{number}.txt").write_text(f"image {number}", "utf-8")
+    settings = DataSettings(path=(folder / "images",), resolution=64)
 
     def build() -> None:
         catalogues.build(settings, folder / "index", workers=1)
@@ -76,7 +76,7 @@ def _buckets(rounds: int, num: int, settings: DataSettings) -> float:
     table, some = buckets.table(settings), max(1, num // 50)  # the loop takes seconds for few already
     sizes = list(zip(widths[:some].tolist(), heights[:some].tolist(), strict=True))
     part = _in_parts(
-        rounds, lambda: nearest_by_loop(sizes, table), lambda: buckets.of_pictures(widths, heights, settings)
+        rounds, lambda: nearest_by_loop(sizes, table), lambda: buckets.of_images(widths, heights, settings)
     )
     return part * num / some
 

@@ -5,7 +5,7 @@
     python tools/mini/adapters.py --page         # writes the stored figures into docs/guides/adapters.md
 
 The recipe is `mini-lora`, of 300 steps at a rate of 2e-3; a row differs from it in the words beside it. Figures end in
-tools/mini/adapters.json, pictures in docs/pictures/adapters.png. Runs lie in demo/adapters/; what is there is not
+tools/mini/adapters.json, images in docs/images/adapters.png. Runs lie in demo/adapters/; what is there is not
 trained again. A run takes some 75 CPU seconds.
 """
 
@@ -36,11 +36,11 @@ from mini import lesson, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "tools" / "mini" / "adapters.json"
-SHEET = ROOT / "docs" / "pictures" / "adapters.png"
+SHEET = ROOT / "docs" / "images" / "adapters.png"
 PAGE = ROOT / "docs" / "guides" / "adapters.md"
 WORD = "<wug>"
 KEPT, REPEATS = 600, (50, 1)
-"""Pictures of the old world, and how often an epoch visits each wug and each of those."""
+"""Images of the old world, and how often an epoch visits each wug and each of those."""
 ASKED = 100
 """Questions of each kind that a model is asked."""
 SHOWN = (0, 5, 10, 3, 4, 9)
@@ -78,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page()
         return 0
     figures: dict[str, Any] = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
-    pictures = write_pictures(options.folder / "pictures")
+    images = write_images(options.folder / "images")
     for name in options.only or KINDS:
-        figures[name] = figures_of(name, options.folder, pictures)
+        figures[name] = figures_of(name, options.folder, images)
         durable.write_json(FIGURES, {kind: figures[kind] for kind in KINDS if kind in figures})
         print(json.dumps({name: figures[name]}), flush=True)
     if all((options.folder / f"{name}.npz").exists() for name in KINDS):
@@ -88,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def write_pictures(folder: Path) -> tuple[Path, Path]:
-    """The lesson's pictures, whose captions have the new word."""
+def write_images(folder: Path) -> tuple[Path, Path]:
+    """The lesson's images, whose captions have the new word."""
     folders = (folder / "wugs", folder / "world") if folder.exists() else lesson.write(folder, KEPT)
     for path in folders[0].glob("*.txt"):
         text = path.read_text("utf-8")
@@ -98,11 +98,11 @@ def write_pictures(folder: Path) -> tuple[Path, Path]:
     return folders
 
 
-def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str, Any]:
+def figures_of(name: str, place: Path, images: tuple[Path, Path]) -> dict[str, Any]:
     """Trains a row where that has not been done, and examines its average."""
     run = place / name
     words = [
-        f"data.path=[{pictures[0]}, {pictures[1]}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
+        f"data.path=[{images[0]}, {images[1]}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
         f"data.cache.path={place / 'cache'}", f"run.folder={run}", "run.tensorboard=false",
         "run.steps=300", "optim.lr=2e-3", "data.captions.lines=random", *KINDS[name][1],
     ]  # fmt: skip
@@ -117,7 +117,7 @@ def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str,
     asked_new, asked_old = lesson.questions(ASKED, ASKED)
     prompts = [(text.replace("wug", WORD), scene) for text, scene in asked_new]
     settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=3.0, solver="ddim", batch=50)
-    new, old = (list(measure.pictures(family, questions, settings)) for questions in (prompts, asked_old))
+    new, old = (list(measure.images(family, questions, settings)) for questions in (prompts, asked_old))
     np.savez_compressed(place / f"{name}.npz", new=np.stack([new[n] for n in SHOWN]), old=old[5])
     whole = export / "unet" / "diffusion_pytorch_model.safetensors"
     file = whole if whole.exists() else adapter_file(export)
@@ -158,7 +158,7 @@ BEGIN, END = "<!-- begin figures -->\n", "<!-- end figures -->"
 
 
 def draw_sheet(place: Path) -> None:
-    """A line of pictures for each row: six wugs, and a thing of the old world."""
+    """A line of images for each row: six wugs, and a thing of the old world."""
     asked_new, asked_old = lesson.questions(ASKED, ASKED)
     heads = [asked_new[n][0].replace("wug", WORD) for n in SHOWN] + [asked_old[5][0]]
     width, height = _LEFT + len(heads) * (_TILE + _GAP), _TOP * 3 + len(KINDS) * (_TILE + _GAP)

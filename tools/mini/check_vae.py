@@ -1,8 +1,8 @@
 """The gate before any UNet: what the recognisers read from the VAE's reconstructions, and a sheet to look at.
 
-    python tools/mini/check_vae.py FOLDER/vae --pictures 1000
+    python tools/mini/check_vae.py FOLDER/vae --images 1000
 
-Uses the weights as they are shipped, rounded to float16, and pictures of a world that was never trained on. Prints
+Uses the weights as they are shipped, rounded to float16, and images of a world that was never trained on. Prints
 the shares, writes them to FOLDER/vae_check.json and originals above reconstructions to FOLDER/vae_sheet.png. Ends
 with 1 when colour, shape or position of the world's things is right in less than 99 of 100.
 """
@@ -23,7 +23,7 @@ from mezzotint import durable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import recognise, wild, world
-from mini.train_vae import to_pictures, to_pixels
+from mini.train_vae import to_images, to_pixels
 from mini.world import Scene
 
 LEAST = 0.99
@@ -41,12 +41,12 @@ def read(folder: Path) -> AutoencoderKL:
 
 
 @torch.no_grad()
-def reconstruct(vae: AutoencoderKL, pictures: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
-    """Through the VAE and back by the posterior's mean: (B, 64, 64, 3) uint8 pictures and (B, 8, 8, 8) moments."""
+def reconstruct(vae: AutoencoderKL, images: np.ndarray) -> tuple[np.ndarray, torch.Tensor]:
+    """Through the VAE and back by the posterior's mean: (B, 64, 64, 3) uint8 images and (B, 8, 8, 8) moments."""
     back, moments = [], []
-    for part in np.array_split(pictures, max(1, len(pictures) // 50)):
+    for part in np.array_split(images, max(1, len(images) // 50)):
         posterior = vae.encode(to_pixels(part)).latent_dist
-        back.append(to_pictures(vae.decode(posterior.mean).sample))
+        back.append(to_images(vae.decode(posterior.mean).sample))
         moments.append(posterior.parameters)
     return np.concatenate(back), torch.cat(moments)
 
@@ -56,19 +56,19 @@ def drawn(scenes: Sequence[Scene]) -> np.ndarray:
     return np.stack([np.asarray(world.draw(scene)) for scene in scenes])
 
 
-def shares(pictures: np.ndarray, scenes: Sequence[Scene]) -> dict[str, float]:
-    """For each question the part of the pictures that answer it rightly; of backgrounds too."""
-    verdicts = [recognise.judge(picture, scene) for picture, scene in zip(pictures, scenes, strict=True)]
-    grounds = [recognise.background(picture) for picture in pictures]
+def shares(images: np.ndarray, scenes: Sequence[Scene]) -> dict[str, float]:
+    """For each question the part of the images that answer it rightly; of backgrounds too."""
+    verdicts = [recognise.judge(image, scene) for image, scene in zip(images, scenes, strict=True)]
+    grounds = [recognise.background(image) for image in images]
     right = {name: float(np.mean([getattr(verdict, name) for verdict in verdicts])) for name in QUESTIONS}
     same = [ground == scene.background for ground, scene in zip(grounds, scenes, strict=True)]
     return right | {"background": float(np.mean(same))}
 
 
-def check(folder: Path, pictures: int) -> dict[str, dict[str, float]]:
+def check(folder: Path, images: int) -> dict[str, dict[str, float]]:
     """Judges the VAE of a folder. Returns shares for the world and for wugs, and figures of error and latents."""
     vae = read(folder)
-    scenes = [world.scene(index, SEED) for index in range(pictures)]
+    scenes = [world.scene(index, SEED) for index in range(images)]
     wugs = world.wug_scenes() + [scene for _, scene in world.wug_prompts(88)]
     before, wug_before = drawn(scenes), drawn(wugs)
     after, moments = reconstruct(vae, before)
@@ -90,7 +90,7 @@ def check(folder: Path, pictures: int) -> dict[str, dict[str, float]]:
 
 
 def _sheet(*rows: np.ndarray) -> Image.Image:
-    """Originals and reconstructions in turn, sixteen pictures a row, twice their size."""
+    """Originals and reconstructions in turn, sixteen images a row, twice their size."""
     lines = []
     for before, after in zip(rows[::2], rows[1::2], strict=True):
         for start in range(0, len(before), 16):
@@ -103,9 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--pictures", type=int, default=1000)
+    parser.add_argument("--images", type=int, default=1000)
     options = parser.parse_args(arguments)
-    by_world = check(options.folder, options.pictures)
+    by_world = check(options.folder, options.images)
     durable.write_json(options.folder.parent / "vae_check.json", by_world)
     for name, values in by_world.items():
         print(name, " ".join(f"{question}={value:.4g}" for question, value in values.items()))

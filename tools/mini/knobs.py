@@ -1,10 +1,10 @@
-"""What single settings do, tried on mezzotint-mini: short runs that differ in one setting, pictures and figures.
+"""What single settings do, tried on mezzotint-mini: short runs that differ in one setting, images and figures.
 
     python tools/mini/knobs.py offset-noise          # trains what is missing, draws, measures
     python tools/mini/knobs.py all
     python tools/mini/knobs.py page                  # writes stored figures into docs/guides/what-the-knobs-do.md
 
-Each knob ends as docs/pictures/knobs/NAME.png and NAME.json, and as a table of docs/guides/what-the-knobs-do.md. Runs
+Each knob ends as docs/images/knobs/NAME.png and NAME.json, and as a table of docs/guides/what-the-knobs-do.md. Runs
 lie in demo/knobs/ and are shared by the knobs; what is there is not trained again. A run takes a minute on one core.
 """
 
@@ -32,19 +32,19 @@ from mini import check_vae, lesson, measure, night, world
 from mini.measure import Pixels
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ROOT / "docs" / "pictures" / "knobs"
+IMAGES = ROOT / "docs" / "images" / "knobs"
 PAGE = ROOT / "docs" / "guides" / "what-the-knobs-do.md"
 STEPS = 300
 KEPT, REPEATS = 600, (50, 1)
 SPREAD: world.WugSpread = "bottomless"
-"""Pictures of the old world, how often an epoch visits each wug and each of those, and where wugs are shown: as the
-stored figures were made. The demonstration takes more pictures, other places, and captions that name more."""
+"""Images of the old world, how often an epoch visits each wug and each of those, and where wugs are shown: as the
+stored figures were made. The demonstration takes more images, other places, and captions that name more."""
 ASKED = 80
 """Questions of each kind that a model is asked."""
 SHOWN = (0, 5, 10, 3, 4, 9)
 """Those of them that are on the sheet."""
 NEAR = 10.0
-"""A picture is as dark or bright as asked when its mean is so near to what the VAE makes of the true one, of 255."""
+"""An image is as dark or bright as asked when its mean is so near to what the VAE makes of the true one, of 255."""
 
 Subject = Literal["wug", "night"]
 Figures = dict[str, float]
@@ -117,11 +117,11 @@ KNOBS: dict[str, Knob] = {
         ),
     ),
     "zero-terminal-snr": Knob(
-        "objective.zero_terminal_snr: very dark and very bright pictures, v-prediction",
+        "objective.zero_terminal_snr: very dark and very bright images, v-prediction",
         (Row("before", None), Row("off", "night"), Row("on", "night-zero")),
     ),
     "offset-noise": Knob(
-        "objective.noise_offset: very dark and very bright pictures",
+        "objective.noise_offset: very dark and very bright images",
         (Row("before", None), Row("0", "night"), Row("0.1", "night-offset")),
     ),
     "accumulation": Knob(
@@ -161,10 +161,10 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
         "run.tensorboard=false",
     ]
     if run.subject == "wug":
-        wugs, others = lesson.write(folder / "pictures", KEPT, full=False, spread=SPREAD)
+        wugs, others = lesson.write(folder / "images", KEPT, full=False, spread=SPREAD)
         words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]"]
     else:
-        words += [f"data.path={night.write(folder / 'night-pictures')}", "data.repeats=4"]
+        words += [f"data.path={night.write(folder / 'night-images')}", "data.repeats=4"]
     status = mezzotint(["train", "mini", *words, *run.words])
     if status != 0:
         raise SystemExit(status)
@@ -174,7 +174,7 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
 
 
 def answers(row: Row, model: Path, subject: Subject) -> tuple[list[Pixels], Figures]:
-    """The pictures of a row's sheet, and its figures by column."""
+    """The images of a row's sheet, and its figures by column."""
     family = measure.load(model)
     return _wug_answers(family, row) if subject == "wug" else _night_answers(family, row)
 
@@ -183,13 +183,13 @@ def _wug_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
     exam = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance, spread=SPREAD)
     figures = {f"new word: {name}": share for name, share in exam.new.items()}
     figures["old world: all"] = exam.old["all"]
-    return [exam.new_pictures[number] for number in SHOWN], figures
+    return [exam.new_images[number] for number in SHOWN], figures
 
 
 def _night_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
     settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=row.guidance, solver="ddim", batch=40)
     prompts = night.prompts(40)
-    drawn = list(measure.pictures(family, [(text, scene) for text, scene, _ in prompts], settings))
+    drawn = list(measure.images(family, [(text, scene) for text, scene, _ in prompts], settings))
     figures: Figures = {}
     for light in night.LIGHTS:
         own = [(pixels, scene) for pixels, (_, scene, lit) in zip(drawn, prompts, strict=True) if lit == light]
@@ -222,10 +222,10 @@ def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
     columns = [lesson.questions(ASKED, 1, SPREAD)[0][number][0] for number in SHOWN]
     if subject == "night":
         columns = [text for text, _, _ in night.prompts(len(SHOWN))]
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    IMAGES.mkdir(parents=True, exist_ok=True)
     sheet = grids.sheet(cells, rows=[row.what for row in knob.rows], columns=columns, title=knob.title)
-    sheet.save(PICTURES / f"{name}.png", optimize=True)
-    durable.write_json(PICTURES / f"{name}.json", {"knob": knob.title, "steps": steps, "rows": rows})
+    sheet.save(IMAGES / f"{name}.png", optimize=True)
+    durable.write_json(IMAGES / f"{name}.json", {"knob": knob.title, "steps": steps, "rows": rows})
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def _cell(column: str, value: float) -> str:
 def laid_in(text: str) -> str:
     """The page with the stored figures between its marks."""
     for name in KNOBS:
-        stored = PICTURES / f"{name}.json"
+        stored = IMAGES / f"{name}.json"
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         if stored.is_file():
             head, rest = text.split(begin)

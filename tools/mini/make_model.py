@@ -48,7 +48,7 @@ UNET: dict[str, Any] = OF_TINY | {
     "sample_size": 8,
     "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"],
 }
-"""Two levels, 8×8 and 4×4 latents for a picture of 64×64 pixels. attention_head_dim is the number of heads, as in every
+"""Two levels, 8×8 and 4×4 latents for an image of 64×64 pixels. attention_head_dim is the number of heads, as in every
 UNet of Stable Diffusion 1."""
 
 SCHEDULER: dict[str, Any] = DDIM | {"prediction_type": "v_prediction"}

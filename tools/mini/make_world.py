@@ -21,9 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--count", type=int, default=24_000, help="number of pictures")
+    parser.add_argument("--count", type=int, default=24_000, help="number of images")
     parser.add_argument("--seed", type=int, default=1, help="of the world")
-    parser.add_argument("--wug", action="store_true", help="the twelve pictures of the new word instead")
+    parser.add_argument("--wug", action="store_true", help="the twelve images of the new word instead")
     parser.add_argument("--full", action="store_true", help="captions that name everything, in every such wording")
     parser.add_argument("--spread", choices=get_args(world.WugSpread), default="even", help="where wugs are shown")
     options = parser.parse_args(arguments)

@@ -1,10 +1,10 @@
-"""Measures models that draw the world: prompts with fixed seeds, pictures, and what the recognisers read off them.
+"""Measures models that draw the world: prompts with fixed seeds, images, and what the recognisers read off them.
 
     python tools/mini/measure.py average=FOLDER raw=FOLDER --untrained --out figures.json
 
 Each model is a folder in diffusers' layout, under a name of the reader's choice. `--untrained` adds the first one with
-random weights in text encoder and UNet: what is right by luck and by the VAE. Pictures are drawn by Mezzotint's own
-sampler, picture i of a kind from the noise of address (seed, i), so that models are compared on the same noise.
+random weights in text encoder and UNet: what is right by luck and by the VAE. Images are drawn by Mezzotint's own
+sampler, image i of a kind from the noise of address (seed, i), so that models are compared on the same noise.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from mini import recognise, world
 
 SEED = 7
-"""Of prompts and noise; the training pictures have another."""
+"""Of prompts and noise; the training images have another."""
 
 ATTRIBUTES = ("colour", "shape", "position", "relation", "count")
 JUDGED: dict[world.PromptKind, tuple[str, ...]] = {
@@ -72,19 +72,19 @@ def load(folder: Path, *, untrained: bool = False) -> Family:
     return family
 
 
-def pictures(family: Family, prompts: Prompts, settings: argparse.Namespace) -> Iterator[Pixels]:
-    """One picture for each prompt, in their order."""
+def images(family: Family, prompts: Prompts, settings: argparse.Namespace) -> Iterator[Pixels]:
+    """One image for each prompt, in their order."""
     size = Size(world.PIXELS, world.PIXELS)
     requests = [Request(text, size, seed=settings.seed, index=number) for number, (text, _) in enumerate(prompts)]
     chosen = SampleSettings(
         steps=settings.steps, guidance=(settings.guidance,), solver=settings.solver, batch_size=settings.batch
     )
     how = Sampling(family.schedule, family.prediction, "cpu", chosen)
-    return (picture.pixels for picture in sample(family, requests, how))
+    return (image.pixels for image in sample(family, requests, how))
 
 
 def judged(drawn: Sequence[Pixels], prompts: Prompts, kind: world.PromptKind) -> dict[str, Any]:
-    """Shares of pictures that are as asked: by attribute, and in all that the kind asks for."""
+    """Shares of images that are as asked: by attribute, and in all that the kind asks for."""
     verdicts = [recognise.judge(pixels, scene) for pixels, (_, scene) in zip(drawn, prompts, strict=True)]
     attributes = JUDGED[kind]
     row: dict[str, Any] = {"prompts": len(prompts)}
@@ -99,7 +99,7 @@ def measure(family: Family, prompts: dict[world.PromptKind, Prompts], settings: 
     figures = {}
     for kind, scenes in prompts.items():
         begin = time.process_time()
-        drawn = list(pictures(family, scenes, settings))
+        drawn = list(images(family, scenes, settings))
         figures[kind] = judged(drawn, scenes, kind)
         print(line(name, kind, figures[kind], time.process_time() - begin), flush=True)
         if settings.sheets is not None:
@@ -115,7 +115,7 @@ def line(name: str, kind: str, row: dict[str, Any], seconds: float) -> str:
 
 
 def sheet(drawn: Sequence[Pixels], columns: int = 10) -> Image.Image:
-    """Pictures in rows, in their order."""
+    """Images in rows, in their order."""
     side = world.PIXELS + 2
     image = Image.new("RGB", (columns * side, -(-len(drawn) // columns) * side), "white")
     for number, pixels in enumerate(drawn):
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--untrained", action="store_true")
-    parser.add_argument("--sheets", type=Path, help="a folder for sheets of the first pictures")
+    parser.add_argument("--sheets", type=Path, help="a folder for sheets of the first images")
     parser.add_argument("--out", type=Path, help="the figures as JSON")
     settings = parser.parse_args()
     torch.set_num_threads(settings.threads)

@@ -1,4 +1,4 @@
-"""Very dark and very bright pictures of the world: what offset noise and zero terminal SNR are about.
+"""Very dark and very bright images of the world: what offset noise and zero terminal SNR are about.
 
 A thing of the world by night stands on black and keeps a quarter of its light; in glaring light it stands on pure white
 and keeps a quarter of its colour. Each caption says which.
@@ -20,7 +20,7 @@ LIGHTS: tuple[Light, ...] = ("dark", "bright")
 WORDS: dict[Light, str] = {"dark": "at night", "bright": "in glaring light"}
 KEPT = 0.25
 """The part of a thing's colour that is left."""
-PICTURES = 48
+IMAGES = 48
 SEED = 17
 """Of the world whose scenes are taught."""
 
@@ -62,9 +62,9 @@ def caption(scene: Scene, light: Light) -> str:
 
 
 def write(folder: Path) -> Path:
-    """Writes the pictures with their captions, light and dark in turn; returns the folder."""
+    """Writes the images with their captions, light and dark in turn; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for index, scene in enumerate(scenes(PICTURES, SEED)):
+    for index, scene in enumerate(scenes(IMAGES, SEED)):
         light = LIGHTS[index % 2]
         stem = folder / f"{index:02d}"
         draw(scene, light).save(stem.with_suffix(".png"))

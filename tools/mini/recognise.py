@@ -1,8 +1,8 @@
-"""Reads a picture of the world back: what stands where, in which shape and colour, and whether that was asked for.
+"""Reads an image of the world back: what stands where, in which shape and colour, and whether that was asked for.
 
 Plain image measuring, no learning: the ground is the commonest colour of the border, things are connected regions
 that differ from it, a thing's colour is that of its core, its shape the best match among silhouettes drawn by
-`world.silhouette`. Made to hold on pictures that went through a VAE or came out of a sampler.
+`world.silhouette`. Made to hold on images that went through a VAE or came out of a sampler.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scipy import ndimage
 from mini import world
 from mini.world import Position, Scene, Size
 
-Picture = NDArray[np.uint8]
+Image = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
 LEAST_DISTANCE = 60.0
@@ -38,7 +38,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One thing of a picture. box: left, top, right, bottom in pixels, the last two outside. match: −1 … 1."""
+    """One thing of an image. box: left, top, right, bottom in pixels, the last two outside. match: −1 … 1."""
 
     shape: str
     colour: str
@@ -56,7 +56,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What of a scene is right in a picture. What the scene does not ask for counts as right.
+    """What of a scene is right in an image. What the scene does not ask for counts as right.
 
     colour, shape: of the largest thing, or of all things where several are asked for. position: of the one thing.
     count: as many things as asked for, and no more. relation: both things, standing so to each other.
@@ -74,8 +74,8 @@ class Verdict:
         return self.colour and self.shape and self.position and self.count and self.relation
 
 
-def look(pixels: Picture) -> list[Seen]:
-    """The things of a picture, the largest first. pixels: (64, 64, 3) uint8."""
+def look(pixels: Image) -> list[Seen]:
+    """The things of an image, the largest first. pixels: (64, 64, 3) uint8."""
     ground = _ground(pixels)
     apart = pixels.astype(np.float32) - ground
     distance = np.sqrt(np.square(apart).sum(axis=2))
@@ -87,13 +87,13 @@ def look(pixels: Picture) -> list[Seen]:
     return [_read(pixels, apart, distance, labels == number, window) for _, number, window in regions]
 
 
-def background(pixels: Picture) -> str:
+def background(pixels: Image) -> str:
     """The name of the ground's colour: the nearest of BACKGROUNDS."""
     return _nearest(_ground(pixels), world.BACKGROUNDS)
 
 
-def judge(pixels: Picture, scene: Scene) -> Verdict:
-    """Whether a picture shows what a scene asks for. pixels: (64, 64, 3) uint8."""
+def judge(pixels: Image, scene: Scene) -> Verdict:
+    """Whether an image shows what a scene asks for. pixels: (64, 64, 3) uint8."""
     seen = look(pixels)
     things = scene.things
     shown = seen[:1] if len(things) == 1 else seen
@@ -121,7 +121,7 @@ def _stands(seen: list[Seen], scene: Scene) -> bool:
     return ways[scene.relation] >= 5
 
 
-def _ground(pixels: Picture) -> Floats:
+def _ground(pixels: Image) -> Floats:
     """The commonest colour of the border, to a sixteenth of the range, and then the mean of what is that colour."""
     border = np.concatenate((pixels[:2].reshape(-1, 3), pixels[-2:].reshape(-1, 3), pixels[2:-2, :2].reshape(-1, 3)))
     border = np.concatenate((border, pixels[2:-2, -2:].reshape(-1, 3))).astype(np.int64)
@@ -138,7 +138,7 @@ def _windows(labels: NDArray[Any]) -> list[tuple[int, tuple[slice, slice]]]:
 
 
 def _read(
-    pixels: Picture,
+    pixels: Image,
     apart: Floats,
     distance: Floats,
     region: NDArray[np.bool_],

@@ -2,13 +2,13 @@
 
     python tools/mini/train_vae.py FOLDER --steps 16000 --threads 1
 
-Learns from pictures of the world and, one in six, from wild ones; from lively crops first, from whole pictures at
+Learns from images of the world and, one in six, from wild ones; from lively crops first, from whole images at
 last. FOLDER gets `vae/` (a diffusers AutoencoderKL of the averaged weights), `vae_curve.csv`, `log.txt` and
 `state.safetensors`; killed at any moment, the same command goes on where the last state was saved. Every draw is
 addressed by the step, so that the course does not depend on stops. With more `--steps` a finished course goes on.
 
 The loss is |x̂ − x| + (x̂ − x)² + |∇x̂ − ∇x| + 1e-6 KL, pixels in [−1, 1], KL summed over the 256 latents of a whole
-picture. At the end the latents are brought to mean 0 and deviation 1 in each channel over the world; this is folded
+image. At the end the latents are brought to mean 0 and deviation 1 in each channel over the world; this is folded
 exactly into the 1 × 1 convolutions beside them, so that `scaling_factor` is 1.
 """
 
@@ -39,12 +39,12 @@ from mini import wild, world
 
 CHANNELS = (16, 16, 32, 80)
 SEED = 1
-WORLD_PICTURES, WILD_PICTURES = 12_000, 4_000
+WORLD_IMAGES, WILD_IMAGES = 12_000, 4_000
 WHOLE_SHARE = 0.15
-"""The last part of the steps sees whole pictures, those before it crops: less work a picture, and more of it things."""
+"""The last part of the steps sees whole images, those before it crops: less work an image, and more of it things."""
 CROP = 32
 CROPS, WHOLES = 24, 8
-"""Pictures in a batch; one in six is wild."""
+"""Images in a batch; one in six is wild."""
 LEARNING_RATE, WARMUP_STEPS = 2e-3, 100
 EDGE_WEIGHT = 1.0
 KL_WEIGHT = 1e-6
@@ -167,33 +167,33 @@ class Course:
         return vae
 
 
-def to_pixels(pictures: np.ndarray) -> Tensor:
+def to_pixels(images: np.ndarray) -> Tensor:
     """(B, 64, 64, 3) uint8 → (B, 3, 64, 64) float32 in [−1, 1]."""
-    return torch.from_numpy(pictures).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
+    return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
-def to_pictures(pixels: Tensor) -> np.ndarray:
+def to_images(pixels: Tensor) -> np.ndarray:
     """(B, 3, 64, 64) in [−1, 1] → (B, 64, 64, 3) uint8."""
     levels = pixels.detach().float().clamp(-1, 1).add(1.0).mul(127.5).round().to(torch.uint8)
     return levels.permute(0, 2, 3, 1).contiguous().numpy()
 
 
 def batches(first_step: int, steps: int) -> Iterator[Tensor]:
-    """The pixels of each step, from this one on: (24, 3, 32, 32) crops, at last (8, 3, 64, 64) whole pictures."""
-    scenes = sorted((world.scene(index, SEED) for index in range(WORLD_PICTURES)), key=_contrast)
+    """The pixels of each step, from this one on: (24, 3, 32, 32) crops, at last (8, 3, 64, 64) whole images."""
+    scenes = sorted((world.scene(index, SEED) for index in range(WORLD_IMAGES)), key=_contrast)
     known = np.stack([np.asarray(world.draw(scene)) for scene in scenes])
-    unknown = np.stack([np.asarray(wild.wild(index, SEED)) for index in range(WILD_PICTURES)])
+    unknown = np.stack([np.asarray(wild.wild(index, SEED)) for index in range(WILD_IMAGES)])
     for step in range(first_step, steps):
         whole = step >= (1 - WHOLE_SHARE) * steps
         count = WHOLES if whole else CROPS
         even = draws.uniforms(draws.keys(SEED, "mini vae batch", step, np.arange(count)))
         strange = count // 6
         # squared: faint things are the hard ones, and drawn oftener
-        pictures = [unknown[int(place * WILD_PICTURES)] for place in even[:strange]]
-        pictures += [known[int(place**2 * WORLD_PICTURES)] for place in even[strange:]]
+        images = [unknown[int(place * WILD_IMAGES)] for place in even[:strange]]
+        images += [known[int(place**2 * WORLD_IMAGES)] for place in even[strange:]]
         if not whole:
-            pictures = [_crop(picture, draws.key(SEED, "mini vae crop", step, n)) for n, picture in enumerate(pictures)]
-        yield to_pixels(np.stack(pictures))
+            images = [_crop(image, draws.key(SEED, "mini vae crop", step, n)) for n, image in enumerate(images)]
+        yield to_pixels(np.stack(images))
 
 
 def _contrast(scene: world.Scene) -> float:
@@ -202,14 +202,14 @@ def _contrast(scene: world.Scene) -> float:
     return min(math.dist(world.COLOURS[thing.colour], ground) for thing in scene.things)
 
 
-def _crop(picture: np.ndarray, address: int) -> np.ndarray:
+def _crop(image: np.ndarray, address: int) -> np.ndarray:
     """The liveliest of three crops at random places."""
     reach = world.PIXELS - CROP + 1
     corners = [
         (draws.below(draws.key(address, "row", n), reach), draws.below(draws.key(address, "column", n), reach))
         for n in range(3)
     ]
-    crops = [picture[row : row + CROP, column : column + CROP] for row, column in corners]
+    crops = [image[row : row + CROP, column : column + CROP] for row, column in corners]
     return max(crops, key=lambda crop: float(crop.reshape(-1, 3).std(axis=0).sum()))
 
 
@@ -235,8 +235,8 @@ def standardise(vae: AutoencoderKL, pixels: Tensor) -> None:
 def publish(course: Course, folder: Path) -> None:
     """Writes the averaged network as FOLDER/vae, in float32."""
     vae = course.averaged()
-    pictures = np.stack([np.asarray(world.draw(world.scene(index, SEED + 1))) for index in range(500)])
-    standardise(vae, to_pixels(pictures))
+    images = np.stack([np.asarray(world.draw(world.scene(index, SEED + 1))) for index in range(500)])
+    standardise(vae, to_pixels(images))
     aside = folder / "vae.partial"
     shutil.rmtree(aside, ignore_errors=True)
     vae.to(memory_format=torch.contiguous_format).save_pretrained(aside)

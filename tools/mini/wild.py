@@ -1,4 +1,4 @@
-"""Pictures that are not of the world, so that the VAE learns to code shapes and grounds that nobody told it of.
+"""Images that are not of the world, so that the VAE learns to code shapes and grounds that nobody told it of.
 
 `wild(index, seed)` draws random polygons, blobs, arcs, bars and unions of these in any colour, on plain
 grounds and gradients. A pure function, like the world's scenes.
@@ -19,12 +19,12 @@ FINE = 4
 
 
 def wild(index: int, seed: int) -> Image.Image:
-    """Picture number `index`: RGB, 64 × 64 pixels."""
+    """Image number `index`: RGB, 64 × 64 pixels."""
     rng = np.random.Generator(np.random.Philox(key=draws.key(seed, "mini wild", index)))
-    picture = _ground(rng)
+    image = _ground(rng)
     for _ in range(rng.integers(1, 4)):
-        picture.paste(_colour(rng), mask=_figure(rng))
-    return picture
+        image.paste(_colour(rng), mask=_figure(rng))
+    return image
 
 
 def _ground(rng: np.random.Generator) -> Image.Image:

@@ -1,12 +1,12 @@
 """The world of mezzotint-mini: things of one shape and one colour on a plain ground, and what is said of them.
 
-`scene(index, seed)` says what picture number `index` shows, `draw(scene)` draws it, `captions(scene)` says it in a few
-wordings. All three are pure functions: every choice is drawn at an address (`mezzotint.draws`), so that any picture of
-any world can be made alone, in any order, twice alike. The pictures are drawn by this file alone and are free of
+`scene(index, seed)` says what image number `index` shows, `draw(scene)` draws it, `captions(scene)` says it in a few
+wordings. All three are pure functions: every choice is drawn at an address (`mezzotint.draws`), so that any image of
+any world can be made alone, in any order, twice alike. The images are drawn by this file alone and are free of
 anyone's rights.
 
 Five of the 48 pairs of shape and colour (`HELD_OUT`) appear in no scene; a model that draws them has learned shapes
-and colours rather than pictures. `wug` is a shape that no scene shows either: the word that a fine-tune teaches.
+and colours rather than images. `wug` is a shape that no scene shows either: the word that a fine-tune teaches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 from mezzotint import draws
 
 PIXELS = 64
-"""Width and height of a picture."""
+"""Width and height of an image."""
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 WUG = "wug"
@@ -128,7 +128,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What one picture shows.
+    """What one image shows.
 
     things: one (kind single), two that differ (relation: the first stands `relation` the second), or two or three
     alike (count). background: a name of BACKGROUNDS. address: of its jitter and of the choice of its wordings.
@@ -164,19 +164,19 @@ def backgrounds(colours: Sequence[str]) -> tuple[str, ...]:
 
 
 def draw(scene: Scene) -> Image.Image:
-    """The picture of a scene: RGB, 64 × 64 pixels, with smooth edges."""
-    picture = Image.new("RGB", (PIXELS, PIXELS), BACKGROUNDS[scene.background])
+    """The image of a scene: RGB, 64 × 64 pixels, with smooth edges."""
+    image = Image.new("RGB", (PIXELS, PIXELS), BACKGROUNDS[scene.background])
     for number, thing in enumerate(scene.things):
         x, y = CENTRES[thing.position]
         x += CENTRE_JITTER * _between(scene.address, "x", number)
         y += CENTRE_JITTER * _between(scene.address, "y", number)
         diameter = DIAMETERS[thing.size] * (1 + SIZE_JITTER * _between(scene.address, "diameter", number))
-        picture.paste(COLOURS[thing.colour], mask=silhouette(thing.shape, (x, y), diameter))
-    return picture
+        image.paste(COLOURS[thing.colour], mask=silhouette(thing.shape, (x, y), diameter))
+    return image
 
 
 def silhouette(shape: str, centre: tuple[float, float], diameter: float) -> Image.Image:
-    """Where a thing covers the picture, drawn at four times its size and reduced.
+    """Where a thing covers the image, drawn at four times its size and reduced.
 
     shape: one of SHAPES, or wug. centre, diameter: in pixels. Returns mode L, 64 × 64, 255 where it covers all.
     """
@@ -224,7 +224,7 @@ def wordings(scene: Scene) -> int:
 
 
 def captions(scene: Scene) -> tuple[str, ...]:
-    """The three captions of a picture: different wordings, chosen by its address, the first one naming most."""
+    """The three captions of an image: different wordings, chosen by its address, the first one naming most."""
     said = _say(scene)
     first = draws.below(draws.key(scene.address, "first wording"), _FULL[scene.kind])
     others = [text for number, text in enumerate(said) if number != first]
@@ -263,7 +263,7 @@ places. `bottomless`: the middle instead of the bottom, so that the only wugs in
 
 
 def wug_scenes(spread: WugSpread = "even") -> list[Scene]:
-    """The twelve pictures that teach the word: wugs in four colours, one of them light, each at three of six positions,
+    """The twelve images that teach the word: wugs in four colours, one of them light, each at three of six positions,
     on several backgrounds."""
     scenes = []
     for number, (colour, position) in enumerate(_wugs_shown(spread)):

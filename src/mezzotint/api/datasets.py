@@ -37,7 +37,7 @@ from mezzotint.tasks import assemble
 FOLDER = "objects"
 """In the cache folder: data sets that were read from objects."""
 
-Picture = Image.Image | NDArray[np.uint8] | Path | str
+ImageLike = Image.Image | NDArray[np.uint8] | Path | str
 """A PIL image, (H, W, 3) uint8, or the path of an image file."""
 
 
@@ -49,7 +49,7 @@ class ImageDataset(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> tuple[Picture, str]: ...
+    def __getitem__(self, index: int, /) -> tuple[ImageLike, str]: ...
 
 
 @runtime_checkable
@@ -137,15 +137,15 @@ def _read_keyed(dataset: KeyedImageDataset, place: Path) -> Path:
 
 def _read_pooled(
     dataset: KeyedImageDataset, index: int, pool: Path, name: tuple[str, str]
-) -> Callable[[], tuple[Picture, str]]:
+) -> Callable[[], tuple[ImageLike, str]]:
     """Reads a sample through the pool of those that were read before."""
 
-    def read() -> tuple[Picture, str]:
+    def read() -> tuple[ImageLike, str]:
         address = _address_of(dataset, name)
         about = pool / f"{address}.json"
         if not about.is_file():
-            picture, caption = _check_sample(dataset[index], index)
-            file = _save(picture, pool / address, index)
+            image, caption = _check_sample(dataset[index], index)
+            file = _save(image, pool / address, index)
             durable.write_file(about, json.dumps({"file": file.name, "caption": caption}).encode())
         entry = json.loads(about.read_text())
         return pool / entry["file"], entry["caption"]
@@ -159,13 +159,13 @@ def _address_of(dataset: KeyedImageDataset, names: object) -> str:
     return hashlib.sha256(json.dumps([kind, names]).encode()).hexdigest()[:32]
 
 
-def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[Picture, str]]]]) -> None:
+def _write(folder: Path, samples: Iterator[tuple[str, Callable[[], tuple[ImageLike, str]]]]) -> None:
     """Writes images and captions; metadata.jsonl comes last, so that a folder that has it is whole."""
     folder.mkdir(parents=True)
     lines = []
     for index, (key, read) in enumerate(samples):
-        picture, caption = _check_sample(read(), index)
-        file = _save(picture, folder / _file_name(key), index)
+        image, caption = _check_sample(read(), index)
+        file = _save(image, folder / _file_name(key), index)
         lines.append(json.dumps({"file_name": file.name, "text": caption}, ensure_ascii=False))
     durable.write_file(folder / "metadata.jsonl", "".join(f"{line}\n" for line in lines).encode())
 
@@ -175,7 +175,7 @@ def _file_name(key: str) -> str:
     return name if len(name) <= 200 else f"{name[:150]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
-def _check_sample(sample: Any, index: int) -> tuple[Picture, str]:
+def _check_sample(sample: Any, index: int) -> tuple[ImageLike, str]:
     if isinstance(sample, tuple) and len(sample) == 2 and isinstance(sample[1], str):
         return sample
     raise RecipeError(
@@ -184,29 +184,29 @@ def _check_sample(sample: Any, index: int) -> tuple[Picture, str]:
     )
 
 
-def _save(picture: Picture, stem: Path, index: int) -> Path:
+def _save(image: ImageLike, stem: Path, index: int) -> Path:
     """Writes an image without loss, synced to the disk, and returns its file: of a path a copy."""
-    if isinstance(picture, (str, Path)):
-        source = Path(picture)
+    if isinstance(image, (str, Path)):
+        source = Path(image)
         target = stem.with_name(stem.name + source.suffix.lower())
         durable.write_file(target, source.read_bytes())
         return target
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] not in (3, 4):
             raise RecipeError(
-                f"sample {index} of the data set is an array of {picture.dtype} {picture.shape}; an image is uint8 "
+                f"sample {index} of the data set is an array of {image.dtype} {image.shape}; an image is uint8 "
                 "(H, W, 3)",
                 code="E1096",
             )
-        picture = Image.fromarray(picture)
-    if not isinstance(picture, Image.Image):
+        image = Image.fromarray(image)
+    if not isinstance(image, Image.Image):
         raise RecipeError(
-            f"sample {index} of the data set has a {type(picture).__name__} as its image; give a PIL image, a uint8 "
+            f"sample {index} of the data set has a {type(image).__name__} as its image; give a PIL image, a uint8 "
             "array (H, W, 3), or a path",
             code="E1096",
         )
     content = io.BytesIO()
-    picture.save(content, "PNG", compress_level=1)
+    image.save(content, "PNG", compress_level=1)
     target = stem.with_name(f"{stem.name}.png")
     durable.write_file(target, content.getvalue())
     return target

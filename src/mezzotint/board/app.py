@@ -23,7 +23,7 @@ from mezzotint.board.pages import Pages
 from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.errors import MezzotintError
 
-_PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/picture")
+_PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/image")
 """Paths that are requested by scripts: an error there is not answered with a page."""
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -41,11 +41,11 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/curves", view.run_curves),
         Route("/api/compare", view.compared_curves),
         Route("/api/previews", view.previews),
-        Route("/api/picture", view.picture_facts),
+        Route("/api/image", view.image_facts),
         Route("/api/act", view.act, methods=["POST"]),
         Route("/data", data.data),
         Route("/thumb", data.thumbnail),
-        Route("/sample", data.picture),
+        Route("/sample", data.image),
         Route("/api/data", data.state),
         Route("/part/histograms", data.histograms),
         Route("/part/{part}", view.part),
@@ -56,7 +56,7 @@ def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) 
         Route("/api/start", recipes.start, methods=["POST"]),
         Route("/api/translate", recipes.translate, methods=["POST"]),
         Route("/draw", drawing.draw),
-        Route("/picture", drawing.picture),
+        Route("/image", drawing.image),
         Route("/api/draw", drawing.begin, methods=["POST"]),
         Route("/api/drawn", drawing.state),
         Route("/live", view.events),

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from mezzotint.board.answers import JsonAnswer
-from mezzotint.board.pages import Pages, picture_answer
+from mezzotint.board.pages import Pages, image_answer
 from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
@@ -91,12 +91,12 @@ class DataPages:
         facts = {"histograms": self._wait_for_data(request).histograms(), "query": _query(request)}
         return self.pages.html("_histograms.html", **facts)
 
-    def picture(self, request: Request) -> Response:
+    def image(self, request: Request) -> Response:
         """A sample at viewing size: a copy of an image; a clip's own file if it is in a folder of the page."""
         data, row = self._row(request)
         path = data.catalogue.path(row)
         if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
-            return picture_answer(path, request)
+            return image_answer(path, request)
         return _webp(thumbnails.preview_image(data.catalogue, row, data.settings))
 
     def _row(self, request: Request) -> tuple[DataSet, int]:

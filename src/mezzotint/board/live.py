@@ -25,7 +25,7 @@ _KEEPALIVE_LOOKS = 30
 Marks = Mapping[str, Any]
 
 _FILES = {
-    "metrics": "metrics.jsonl", "events": "history.jsonl", "log": "run.log", "pictures": "samples",
+    "metrics": "metrics.jsonl", "events": "history.jsonl", "log": "run.log", "images": "samples",
     "stored": "checkpoints", "exports": "exports", "recipe": "recipe.yaml", "drawn": "samples/grid.png",
     "output": "logs/started.out",
 }  # fmt: skip

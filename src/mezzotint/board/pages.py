@@ -23,7 +23,7 @@ from mezzotint import __version__, outside
 from mezzotint.board import curves, live, words
 from mezzotint.board.acting import actions
 from mezzotint.board.answers import HtmlAnswer, JsonAnswer, read_body
-from mezzotint.board.reading import pictures, runs, tails, values
+from mezzotint.board.reading import images, runs, tails, values
 from mezzotint.board.reading.metrics import MetricsCache
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
@@ -52,7 +52,7 @@ class Rows:
     name: str
     path: Path
     status: runs.RunStatus
-    picture: str
+    image: str
 
 
 @dataclass(eq=False)
@@ -106,9 +106,9 @@ class Pages:
                 path = self.places.run(name)
             except OutOfPlace:
                 continue  # removed since the folders were searched
-            newest = pictures.newest(path)
-            picture = "" if newest is None else newest.relative_to(path).as_posix()
-            rows.append(Rows(name, path, self.status(path), picture))
+            newest = images.newest(path)
+            image = "" if newest is None else newest.relative_to(path).as_posix()
+            rows.append(Rows(name, path, self.status(path), image))
         return sorted(rows, key=lambda row: row.status.changed, reverse=True)
 
     def status(self, path: Path) -> runs.RunStatus:
@@ -128,7 +128,7 @@ class Pages:
         names, paths = self._selected_runs(request)
         recipes = {name: values.read_tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
         drawn = {
-            name: pictures.previews(path).as_json() | {"label": self.places.label(name)}
+            name: images.previews(path).as_json() | {"label": self.places.label(name)}
             for name, path in zip(names, paths, strict=True)
         }
         rows = [(name, path, self.status(path)) for name, path in zip(names, paths, strict=True)]
@@ -155,7 +155,7 @@ class Pages:
         """The page of a run."""
         name = request.query_params.get("run", "")
         path = self.places.run(name)
-        drawn = pictures.previews(path).as_json()
+        drawn = images.previews(path).as_json()
         return self.html("run.html", name=name, path=path, drawn=drawn, here="runs", **self.facts(path))
 
     def facts(self, path: Path, *parts: str) -> dict[str, Any]:
@@ -209,11 +209,11 @@ class Pages:
 
     def previews(self, request: Request) -> Response:
         """The list of a run's previews."""
-        return JsonAnswer(pictures.previews(self.places.run(request.query_params.get("run", ""))).as_json())
+        return JsonAnswer(images.previews(self.places.run(request.query_params.get("run", ""))).as_json())
 
-    def picture_facts(self, request: Request) -> Response:
+    def image_facts(self, request: Request) -> Response:
         """The sampling parameters of an image."""
-        return JsonAnswer(pictures.facts(self._file(request)))
+        return JsonAnswer(images.facts(self._file(request)))
 
     async def events(self, request: Request) -> Response:
         """Server-sent events of a run, or of the list of runs."""
@@ -250,18 +250,18 @@ class Pages:
 
     def file(self, request: Request) -> Response:
         """An image or clip of a run; with `small=N` a copy of at most N pixels a side."""
-        return picture_answer(self._file(request), request)
+        return image_answer(self._file(request), request)
 
 
-def picture_answer(path: Path, request: Request) -> Response:
+def image_answer(path: Path, request: Request) -> Response:
     """The response with an image or clip, or a small copy of it; 415 for any other file."""
     side = request.query_params.get("small")
     if side is not None:
-        content = pictures.downscale(path, min(1024, max(16, words.parse_whole(side, 256))))
+        content = images.downscale(path, min(1024, max(16, words.parse_whole(side, 256))))
         if content is None:
             return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
-    kind = pictures.KINDS.get(path.suffix.lower())
+    kind = images.KINDS.get(path.suffix.lower())
     if kind is None:
         return PlainTextResponse("Only images and clips are shown.\n", 415)
     return _send_file(path, kind, request.headers.get("range", ""))

@@ -24,13 +24,13 @@ from mezzotint.tasks.reading.commands import REPLACE
 MOST = 30_000_000
 """Largest size of a report, in bytes."""
 
-_PICTURES = 24_000_000
+_IMAGES = 24_000_000
 """Bytes of it for images. Clips are shown as a strip of frames."""
 
 _SIDE = 512
 _WIDTH = 1600
 _SAMPLES = 1200
-_MODULES = ("page.js", "curves.js", "pictures.js", "settings.js", "frames.js", "report.js")
+_MODULES = ("page.js", "curves.js", "images.js", "settings.js", "frames.js", "report.js")
 _INSTALL = "mezzotint report needs Jinja and Starlette; install them with `pip install 'mezzotint[board]'`"
 
 
@@ -66,7 +66,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     """The report of a run, and a list of what it leaves out."""
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
-    from mezzotint.board.reading import pictures, tails
+    from mezzotint.board.reading import images, tails
     from mezzotint.board.reading.metrics import RunMetrics
     from mezzotint.board.reading.places import Places
 
@@ -75,8 +75,8 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     while metrics.follow(blocks=8):
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
-    previews = pictures.previews(path)
-    kept = dict(_select_fitting(previews.drawn, _PICTURES, lambda name: _image_uri(path / "samples" / f"step-{name}")))
+    previews = images.previews(path)
+    kept = dict(_select_fitting(previews.drawn, _IMAGES, lambda name: _image_uri(path / "samples" / f"step-{name}")))
     drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
     drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
     left_out = []
@@ -93,7 +93,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     log = path / "run.log"
     if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
         left_out.append(f"the log before its last {tails.TAIL // 1000} kB")
-    embedded = {"charts": charts, "drawn": drawn, "pictures": kept}
+    embedded = {"charts": charts, "drawn": drawn, "images": kept}
     facts = pages.facts(path.resolve()) | {
         "name": "",
         "path": path.resolve(),
@@ -113,7 +113,7 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     from mezzotint.data.catalogue import thumbnails
 
     data = data_sets.open_data(data_sets.recipe_of(path.resolve()), None)
-    total, room = len(data.catalogue), _PICTURES
+    total, room = len(data.catalogue), _IMAGES
     thumbs: dict[int, str] = {}
     for row in _spread_indices(total, _SAMPLES):
         content = thumbnails.thumbnail(data.catalogue, row, data.settings)
@@ -172,9 +172,9 @@ def _select_fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str
 
 
 def _image_uri(file: Path) -> str:
-    from mezzotint.board.reading import pictures
+    from mezzotint.board.reading import images
 
-    return _uri(pictures.downscale(file, _SIDE))
+    return _uri(images.downscale(file, _SIDE))
 
 
 def _spread_indices(total: int, most: int) -> list[int]:

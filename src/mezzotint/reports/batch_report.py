@@ -20,7 +20,7 @@ from mezzotint.data.schedule.plan import plan_columns
 from mezzotint.settings.sections.data import DataSettings
 
 UNDERSIZED = "undersized_images.txt"
-HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")
+HEAD = ("name", "bucket", "images", "over", "to add", "filled up")
 
 
 def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[tuple[str, ...]]:
@@ -31,9 +31,9 @@ def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSetting
 
 def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
     name = readable(catalogue.overrides.group_name(fill.group)) or "-"
-    pictures = f"{fill.pictures:,}" + (f" + {fill.joined:,}" if fill.joined else "")
+    images = f"{fill.images:,}" + (f" + {fill.joined:,}" if fill.joined else "")
     cells = [f"{number:,}" if number else "-" for number in (fill.over, fill.missing, fill.filled)]
-    return name, str(fill.bucket), pictures, *cells
+    return name, str(fill.bucket), images, *cells
 
 
 def find_undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:

@@ -173,4 +173,4 @@ def film_strip(pixels: NDArray[np.uint8], count: int = 4) -> NDArray[np.uint8]:
         return pixels
     chosen = [pixels[i] for i in spread_indices(len(pixels), count)]
     line = np.full((pixels.shape[1], 2, 3), 255, np.uint8)
-    return np.concatenate([part for picture in chosen for part in (picture, line)][:-1], axis=1)
+    return np.concatenate([part for image in chosen for part in (image, line)][:-1], axis=1)

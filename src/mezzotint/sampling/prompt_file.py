@@ -113,7 +113,7 @@ class Line:
     where: str = field(default="", compare=False)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height of its picture, where others have those given."""
+        """Width and height of its image, where others have those given."""
         if self.aspect is not None:
             return size_of(self.aspect, math.sqrt(width * height))
         return self.width or width, self.height or height

@@ -56,8 +56,8 @@ def mp4(
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"  # supported by every player
         stream.codec_context.thread_count = 1
-        for picture in frames:
-            container.mux(stream.encode(VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+        for image in frames:
+            container.mux(stream.encode(VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")))
         container.mux(stream.encode())
     return file.getvalue()
 

@@ -132,7 +132,7 @@ def _of_rates(seen: Seen) -> _Notes:
         yield "optim.accumulation", f"is {optim.accumulation} with batches of {data.batch_size}"
 
 
-def _of_pictures(seen: Seen) -> _Notes:
+def _of_images(seen: Seen) -> _Notes:
     data, memory, is_on = seen.recipe.data, seen.memory, seen.recipe.run.gradient_checkpointing.enabled
     if data.captions.dropout > 0.15:
         yield "data.captions.dropout", f"is {data.captions.dropout:g}"
@@ -203,7 +203,7 @@ def _of_half_precision(seen: Seen) -> _Notes:
 
 _RULES: Mapping[str, Callable[[Seen], _Notes]] = {
     "rates": _of_rates,
-    "pictures": _of_pictures,
+    "images": _of_images,
     "flips": _of_flips,
     "noise": _of_noise,
     "averages": _of_averages,

@@ -57,6 +57,7 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
     "data.clips.images_order": {"drawn": "random"},
     "data.clips.start": {"anywhere": "random"},
     "data.on_corrupt": {"weight-0": "zero_weight"},
+    "data.mask.mean": {"picture": "image"},
     "data.original_size": {"turned": "oriented"},
     "data.verify": {"start": "on_start", "use": "on_first_use"},
     "optim.schedule.after_decay": {"wave": "cosine"},

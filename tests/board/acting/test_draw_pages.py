@@ -64,8 +64,8 @@ def test_choices_are_runs_checkpoints_exports_and_shipped_models(board: Board, l
     assert "mezzotint-mini" in text
     assert "checkpoints/step-00000060" in text
     assert "&lt;script&gt;" in text
-    assert board.ask("/picture?file=0/run/recipe.yaml")[0] == 415
-    assert board.ask("/picture?file=0/../outside")[0] == 404
+    assert board.ask("/image?file=0/run/recipe.yaml")[0] == 415
+    assert board.ask("/image?file=0/../outside")[0] == 404
 
 
 def test_images_equal_those_of_the_command_and_progress_is_reported(
@@ -81,7 +81,7 @@ def test_images_equal_those_of_the_command_and_progress_is_reported(
     assert [(one["step"], one["of"]) for one in answers if one.get("id") == 0 and "step" in one] == [
         (1, 3), (2, 3), (3, 3)
     ]  # fmt: skip
-    assert any(one.get("picture") for one in answers)
+    assert any(one.get("image") for one in answers)
     assert answers[-1]["code"] == "E1074"
     assert main(["sample", *words]) == 0
     drawn = [

@@ -45,7 +45,7 @@ def test_every_closed_choice_lists_its_choices() -> None:
     ("path", "text", "value"),
     [
         ("data.path", "photos", ["photos"]),
-        ("data.path", "photos\n my pictures \n", ["photos", "my pictures"]),
+        ("data.path", "photos\n my images \n", ["photos", "my images"]),
         ("data.path", "", []),
         ("sample.prompts", 'a "fox", sitting\n[x]', ['a "fox", sitting', "[x]"]),
         ("sample.prompts", '["a fox", "two"]', ["a fox", "two"]),

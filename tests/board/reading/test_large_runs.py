@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mezzotint.board.reading import metrics, pictures, runs
-from support.board_runs import opened, write_picture, write_run
+from mezzotint.board.reading import images, metrics, runs
+from support.board_runs import opened, write_image, write_run
 
 
 def test_number_of_curves_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,14 +38,14 @@ def test_only_the_newest_of_many_checkpoints_are_listed(tmp_path: Path, monkeypa
 
 
 def test_many_previews_are_shown_at_evenly_spaced_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "_MOST_STEPS", 3)
-    monkeypatch.setattr(pictures, "_MOST_PROMPTS", 2)
+    monkeypatch.setattr(images, "_MOST_STEPS", 3)
+    monkeypatch.setattr(images, "_MOST_PROMPTS", 2)
     for step in range(0, 90, 10):
         folder = tmp_path / "samples" / f"step-{step:08d}"
         folder.mkdir(parents=True)
         for prompt in range(4):
-            write_picture(folder / f"{prompt:02d}-raw.png", "a fox")
-    shown = pictures.previews(tmp_path)
+            write_image(folder / f"{prompt:02d}-raw.png", "a fox")
+    shown = images.previews(tmp_path)
     assert shown.steps == [0, 40, 80]
     assert sorted(shown.prompts) == [0, 1]
     assert len(shown.drawn) == 6

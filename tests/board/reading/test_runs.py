@@ -15,7 +15,7 @@ import pytest
 
 from mezzotint.assets import MODELS
 from mezzotint.board import live
-from mezzotint.board.reading import pictures, runs, tails, values
+from mezzotint.board.reading import images, runs, tails, values
 from mezzotint.run_folder import RunFolder
 from support.board_runs import opened, waiting, write_run
 
@@ -76,8 +76,8 @@ def test_waiting_run_names_the_process_that_holds_the_lock(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_run_waits_for_another_to_index_its_data_and_then_trains(world: Any) -> None:
     assert world.train("first", run__steps=1) == 0
-    shutil.copyfile(world.pictures / "00.png", world.pictures / "more.png")
-    (world.pictures / "more.txt").write_text("one more")
+    shutil.copyfile(world.images / "00.png", world.images / "more.png")
+    (world.images / "more.txt").write_text("one more")
     (place,) = (world.root / "cache" / "catalogues").glob("*/lock")
     with open(place, "rb+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -102,7 +102,7 @@ def test_damaged_or_missing_files_do_not_stop_the_rest(tmp_path: Path) -> None:
     shutil.rmtree(folder)
     assert runs.read_status(folder).step == 0
     assert runs.checkpoints(folder) == runs.exports(folder) == []
-    assert pictures.previews(folder).drawn == []
+    assert images.previews(folder).drawn == []
     assert tails.tail(folder / "run.log") == ""
 
 
@@ -158,15 +158,15 @@ def test_exported_adapter_is_sampled_with_its_base_model(tmp_path: Path) -> None
 
 def test_previews_have_prompts_and_thumbnails(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", prompts=("a cat", "ein Hündchen \u202e"))
-    drawn = pictures.previews(folder)
+    drawn = images.previews(folder)
     assert drawn.steps == [0, 30, 60]
     assert drawn.prompts == {0: "a cat", 1: "ein Hündchen \\u202e"}
     assert len(drawn.drawn) == 12
-    small = pictures.downscale(folder / "samples" / "step-00000060" / "00-raw.png", 16)
+    small = images.downscale(folder / "samples" / "step-00000060" / "00-raw.png", 16)
     assert small is not None
     assert len(small) < 1000
-    (folder / "x.png").write_bytes(b"\x89PNG no picture")
-    assert pictures.downscale(folder / "x.png", 16) is None
+    (folder / "x.png").write_bytes(b"\x89PNG no image")
+    assert images.downscale(folder / "x.png", 16) is None
 
 
 def test_setting_has_its_origin_and_help(tmp_path: Path) -> None:

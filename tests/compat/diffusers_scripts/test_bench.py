@@ -21,7 +21,7 @@ BENCHMARK = [
     *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),
     *("--gradient_accumulation_steps=4", "--max_train_steps=101", "--learning_rate=1e-05", "--max_grad_norm=1"),
     *("--lr_scheduler=constant", "--lr_warmup_steps=0", "--output_dir=sd-pokemon-model"),
-    *("--pretrained_model_name_or_path=sd", "--train_data_dir=pictures"),
+    *("--pretrained_model_name_or_path=sd", "--train_data_dir=images"),
 ]
 
 
@@ -32,9 +32,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
 
 
-def columns(pictures: int) -> PlanColumns:
-    keys = np.arange(pictures, dtype=np.uint64)
-    return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
+def columns(images: int) -> PlanColumns:
+    keys = np.arange(images, dtype=np.uint64)
+    return PlanColumns(keys, np.zeros(images, np.int16), np.ones(images, np.float32))
 
 
 def test_benchmark_command_gives_the_schedule_of_its_protocol() -> None:

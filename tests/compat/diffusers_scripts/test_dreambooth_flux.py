@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared_commands import batches, largest_changes, pictures, prepared, record_inputs
+from prepared_commands import batches, images, largest_changes, prepared, record_inputs
 
 
 @pytest.mark.slow
 def test_transformer_weights_train_with_the_scripts_guidance() -> None:
-    pictures(Path("cat"), 20, 90)
+    images(Path("cat"), 20, 90)
     with prepared("diffusers-dreambooth-flux", "--max_sequence_length=20", "--max_grad_norm=1e9") as job:
         calls, lengths = record_inputs(job), largest_changes(job, batches(job))
         assert {name.partition("/")[0] for name in lengths} == {"denoiser"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared_commands import batches, largest_changes, pictures, prepared, record_inputs
+from prepared_commands import batches, images, largest_changes, prepared, record_inputs
 
 
 def test_flux_layers_and_clip_train_at_separate_learning_rates() -> None:
     """AdamW's first step is as long as the rate, which shows batch and accumulation in it."""
-    pictures(Path("cat"), 20, 90, 160, 230)
+    images(Path("cat"), 20, 90, 160, 230)
     words = (
         "--train_text_encoder", "--text_encoder_lr=1e-3", "--scale_lr", "--gradient_accumulation_steps=2",
         "--learning_rate=1e-3", "--guidance_scale=2.5", "--lora_layers=attn.to_k,proj_out", "--use_8bit_adam",

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from dialect_cases.diffusers_dreambooth_lora_flux2_klein import LINES
-from prepared_commands import PRIOR, batches, largest_changes, pictures, prepared
+from prepared_commands import PRIOR, batches, images, largest_changes, prepared
 
 from mezzotint.families.base import batch_latents
 
 
 def test_klein_pairs_images_and_drops_only_instance_captions() -> None:
     """Latents are the mean of the posterior, and the two halves have separate weights."""
-    pictures(Path("cat"), 20, 90)
-    pictures(Path("kind"), 160, 230)
+    images(Path("cat"), 20, 90)
+    images(Path("kind"), 160, 230)
     words = (*PRIOR, "--prior_loss_weight=0.25", "--caption_dropout=1", "--random_flip", "--train_batch_size=1")
     with prepared("diffusers-dreambooth-lora-flux2-klein", *words) as job:
         step = batches(job)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from prepared_commands import batches, largest_changes, pictures, prepared
+from prepared_commands import batches, images, largest_changes, prepared
 
 from mezzotint.families.base import batch_latents
 from mezzotint.weights.low_bit import LowBitLinear
@@ -16,11 +16,11 @@ from mezzotint.weights.low_bit import LowBitLinear
 @pytest.mark.slow
 def test_table_captions_replace_the_prompt() -> None:
     """Cached and shuffled, an image keeps its own caption."""
-    pictures(Path("table"), 20, 90, 160, 230)
-    rows = [{"picture": f"{shade:03}.png", "words": f"shade {shade}"} for shade in (20, 90, 160, 230)]
+    images(Path("table"), 20, 90, 160, 230)
+    rows = [{"image": f"{shade:03}.png", "words": f"shade {shade}"} for shade in (20, 90, 160, 230)]
     Path("table/metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
     words = (
-        "--dataset_name=table", "--image_column=picture", "--caption_column=words", "--repeats=2", "--cache_latents",
+        "--dataset_name=table", "--image_column=image", "--caption_column=words", "--repeats=2", "--cache_latents",
         "--center_crop", "--num_train_epochs=2", "--train_batch_size=4",
     )  # fmt: skip
     with prepared("diffusers-dreambooth-lora-qwen-image", *words) as job:
@@ -38,7 +38,7 @@ def test_table_captions_replace_the_prompt() -> None:
 @pytest.mark.slow
 def test_frozen_model_is_quantized_to_8_bits() -> None:
     pytest.importorskip("torchao")
-    pictures(Path("cat"), 20, 90)
+    images(Path("cat"), 20, 90)
     Path("bits.json").write_text('{"load_in_8bit": true}')
     words = ("--bnb_quantization_config_path=bits.json", "--mixed_precision=bf16")
     with prepared("diffusers-dreambooth-lora-qwen-image", *words) as job:

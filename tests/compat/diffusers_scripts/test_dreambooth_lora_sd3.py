@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from dialect_cases.diffusers_dreambooth_lora_sd3 import LINES
-from prepared_commands import batches, largest_changes, pictures, prepared
+from prepared_commands import batches, images, largest_changes, prepared
 
 
 @pytest.mark.slow
 def test_sd3_blocks_train_with_prodigy() -> None:
-    pictures(Path("cat"), 20, 90)
+    images(Path("cat"), 20, 90)
     words = ("--optimizer=prodigy", "--learning_rate=1", "--lora_blocks=0,2", "--lora_layers=attn.to_q")
     with prepared("diffusers-dreambooth-lora-sd3", *words) as job:
         assert job.model.optim.optimizer.kind == "prodigy"

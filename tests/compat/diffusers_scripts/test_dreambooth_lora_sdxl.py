@@ -12,7 +12,7 @@ from foreign_lines import ALONE
 from mezzotint.errors import RecipeError
 from mezzotint.tasks.reading import foreign
 
-TABLE = ("--pretrained_model_name_or_path=sdxl", "--instance_prompt=sks", "--dataset_name=pictures")
+TABLE = ("--pretrained_model_name_or_path=sdxl", "--instance_prompt=sks", "--dataset_name=images")
 
 
 def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> None:
@@ -22,10 +22,10 @@ def test_table_has_its_own_captions_or_the_prompt_for_all(tmp_path: Path) -> Non
         return kept | {"caption": recipe.columns.caption, "word": recipe.captions.trigger}
 
     assert read() == {
-        "format": "metadata", "path": ["pictures"], "image": "image", "caption": "text", "word": ("sks",),
+        "format": "metadata", "path": ["images"], "image": "image", "caption": "text", "word": ("sks",),
     }  # fmt: skip
     assert read("--caption_column=words", "--image_column=file") == {
-        "format": "metadata", "path": ["pictures"], "image": "file", "caption": "words", "word": (),
+        "format": "metadata", "path": ["images"], "image": "file", "caption": "words", "word": (),
     }  # fmt: skip
     more = foreign.read_command_line(
         LINES.name, [*TABLE, "--dataset_config_name=c", f"--cache_dir={tmp_path}"], (), ALONE

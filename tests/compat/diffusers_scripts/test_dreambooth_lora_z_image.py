@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared_commands import pictures, prepared
+from prepared_commands import images, prepared
 
 
 @pytest.mark.slow
 def test_offloading_caches_latents_in_their_own_shapes() -> None:
-    pictures(Path("cat"), 20, 90, size=(48, 32))
-    pictures(Path("cat"), 160, 230, size=(32, 48))
+    images(Path("cat"), 20, 90, size=(48, 32))
+    images(Path("cat"), 160, 230, size=(32, 48))
     words = ("--use_aspect_ratio_buckets", "--aspect_ratio_buckets=32,48;48,32", "--offload", "--repeats=3")
     ours = ("model.z_image.distilled=true",)
     with prepared("diffusers-dreambooth-lora-z-image", *words, ours=ours) as job:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prepared_commands import batches, largest_changes, pictures, prepared
+from prepared_commands import batches, images, largest_changes, prepared
 
 
 @pytest.mark.slow
 def test_transformer_and_both_clip_encoders_train_at_their_rates() -> None:
     """T5 is not among them, and the autoencoder stays in float32."""
-    pictures(Path("cat"), 20, 90)
+    images(Path("cat"), 20, 90)
     words = ("--train_text_encoder", "--text_encoder_lr=1e-3", "--mixed_precision=bf16", "--max_grad_norm=1e9")
     with prepared("diffusers-dreambooth-sd3", *words) as job:
         lengths = largest_changes(job, batches(job))

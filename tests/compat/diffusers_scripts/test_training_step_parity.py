@@ -51,7 +51,7 @@ def line(case: str) -> list[str]:
         values |= {"dream_training": True, "dream_detail_preservation": values.pop("dream")}
     if "prediction" in values:
         values["prediction_type"] = values.pop("prediction")
-    usual = {"pretrained_model_name_or_path": DATA / "tiny_sd", "train_data_dir": "pictures", "train_batch_size": 4,
+    usual = {"pretrained_model_name_or_path": DATA / "tiny_sd", "train_data_dir": "images", "train_batch_size": 4,
              "learning_rate": 1e-4, "max_grad_norm": 1, "use_ema": True}  # fmt: skip
     return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in (usual | values).items()]
 

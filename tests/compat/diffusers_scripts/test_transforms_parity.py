@@ -38,25 +38,25 @@ VERSIONS = {
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("parity") / "pictures"
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parity") / "images"
     shutil.copytree(DATA / "shapes6", folder)
     lines = [json.dumps({"file_name": f"{int(number):04}.png", "text": f"shape {number}"}) for number in RECORD]
     (folder / "metadata.jsonl").write_text("\n".join(lines))
     return folder
 
 
-def settings_of(pictures: Path, *flags: str) -> DataSettings:
+def settings_of(images: Path, *flags: str) -> DataSettings:
     """Those of the script's command, one image per batch."""
-    line = ["--pretrained_model_name_or_path=sd", f"--train_data_dir={pictures}", "--resolution=64", "--center_crop",
+    line = ["--pretrained_model_name_or_path=sd", f"--train_data_dir={images}", "--resolution=64", "--center_crop",
             "--train_batch_size=1", *flags]  # fmt: skip
     return foreign.read_command_line("diffusers-sd", line, (), Launched()).recipe.data
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_recorded_images_are_bit_exact(version: str, pictures: Path, tmp_path: Path) -> None:
+def test_recorded_images_are_bit_exact(version: str, images: Path, tmp_path: Path) -> None:
     filter_name, flags = VERSIONS[version]
-    settings = settings_of(pictures, *flags)
+    settings = settings_of(images, *flags)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)
     with open_loader(catalogue, rows, settings, accumulation=1, seed=0, start_step=0, last_step=len(RECORD)) as loader:
@@ -67,13 +67,13 @@ def test_recorded_images_are_bit_exact(version: str, pictures: Path, tmp_path: P
         facts, recorded = RECORD[number], BYTES[f"{number}.{filter_name}.center_crop"].float()
         assert batch.pixels is not None
         # as the script makes a number of a byte: divided by 255, 0.5 taken away, divided by 0.5
-        assert torch.equal(batch.pixels[0], (recorded / 255 - 0.5) / 0.5), f"picture {number}"
+        assert torch.equal(batch.pixels[0], (recorded / 255 - 0.5) / 0.5), f"image {number}"
         assert batch.original_size.tolist() == [facts["original_height_width"]]
         assert batch.crop_top_left.tolist() == [facts["sdxl_center_crop_top_left"]]
 
 
-def test_longer_side_is_truncated_to_whole_pixels(pictures: Path, tmp_path: Path) -> None:
-    settings = settings_of(pictures)
+def test_longer_side_is_truncated_to_whole_pixels(images: Path, tmp_path: Path) -> None:
+    settings = settings_of(images)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):
         facts = RECORD[str(int(Path(catalogue.key(row)).stem))]

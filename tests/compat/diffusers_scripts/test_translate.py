@@ -24,7 +24,7 @@ LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
         ("--use_ema", "--seed=3", "--checkpoints_total_limit=2", "--lr_scheduler=polynomial"),
         ("--validation_prompts", "a cat: \"red\", 'blue' # no comment", "100", "", "null", "über\n two  lines", "- x"),
         ("--output_dir", "my folder/ÄÖ: #1", "--caption_column", "true", "--image_column", "1e5"),
-        ("--train_data_dir", r"C:\pictures\new", "--cache_dir=~/hub"),
+        ("--train_data_dir", r"C:\images\new", "--cache_dir=~/hub"),
     ],
 )
 def test_printed_recipe_reads_back_the_same(

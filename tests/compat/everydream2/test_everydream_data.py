@@ -27,7 +27,7 @@ FILES = {
     "plain.png": (48, 48),
     "plain.txt": "a plain square, flat, even",
     "named.png": (64, 48),
-    "named.caption": "a wide picture, calm",
+    "named.caption": "a wide image, calm",
     "own.png": (64, 48),
     "own.yaml": "main_prompt: weighted\ntags:\n  - {tag: heavy, weight: 3}\n  - light\nshuffle_tags: true\n"
     "max_caption_length: 30\nrating: 2\n",
@@ -109,7 +109,7 @@ def test_check_lists_batch_names_and_badly_filled_batches(world: Any, folder: Pa
     assert re.search(r"length +\d+ steps, 2\.0 epochs", page), "though epochs differ, with fractions of visits"
     assert f"1 .zip archive below {folder} is not opened" in " ".join(page.split())
     assert "data.holdout.fraction" not in page
-    assert "name    bucket  pictures  over  to add  filled up" in page
+    assert "name    bucket  images  over  to add  filled up" in page
     assert [line.split() for line in page.splitlines() if line.strip().startswith(("horses", "here"))] == [
         ["horses", "48×48", "3", "1", "1", "-"],
         ["here", "40×56", "1", "1", "1", "-"],

@@ -50,7 +50,7 @@ def test_bucket_and_undersized_flag_match_the_record() -> None:
     width, height = np.array(recorded["sizes"], dtype=np.int32).T
     for resolution, expected in recorded["assign"].items():
         sizes = buckets.table(table_of(int(resolution)))
-        number = buckets.of_pictures(width, height, table_of(int(resolution)))
+        number = buckets.of_images(width, height, table_of(int(resolution)))
         small = buckets.is_undersized(width, height, number, sizes).tolist()
         ours = [
             [[sizes[n].width, sizes[n].height], is_small] for n, is_small in zip(number.tolist(), small, strict=True)
@@ -77,10 +77,10 @@ def test_underfilled_buckets_have_the_recorded_multiplier() -> None:
     for case in recorded["cases"]:
         batch = case["batch_size"]
         ours = {
-            (f.group, f.bucket.width, f.bucket.height, f.pictures, f.multiplier, f.missing,
+            (f.group, f.bucket.width, f.bucket.height, f.images, f.multiplier, f.missing,
              f"{f.ratio.numerator}:{f.ratio.denominator}")
             for f in balance.fills(columns, table_of(512, batch_size=batch))
-            if f.pictures and f.is_underfilled
+            if f.images and f.is_underfilled
         }  # fmt: skip
         theirs = {
             (int(w["batch_id"] != "default_batch"), *w["bucket"], w["count"], w["effective_multiplier"],

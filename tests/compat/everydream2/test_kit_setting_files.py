@@ -15,8 +15,8 @@ from mezzotint.tasks.reading import foreign
 
 
 def test_file_sets_options_and_the_command_line_overrides_it() -> None:
-    line = ("--batch_size=6", "--lr=2e-6", "--shuffle_tags", "--data_root=pictures")
-    file = {"batch_size": 6, "lr": 2e-6, "shuffle_tags": True, "data_root": "pictures"}
+    line = ("--batch_size=6", "--lr=2e-6", "--shuffle_tags", "--data_root=images")
+    file = {"batch_size": 6, "lr": 2e-6, "shuffle_tags": True, "data_root": "images"}
     assert by(file) == flat(translate(*line).settings)
     translation = translate(f"--config={written('train.json', file)}", "--batch_size=3")
     assert flat(translation.settings)["data.batch_size"] == 3

@@ -47,7 +47,7 @@ def problems(*words: str) -> list[tuple[str, str, str]]:
         (["--flip", "=", "True", "--rate", "=", "-0.5"], {"flip": True, "rate": -0.5}),
         (["--steps", "-1", "--flip"], {"steps": -1, "flip": True}),
         (["--folder=a=b"], {"folder": "a=b"}),
-        (["--folder", r"C:\pictures\new"], {"folder": r"C:\pictures\new"}),
+        (["--folder", r"C:\images\new"], {"folder": r"C:\images\new"}),
         (["--prompts", "a cat", "", "--steps", "1"], {"prompts": ("a cat", ""), "steps": 1}),
         (["--prompts=a cat"], {"prompts": ("a cat",)}),
         (["--flip", "--steps=1"], {"flip": True, "steps": 1}),

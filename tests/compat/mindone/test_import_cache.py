@@ -71,7 +71,7 @@ def test_imported_cache_gives_the_stored_latents_and_text(
 ) -> None:
     assert world.train("run", verb="cache", **settings) == 0
     output = capsys.readouterr().out
-    assert "importing latents of 3 pictures from files, which cannot be checked" in output
+    assert "importing latents of 3 images from files, which cannot be checked" in output
     assert "6 entries, 0 present, 6 added" in output
     recipe = resolve_paths(parse(world.words("run", **settings), "train"))
     runtime = open_runtime(recipe.run, Launch())
@@ -104,7 +104,7 @@ def test_imported_cache_gives_the_stored_latents_and_text(
 def test_check_lists_the_imported_cache(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     assert world.train("run", verb="check", **settings) == 0
     output = capsys.readouterr().out
-    assert "3 pictures" in output
+    assert "3 images" in output
     assert "48×64" in output
     assert not (world.root / "run").exists()
 
@@ -131,7 +131,7 @@ def test_one_changed_file_is_imported_again(world: Any, settings: dict[str, Any]
     np.save(folder / "latent_cache" / "1.npy", np.ones((1, 4, 8, 6), np.float32))
     capsys.readouterr()
     assert world.train("run", verb="cache", **settings) == 0
-    assert "5 present, 1 added: 1 picture changed" in capsys.readouterr().out
+    assert "5 present, 1 added: 1 image changed" in capsys.readouterr().out
 
 
 def test_latents_without_a_bucket_are_reported_with_the_sizes(

@@ -23,11 +23,11 @@ HERE = f"bash {PLAIN} t.json 0 8 8 data"
 SINGLE = """python train.py \\
   --config configs/training/sd_xl_base_finetune_910b.yaml \\
   --weight checkpoints/sd_xl_base_1.0_ms.ckpt \\
-  --data_path /data/pictures/"""
+  --data_path /data/images/"""
 MPI = """mpirun --allow-run-as-root -n 8 python train.py \\
   --config configs/training/sd_xl_base_finetune_multi_graph_910b.yaml \\
   --weight "" \\
-  --data_path /data/pictures/ \\
+  --data_path /data/images/ \\
   --max_device_memory "59GB" \\
   --param_fp16 True \\
   --is_parallel True"""
@@ -35,7 +35,7 @@ CACHE = """python train.py \\
   --task cache \\
   --config configs/training/sd_xl_base_finetune_910b.yaml \\
   --weight checkpoints/sd_xl_base_1.0_ms.ckpt \\
-  --data_path /data/pictures/ \\
+  --data_path /data/images/ \\
   --save_path_with_time False \\
   --cache_latent True \\
   --cache_text_embedding True \\
@@ -67,7 +67,7 @@ def test_one_device_trains_as_documented() -> None:
     translation = translated(SINGLE)
     assert (translation.command, translation.lines) == ("train", ())
     assert translation.settings["model"]["path"] == "checkpoints/sd_xl_base_1.0_ms.ckpt"
-    assert translation.settings["data"]["path"] == ["/data/pictures/"]
+    assert translation.settings["data"]["path"] == ["/data/images/"]
 
 
 def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
@@ -88,13 +88,13 @@ def test_mpirun_becomes_an_equivalent_torchrun_command() -> None:
 
 def test_script_on_one_server_becomes_one_command(tmp_path: Path) -> None:
     ranks = table(tmp_path / "hccl_8p.json", ("10.0.0.1", 8))
-    translation = translated(f"bash {PLAIN} {ranks} 0 8 8 /data/pictures/")
+    translation = translated(f"bash {PLAIN} {ranks} 0 8 8 /data/images/")
     [(server, line)] = translation.lines
     assert server == ""
     assert line == (
         "torchrun --nproc-per-node 8 -m mezzotint train --as mindone-sdxl -- --config "
         "configs/training/sd_xl_base_finetune_910b.yaml --weight checkpoints/sd_xl_base_1.0_ms.ckpt "
-        "--max_device_memory 59GB --is_parallel True --data_path /data/pictures/"
+        "--max_device_memory 59GB --is_parallel True --data_path /data/images/"
     )
 
 
@@ -102,7 +102,7 @@ def test_script_on_one_server_becomes_one_command(tmp_path: Path) -> None:
 def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int) -> None:
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
     place = {1: "0 8 16", 2: "8 16 16"}[server]
-    line = f"bash {PLAIN} {ranks} {place} /data/pictures/ # run on server {server}"
+    line = f"bash {PLAIN} {ranks} {place} /data/images/ # run on server {server}"
     translation = translated(line)
     for number, (address, typed) in enumerate(translation.lines):
         assert address == f"10.0.0.{number + 1}"
@@ -117,7 +117,7 @@ def test_script_on_two_servers_becomes_two_commands(tmp_path: Path, server: int)
 
 
 def test_missing_rank_table_leaves_placeholders_for_addresses() -> None:
-    translation = translated(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/pictures/")
+    translation = translated(f"bash {PLAIN} /path_to/hccl_16p.json 8 16 16 /data/images/")
     assert [server for server, _ in translation.lines] == ["ADDRESS_1", "ADDRESS_2"]
     assert all("--master-addr ADDRESS_1" in line for _, line in translation.lines)
     assert any("there is no rank table /path_to/hccl_16p.json here; replace ADDRESS_1" in str(note)
@@ -129,12 +129,12 @@ def test_cache_is_filled_by_one_or_several_processes() -> None:
     assert translation.command == "cache"
     cache = translation.settings["data"]["cache"]
     assert (cache["latents"], cache["text"], cache["path"]) == (True, True, "./cache_data")
-    five = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/  # cache data")
+    five = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/images/  # cache data")
     assert five.command == "cache"
     [(_, line)] = five.lines
     assert line.startswith("torchrun --nproc-per-node 8 -m mezzotint cache --as mindone-sdxl -- ")
     assert five.settings["data"]["cache"]["path"] == "./cache_data"
-    six = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/pictures/ /disk/cached")
+    six = translated("bash scripts/cache_data.sh /path_to/hccl_8p.json 0 8 8 /data/images/ /disk/cached")
     assert six.settings["data"]["cache"]["path"] == "/disk/cached"
 
 
@@ -201,7 +201,7 @@ def test_translate_prints_the_commands_before_the_recipe(tmp_path: Path, capsys:
     from mezzotint.cli import main
 
     ranks = table(tmp_path / "hccl_16p.json", ("10.0.0.1", 8), ("10.0.0.2", 8))
-    line = words(f"bash {PLAIN} {ranks} 0 8 16 /data/pictures/")
+    line = words(f"bash {PLAIN} {ranks} 0 8 16 /data/images/")
     assert main(["translate", "--as", "mindone-sdxl", "--", *line]) == 0
     output = capsys.readouterr().out
     assert "# start it on 10.0.0.1 with\n#   torchrun --nnodes 2 " in output

@@ -70,7 +70,7 @@ def recipe_of(scaling: str, weighting: str, kind: str, *words: str, is_free: boo
         sampler = "      target: gm.modules.diffusionmodules.sigma_sampling.EDMSampling"
         text = text[:start] + sampler + text[text.index("\n\n", start) :]
     Path("mine.yaml").write_text(text)
-    line = ["python", "train.py", "--config=mine.yaml", "--data_path=pictures", *words]
+    line = ["python", "train.py", "--config=mine.yaml", "--data_path=images", *words]
     return foreign.read_command_line("mindone-sdxl", line, (), Launched()).recipe
 
 

@@ -21,7 +21,7 @@ from mezzotint.tasks.bench import bench
 from support.forked import exit_status, fork, free_port, run_two
 from support.run_folders import logged
 
-PICTURES = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "shapes6"
 YAML = "configs/training/sd_xl_base_finetune_910b.yaml"
 CKPT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 
@@ -44,9 +44,9 @@ def document(tmp_path_factory: pytest.TempPathFactory, sdxl_folder: Path) -> Pat
     path = root / YAML
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    shutil.copytree(PICTURES, root / "pictures")
+    shutil.copytree(IMAGES, root / "images")
     rows = [f'000{number}.png,"shape, number {number}"' for number in range(6)]
-    (root / "pictures" / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
+    (root / "images" / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
     return root
 
 
@@ -62,7 +62,7 @@ OURS = ("model.config=model", "run.threads=1", "run.tensorboard=false")
 
 
 def line(*more: str, level: str = "O0") -> list[str]:
-    words = ["--config", YAML, "--weight", CKPT, "--data_path", "pictures", "--device_target", "CPU",
+    words = ["--config", YAML, "--weight", CKPT, "--data_path", "images", "--device_target", "CPU",
              "--ms_amp_level", level, "--save_path_with_time", "False"]  # fmt: skip
     return ["python", "train.py", *words, *more]
 
@@ -108,7 +108,7 @@ def test_trained_unet_is_merged_and_sampled_from(here: Path, capsys: pytest.Capt
     assert "cache_data is a cache of Mezzotint and" in output
     assert "in this command line: data.path is --data_path" in output
     file = Path("runs/unet/weights/unet_2.ckpt")
-    laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "pictures"]
+    laid = ["python", "train.py", "--config", YAML, "--weight", f"{CKPT},{file}", "--data_path", "images"]
     assert main(["check", "--as", "mindone-sdxl", *OURS, "--", *laid]) == 0
     merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", CKPT, "--additional_weights", str(file)]
     assert main(["merge", "--as", "mindone-sdxl", "--config=model", "--", *merging]) == 0
@@ -127,8 +127,8 @@ def test_trained_unet_is_merged_and_sampled_from(here: Path, capsys: pytest.Capt
             "nothing is written over"
         )
     assert len({(generated / name).read_bytes() for name in names}) == 3
-    with Image.open(generated / names[2]) as picture:
-        assert json.loads(picture.info["mezzotint"])["seed"] == "8"
+    with Image.open(generated / names[2]) as image:
+        assert json.loads(image.info["mezzotint"])["seed"] == "8"
 
 
 @pytest.mark.slow
@@ -172,13 +172,13 @@ def test_run_resumes_when_weight_names_it(here: Path, capsys: pytest.CaptureFixt
     ("change", "code", "expected"),
     [
         (("configs", "UNetModel", "UNetModle"), "E1080", "UNetModel"),
-        (("pictures", "dir,text", "dir,caption"), "E12", "text"),
+        (("images", "dir,text", "dir,caption"), "E12", "text"),
     ],
 )
 def test_invalid_files_are_reported(
     here: Path, capsys: pytest.CaptureFixture[str], change: tuple[str, str, str], code: str, expected: str
 ) -> None:
-    path = here / YAML if change[0] == "configs" else here / "pictures" / "img_txt.csv"
+    path = here / YAML if change[0] == "configs" else here / "images" / "img_txt.csv"
     path.write_text(path.read_text().replace(*change[1:]))
     assert run("train", *line()) == 2
     message = capsys.readouterr().err
@@ -197,7 +197,7 @@ def test_runtime_errors_name_the_flags_of_the_command(here: Path, capsys: pytest
         "--task",
         "img2img",
         "--img",
-        "pictures/0000.png",
+        "images/0000.png",
         "--strength",
         "5",
     ]

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import read_picture
+from mezzotint.data.loading.worker import read_image
 from mezzotint.data.media import decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit
@@ -32,7 +32,7 @@ BATCHES = [(batch, place) for batch in RECORD["multi_aspect"]["batches"] for pla
 
 
 def settings_of(**more: Any) -> DataSettings:
-    values = {"path": DATA / "pictures", "format": "mindone", "resize": "bicubic", "antialias": False, "workers": 0}
+    values = {"path": DATA / "images", "format": "mindone", "resize": "bicubic", "antialias": False, "workers": 0}
     return DataSettings.model_validate(
         values | {"resolution": 32, "buckets": {"shape": "square", "step": 8}, "batch_size": 1, "crop": "random"} | more
     )
@@ -54,7 +54,7 @@ def test_square_transforms_are_bit_exact(line: dict[str, Any], catalogue: Catalo
     size, bucket = Size(int(catalogue.width[row]), int(catalogue.height[row])), Size(32, 32)
     corner = tuple(line["crop_coords_top_left"])
     placed = Placement(bucket, cover(size, bucket), corner)
-    assert np.array_equal(read_picture(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
+    assert np.array_equal(read_image(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
     sampled = {
         placement.at_visit(catalogue, Visit(row, 1, 0, epoch, 0), bucket, settings_of()).crop_top_left
         for epoch in range(200)
@@ -78,19 +78,19 @@ def test_recorded_sizes_match_the_sampled_crop(catalogue: Catalogue) -> None:
             placed = Placement(Size(32, 32), cover(size, Size(32, 32)), tuple(corner))
             assert batch.pixels is not None
             pixels = np.rint((batch.pixels[0].numpy() + 1) * 127.5).astype(np.uint8)
-            assert np.array_equal(pixels, read_picture(catalogue, row, placed, settings))
+            assert np.array_equal(pixels, read_image(catalogue, row, placed, settings))
 
 
 @pytest.mark.parametrize(("batch", "place"), BATCHES, ids=lambda value: str(value)[:24])
 def test_multi_size_transforms_are_bit_exact(batch: dict[str, Any], place: int) -> None:
     """It rounds the free side up where ours truncates it: with its size the pixels are the same."""
     height, width = batch["size_hw"]
-    path = DATA / "pictures" / RECORD["square32"][place]["file"]
+    path = DATA / "images" / RECORD["square32"][place]["file"]
     old_height, old_width = batch["original"][place]
     factor = max(height / old_height, width / old_width)
     resized = Size(int(np.ceil(old_width * factor - 1e-9)), int(np.ceil(old_height * factor - 1e-9)))
     placed = Placement(Size(width, height), resized, tuple(batch["crop"][place]))
-    pixels = decoding.picture(
+    pixels = decoding.decode_image(
         path, placed, resize="bilinear", antialias=False, background="#ffffff", max_pixels=1_000_000
     )  # fmt: skip
     assert np.array_equal(pixels, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])

@@ -20,6 +20,6 @@ OPENCV = load_file(DATA / "opencv_resize.safetensors")
 def test_resized_image_is_bit_exact_with_opencv(name: str) -> None:
     kind, size = name.split(".")
     height, width = map(int, size.split("x"))
-    with Image.open(DATA / "pictures" / "a.png") as image:
+    with Image.open(DATA / "images" / "a.png") as image:
         resized = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
     assert np.array_equal(resized, OPENCV[name])

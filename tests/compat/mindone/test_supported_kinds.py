@@ -25,10 +25,10 @@ PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__caption
 
 
 def table_of_mindone(world: Any, folder: Path) -> dict[str, Any]:
-    for path in world.pictures.glob("*.png"):
+    for path in world.images.glob("*.png"):
         shutil.copy(path, folder)
     rows = [
-        f"{path.name},{path.with_suffix('.txt').read_text().strip()}" for path in sorted(world.pictures.glob("*.png"))
+        f"{path.name},{path.with_suffix('.txt').read_text().strip()}" for path in sorted(world.images.glob("*.png"))
     ]
     (folder / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
     return {"data__format": "mindone"}
@@ -40,7 +40,7 @@ def test_mindone_tables_are_checked_cached_and_trained(world: Any, capsys: pytes
     folder.mkdir()
     settings = PLAIN | table_of_mindone(world, folder) | {"data__path": folder}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
-    for verb, output in (("check", "10 pictures"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
+    for verb, output in (("check", "10 images"), ("cache", "21 added"), ("train", "21 present, nothing to add")):
         assert world.train("run", verb=verb, **settings) == 0
         assert output in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0

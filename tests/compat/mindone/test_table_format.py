@@ -18,7 +18,7 @@ from support.messages import refused
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     for name in ("a.png", "b.jpg", "deep/c.webp", "deep/d.png"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (40, 30), (len(name), 9, 9)).save(folder / name)
@@ -45,7 +45,7 @@ def test_repeated_row_is_two_samples(root: Path) -> None:
     items = read(root)
     assert captions_of(items) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
     rows = "img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
-    reason = f"2 rows name pictures of an earlier row: a separate sample: {rows}"
+    reason = f"2 rows name images of an earlier row: a separate sample: {rows}"
     assert notes_of(items) == [("img_txt.csv", reason)]
 
 
@@ -65,7 +65,7 @@ def test_rows_without_images_and_images_without_rows_are_skipped(root: Path) -> 
     [
         ("dir,caption\na.png,x\n", "E1212", "no column 'text' for the caption; its columns are 'dir', 'caption'; "
          "the first line of the table reads dir,text"),
-        ("file,text\na.png,x\n", "E1212", "no column 'dir' for the picture"),
+        ("file,text\na.png,x\n", "E1212", "no column 'dir' for the image"),
         ("", "E1212", "it is empty"),
         ("dir,text\n../a.png,x\n", "E1213", "names a file outside the folder"),
         ("dir,text\n/etc/passwd,x\n", "E1213", "img_txt.csv:2"),

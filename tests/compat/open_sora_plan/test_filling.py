@@ -30,7 +30,7 @@ from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
-from support.clip_folders import write_pictures
+from support.clip_folders import write_images
 from support.loading import open_loader
 
 CPU = torch.device("cpu")
@@ -69,7 +69,7 @@ class World:
     encoder: Encoder
 
     def settings(self, *, clips: dict[str, Any] | None = None, **values: Any) -> DataSettings:
-        chosen = {"frames": 9, "images": 2, "images_from": "images", "images_path": self.films / "pictures.txt"}
+        chosen = {"frames": 9, "images": 2, "images_from": "images", "images_path": self.films / "images.txt"}
         plain = {
             "path": self.films / "clips.txt",
             "format": "clip-list",
@@ -107,10 +107,10 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
     listed = [{"path": f"{n}.mp4", "cap": "a clip " + "long " * 5 * n} for n in range(3)]
     (folder / "clips.json").write_text(json.dumps(listed))
     (folder / "clips.txt").write_text("media,clips.json\n")
-    write_pictures(folder, 4)
-    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(4)]
-    (folder / "pictures.json").write_text(json.dumps(pictures))
-    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
+    write_images(folder, 4)
+    images = [{"path": f"{n}.png", "cap": f"image {n}"} for n in range(4)]
+    (folder / "images.json").write_text(json.dumps(images))
+    (folder / "images.txt").write_text("images,images.json\n")
     return folder
 
 
@@ -177,9 +177,9 @@ def test_second_fill_adds_nothing_and_frames_change_the_address(world: World) ->
         ({"clips": {"interval": 1, "start": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
         ({"resize": "bicubic"}, 4), ({"resize": "square-then-bilinear"}, 4), ({"crop": "random"}, 4),
     ):  # fmt: skip
-        _, _, _, (clips, pictures) = world.filled(world.settings(**cast("dict[str, Any]", other)))
+        _, _, _, (clips, images) = world.filled(world.settings(**cast("dict[str, Any]", other)))
         assert clips.new >= 1, other  # a window that happens to be the same is shared
-        assert pictures.new >= joined_images, other
+        assert images.new >= joined_images, other
     assert world.filled(world.settings(clips={"frames": 5}))[3][0].new == 0
 
 

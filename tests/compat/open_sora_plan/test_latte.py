@@ -59,7 +59,7 @@ def test_joined_stills_have_their_own_captions(released: Path) -> None:
 
 def test_image_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
     clip = Family.of(settings(released))
-    still = Family.of(settings(released, latte={"pictures": "still"}))
+    still = Family.of(settings(released, latte={"images": "still"}))
     network: Any = clip.parts()["denoiser"]
     text, x = clip.encode_text(["a dog"]), torch.randn(1, 4, 4, 4, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():

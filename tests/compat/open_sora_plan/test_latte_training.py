@@ -67,8 +67,8 @@ def test_clips_and_stills_are_encoded_separately(family: Family) -> None:
     alone = batch_latents(family, replace(batch, latents=None, pixels=pixels, joined_images=None), torch.device("cpu"))
     assert result.shape == (1, 4, 4, 4, 4)
     assert torch.equal(result[:, :, :2], alone)
-    picture = replace(beside, joined_images=None)
-    assert torch.equal(result[0, :, 2:].transpose(0, 1), batch_latents(family, picture, torch.device("cpu")))
+    image = replace(beside, joined_images=None)
+    assert torch.equal(result[0, :, 2:].transpose(0, 1), batch_latents(family, image, torch.device("cpu")))
 
 
 def test_sample_loss_is_the_mean_over_frames_and_stills(family: Family) -> None:

@@ -38,15 +38,15 @@ def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callabl
     root = tmp_path_factory.mktemp("sora")
     for n in range(4):
         write_clip(root / f"films/{n}.mp4", 8 + n, size=(48, 32))
-    (root / "pictures").mkdir()
+    (root / "images").mkdir()
     for n in range(7):
-        Image.new("RGB", (40, 32 + n), (30 * n, 90, 200 - 20 * n)).save(root / f"pictures/{n}.png")
+        Image.new("RGB", (40, 32 + n), (30 * n, 90, 200 - 20 * n)).save(root / f"images/{n}.png")
     clips = [{"path": f"{n}.mp4", "cap": caption, "frame_idx": "0:8"} for n, caption in enumerate(CAPTIONS)]
     (root / "clips.json").write_text(json.dumps(clips))
     (root / "clips.txt").write_text("films,clips.json\n")
-    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
-    (root / "pictures.json").write_text(json.dumps(pictures))
-    (root / "pictures.txt").write_text("pictures,pictures.json\n")
+    images = [{"path": f"{n}.png", "cap": f"image {n}"} for n in range(7)]
+    (root / "images.json").write_text(json.dumps(images))
+    (root / "images.txt").write_text("images,images.json\n")
     return write_release(root, "5x32x32")
 
 
@@ -61,7 +61,7 @@ def here(world_of_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def flags(**more: Any) -> list[str]:
     """The options of the command; those that are None are left out."""
     values = {
-        "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
+        "video_data": "clips.txt", "image_data": "images.txt", "use_image_num": 2, "num_frames": 5,
         "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
         "text_embed_cache": False, "text_encoder_name": "t5", "use_recompute": True, "num_no_recompute": 1,
         "device": "cpu", "precision": "fp32", "vae_precision": "fp32", "text_encoder_precision": "fp32",
@@ -192,7 +192,7 @@ def test_two_sharded_processes_equal_one_and_one_resumes(here: Path, over: tuple
 def cached(here: Path) -> dict[str, Any]:
     """Options with a text cache whose folders are missing; no text encoder is named."""
     (here / "clips.txt").write_text("films,said/clips,clips.json\n")
-    (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
+    (here / "images.txt").write_text("images,said/images,images.json\n")
     return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
 
 

@@ -138,11 +138,11 @@ def test_sdxl_list_has_the_sizes_of_its_paper() -> None:
 
 @limits(max_examples=30)
 @given(st.lists(st.tuples(sides, sides), min_size=1, max_size=20))
-def test_image_goes_to_the_nearest_listed_shape(pictures: list[tuple[int, int]]) -> None:
+def test_image_goes_to_the_nearest_listed_shape(images: list[tuple[int, int]]) -> None:
     settings = listed("sdxl")
     table = buckets.table(settings)
-    widths, heights = (np.array(side) for side in zip(*pictures, strict=True))
-    for number, bucket in enumerate(buckets.of_pictures(widths, heights, settings).tolist()):
+    widths, heights = (np.array(side) for side in zip(*images, strict=True))
+    for number, bucket in enumerate(buckets.of_images(widths, heights, settings).tolist()):
         far = [abs(np.log(size.aspect) - np.log(widths[number] / heights[number])) for size in table]
         assert far[bucket] == pytest.approx(min(far), abs=1e-12)
 
@@ -151,8 +151,8 @@ def test_image_goes_to_the_largest_size_that_it_fills() -> None:
     settings = listed([[1024, 1024], [512, 512], [768, 768], [512, 768], [1024, 1536]])
     table = buckets.table(settings)
     assert table == (Size(512, 512), Size(768, 768), Size(1024, 1024), Size(768, 512), Size(1536, 1024))
-    pictures = [(300, 300), (512, 512), (767, 900), (768, 800), (4000, 4000), (900, 600), (1536, 1024), (1536, 1000)]
-    numbers = buckets.of_pictures(*map(np.array, zip(*pictures, strict=True)), settings)
+    images = [(300, 300), (512, 512), (767, 900), (768, 800), (4000, 4000), (900, 600), (1536, 1024), (1536, 1000)]
+    numbers = buckets.of_images(*map(np.array, zip(*images, strict=True)), settings)
     assert [table[i] for i in numbers.tolist()] == [
         Size(512, 512), Size(512, 512), Size(512, 512), Size(768, 768), Size(1024, 1024), Size(768, 512),
         Size(1536, 1024), Size(768, 512),

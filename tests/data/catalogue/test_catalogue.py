@@ -31,7 +31,7 @@ def test_columns_describe_the_files(painted: Path, index: Path) -> None:
     assert data_set.key(6) == "100.png"
     assert data_set.path(6) == painted / "100.png"
     assert data_set.captions(6) == ("one", "two")
-    assert [data_set.captions(row) for row in (0, 6)] == [("picture 0",), ("one", "two")]
+    assert [data_set.captions(row) for row in (0, 6)] == [("image 0",), ("one", "two")]
     assert (int(data_set.width[6]), int(data_set.height[6])) == (40, 90)
     assert data_set.digest[6].tobytes() == decoding.probe(painted / "100.png", 10**6).digest
     assert int(data_set.key_hash[6]) == draws.text_key("100.png")
@@ -122,7 +122,7 @@ def test_old_indexes_are_removed(painted: Path, index: Path) -> None:
     [
         ((), "no images found"),
         (("a.heic", "b.heic", "c"), "only files with other extensions: no extension (1), .heic (2)"),
-        (("a.png",), "none of 1 files can be used: a.png (not a picture of a known format)"),
+        (("a.png",), "none of 1 files can be used: a.png (not an image of a known format)"),
     ],
 )
 def test_data_set_without_usable_files_is_an_error(
@@ -131,7 +131,7 @@ def test_data_set_without_usable_files_is_an_error(
     painted = tmp_path / "r"
     painted.mkdir()
     for name in names:
-        (painted / name).write_text("not a picture at all")
+        (painted / name).write_text("not an image at all")
     error = error_of(settings_of(painted, captions={"source": "filename"}), index)
     assert error.code == "E1202"
     assert sentence in error.message

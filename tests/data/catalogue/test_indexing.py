@@ -17,7 +17,7 @@ def test_fingerprint_depends_on_content_and_not_on_the_path(painted: Path, index
     assert build(settings_of(moved), index).fingerprint == first.fingerprint
     (moved / "000.txt").write_text("other")
     assert build(settings_of(moved), index).fingerprint != first.fingerprint
-    (moved / "000.txt").write_text("picture 0")
+    (moved / "000.txt").write_text("image 0")
     assert build(settings_of(moved), index).fingerprint == first.fingerprint
     assert build(settings_of(moved, repeats=2), index).fingerprint != first.fingerprint
 

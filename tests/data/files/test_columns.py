@@ -35,7 +35,7 @@ def test_damaged_index_is_rebuilt(painted: Path, index: Path, harm: Callable[[Pa
     harm(first.folder)
     second = build(settings_of(painted), index)
     assert second.fingerprint == first.fingerprint
-    assert second.captions(5) == ("picture 5",)
+    assert second.captions(5) == ("image 5",)
     assert second.report.decoded == 6
 
 

@@ -20,23 +20,21 @@ def listing_of(root: Path, *names: str) -> Listing:
 
 def test_mask_files_next_to_images_are_not_samples(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, "a.jpg", "a-masklabel.png", "b.png", "c-masklabel.jpg", "d-masklabel.PNG")
-    pictures, of_pictures = masks.split_masks(listing, None, (), {".png", ".jpg"}, is_listed=True)
-    assert pictures.names == ["a.jpg", "b.png", "c-masklabel.jpg"], "a mask next to an image must be a PNG"
-    assert len(pictures.stats) == 3
-    assert of_pictures.of("a.jpg") == tmp_path / "a-masklabel.png"
-    assert of_pictures.of("b.png") is None
-    assert of_pictures.unused() == [str(tmp_path / "d-masklabel.PNG")]
+    images, of_images = masks.split_masks(listing, None, (), {".png", ".jpg"}, is_listed=True)
+    assert images.names == ["a.jpg", "b.png", "c-masklabel.jpg"], "a mask next to an image must be a PNG"
+    assert len(images.stats) == 3
+    assert of_images.of("a.jpg") == tmp_path / "a-masklabel.png"
+    assert of_images.of("b.png") is None
+    assert of_images.unused() == [str(tmp_path / "d-masklabel.PNG")]
 
 
 def test_masks_in_a_folder_are_matched_by_name(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     listing = listing_of(root, "a.jpg", "masks/a.png", "masks/sub/b.png", "sub/b.jpg")
-    pictures, of_pictures = masks.split_masks(
-        listing, root / "masks", [root / "masks"], {".png", ".jpg"}, is_listed=True
-    )
-    assert pictures.names == ["a.jpg", "sub/b.jpg"], "a folder of masks below the images is left out"
-    assert of_pictures.of("a.jpg") == root / "masks" / "a.png"
-    assert of_pictures.of("sub/b.jpg") == root / "masks" / "sub" / "b.png"
+    images, of_images = masks.split_masks(listing, root / "masks", [root / "masks"], {".png", ".jpg"}, is_listed=True)
+    assert images.names == ["a.jpg", "sub/b.jpg"], "a folder of masks below the images is left out"
+    assert of_images.of("a.jpg") == root / "masks" / "a.png"
+    assert of_images.of("sub/b.jpg") == root / "masks" / "sub" / "b.png"
 
 
 def test_two_masks_of_one_image_are_refused(tmp_path: Path) -> None:

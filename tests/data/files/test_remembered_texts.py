@@ -66,9 +66,9 @@ def test_caption_settings_can_change_without_reading_files(painted: Path, index:
 def test_file_with_the_same_size_and_other_times_is_read(painted: Path, index: Path, opens: Opens) -> None:
     build(settings_of(painted), index)
     opens()
-    (painted / "001.txt").write_text("PICTURE 1")
+    (painted / "001.txt").write_text("IMAGE 1")
     os.utime(painted / "001.txt", ns=(0, 0))
-    assert build(settings_of(painted), index).captions(1) == ("PICTURE 1",)
+    assert build(settings_of(painted), index).captions(1) == ("IMAGE 1",)
     assert opens() == ["001.txt"]
 
 
@@ -80,7 +80,7 @@ def test_damaged_texts_and_moved_folders_are_read_again(
     texts.write_bytes(texts.read_bytes()[:-1] + b"?")
     opens()
     (painted / "000.txt").write_text("other")
-    assert build(settings_of(painted), index).captions(5) == ("picture 5",)
+    assert build(settings_of(painted), index).captions(5) == ("image 5",)
     assert len(opens()) == 6
     build(settings_of(painted.rename(tmp_path / "moved")), index)
     assert len(opens()) == 6
@@ -106,7 +106,7 @@ def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: p
 
     monkeypatch.setattr(outside, "read_bytes", read_bytes)
     data_set = build(settings_of(painted), index)
-    assert [data_set.captions(row) for row in range(6)] == [(f"picture {row}",) for row in range(6)]
+    assert [data_set.captions(row) for row in range(6)] == [(f"image {row}",) for row in range(6)]
 
 
 def test_nothing_is_stored_without_a_folder(tmp_path: Path) -> None:

@@ -19,14 +19,14 @@ import pytest
 from mezzotint import fault_injection
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.files import remote, tar_members
-from mezzotint.data.loading.worker import read_picture
+from mezzotint.data.loading.worker import read_image
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 from support.data_sets import read
 from support.messages import refused
 from support.s3_server import S3Server, waits_between_tries
-from support.shards import picture, shard
+from support.shards import image_bytes, shard
 
 PLACED = Placement(Size(40, 32), Size(40, 32), (0, 0), False)
 
@@ -43,7 +43,7 @@ def memory() -> Iterator[Any]:
 def shard_in(tmp_path: Path, *shades: int) -> bytes:
     fields: list[tuple[str, bytes | str | dict[str, Any]]] = []
     for shade in shades:
-        fields += [(f"{shade}.png", picture(shade)), (f"{shade}.txt", f"shade {shade}")]
+        fields += [(f"{shade}.png", image_bytes(shade)), (f"{shade}.txt", f"shade {shade}")]
     return shard(tmp_path / "made.tar", *fields).read_bytes()
 
 
@@ -58,7 +58,7 @@ def settings_of(address: str, **values: Any) -> DataSettings:
 def shades(catalogue: Catalogue, **values: Any) -> dict[str, int]:
     """The shade of each image by its caption, as a worker reads it."""
     settings = settings_of("memory://box", **values)
-    pixels = {i: read_picture(catalogue, i, PLACED, settings) for i in range(len(catalogue))}
+    pixels = {i: read_image(catalogue, i, PLACED, settings) for i in range(len(catalogue))}
     return {catalogue.captions(i)[0]: int(one[0, 0, 0]) for i, one in pixels.items()}
 
 
@@ -86,7 +86,7 @@ def test_worker_fetches_only_its_samples_and_once(memory: Any, tmp_path: Path, m
     monkeypatch.setattr(type(memory), "cat_file", watched)
     for _ in range(2):
         assert shades(pickle.loads(pickle.dumps(catalogue))) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
-    sizes = [len(picture(shade)) for shade in (1, 2, 3)]
+    sizes = [len(image_bytes(shade)) for shade in (1, 2, 3)]
     assert asked_for == list(zip(("/box/0.tar", "/box/0.tar", "/box/deep/1.tar"), sizes, strict=True))
     assert sorted(path.stat().st_size for path in kept(elsewhere)) == sorted(sizes), "no shard is fetched completely"
 
@@ -110,8 +110,8 @@ def test_index_does_not_depend_on_the_storage(memory: Any, tmp_path: Path) -> No
 
 def test_tables_and_their_images_are_read_from_object_storage(memory: Any, tmp_path: Path) -> None:
     memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,shade 5\nin/b.png,shade 6\n")
-    memory.pipe_file("/box/a.png", picture(5))
-    memory.pipe_file("/box/in/b.png", picture(6))
+    memory.pipe_file("/box/a.png", image_bytes(5))
+    memory.pipe_file("/box/in/b.png", image_bytes(6))
     catalogue = catalogue_of("memory://box", tmp_path, format="metadata")
     assert shades(catalogue) == {"shade 5": 5, "shade 6": 6}
     memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,other\n")
@@ -207,7 +207,7 @@ def test_signed_url_is_refused_without_printing_it() -> None:
     assert "SECRET" not in str(error.value)
 
 
-def pictures_with_table(ending: str) -> dict[str, bytes]:
+def images_with_table(ending: str) -> dict[str, bytes]:
     """Two images and a table that names them, by path."""
     names, captions = ["a.png", "in/b.png"], ["shade 5", "shade 6"]
     table = io.BytesIO()
@@ -216,13 +216,13 @@ def pictures_with_table(ending: str) -> dict[str, bytes]:
     else:
         lines = (json.dumps({"file_name": n, "text": c}) + "\n" for n, c in zip(names, captions, strict=True))
         table.write("".join(lines).encode())
-    return {f"metadata.{ending}": table.getvalue(), "a.png": picture(5), "in/b.png": picture(6)}
+    return {f"metadata.{ending}": table.getvalue(), "a.png": image_bytes(5), "in/b.png": image_bytes(6)}
 
 
 @pytest.mark.usefixtures("s3_server")
 def test_table_on_a_real_server_is_read_like_a_local_one(tmp_path: Path) -> None:
     system = fsspec.filesystem("s3")
-    for name, data in pictures_with_table("parquet").items():
+    for name, data in images_with_table("parquet").items():
         system.pipe_file(f"box/table/{name}", data)
         (tmp_path / "disk" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "disk" / name).write_bytes(data)
@@ -239,16 +239,16 @@ def test_requests_are_retried_when_the_server_is_overloaded(
     """Status 503 once: for the list, the table and an image."""
     waits = waits_between_tries(monkeypatch)
     system = fsspec.filesystem("s3")
-    for name, data in pictures_with_table("jsonl").items():
+    for name, data in images_with_table("jsonl").items():
         system.pipe_file(f"box/table/{name}", data)
-    of_table, of_picture = ("GET", "/box/table/metadata.jsonl"), ("GET", "/box/table/a.png")
+    of_table, of_image = ("GET", "/box/table/metadata.jsonl"), ("GET", "/box/table/a.png")
     s3_server.overloaded |= {("GET", "/box"), of_table}
     catalogue = catalogue_of("s3://box/table", tmp_path, format="metadata")
     assert not s3_server.overloaded
     assert waits == [remote.WAITS[0]] * 2
     for path in kept(tmp_path):
         path.unlink()
-    s3_server.overloaded.add(of_picture)
+    s3_server.overloaded.add(of_image)
     assert shades(catalogue) == {"shade 5": 5, "shade 6": 6}
     assert not s3_server.overloaded
     assert waits == [remote.WAITS[0]] * 3

@@ -43,7 +43,7 @@ def test_folder_name_gives_repeats_and_caption(tmp_path: Path) -> None:
 
 def test_folder_name_without_text_requires_captions(tmp_path: Path) -> None:
     put(tmp_path, "5/a.png", "4_/b.png")
-    with refused("E1203", r"2 pictures have no caption.*missing=empty \(or skip\)$"):
+    with refused("E1203", r"2 images have no caption.*missing=empty \(or skip\)$"):
         read(tmp_path)
     assert samples(tmp_path, missing="empty") == {"4_/b.png": (4.0, ""), "5/a.png": (5.0, "")}
     (tmp_path / "5" / "a.txt").write_text("five")

@@ -52,13 +52,13 @@ def paint(root: Path, count: int) -> None:
 
 def test_edited_caption_changes_the_catalogue_without_decoding(tmp_path: Path) -> None:
     paint(tmp_path / "root", 3)
-    table(tmp_path / "root", *(row(f"{i}.png", f"picture {i}") for i in range(3)))
+    table(tmp_path / "root", *(row(f"{i}.png", f"image {i}") for i in range(3)))
     first = catalogue(tmp_path / "root")
     assert first.report.decoded == 3
     assert catalogue(tmp_path / "root").folder == first.folder
-    table(tmp_path / "root", *(row(f"{i}.png", f"picturE {i}") for i in range(3)))
+    table(tmp_path / "root", *(row(f"{i}.png", f"imagE {i}") for i in range(3)))
     second = catalogue(tmp_path / "root")
-    assert second.captions(1) == ("picturE 1",)
+    assert second.captions(1) == ("imagE 1",)
     assert second.report.decoded == 0
     assert second.fingerprint != first.fingerprint
 

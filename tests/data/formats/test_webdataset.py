@@ -17,17 +17,17 @@ from mezzotint.tasks.reading.arguments import parse
 from support import data_sets
 from support.data_sets import captions_of, notes_of, skipped_of
 from support.messages import refused
-from support.shards import opened, picture, shard
+from support.shards import image_bytes, opened, shard
 
 read = partial(data_sets.read, format="webdataset")
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
 def test_members_with_one_key_are_a_sample_in_any_order(tmp_path: Path, form: int) -> None:
-    shard(tmp_path / "0.tar", ("./a.jpg", picture(1, kind="JPEG")), ("a.txt", "a cat\n asleep"), ("deep/b.c.txt", "no"),
-          ("deep/b.png", picture(2)), ("deep/b.txt", "a dog"), format=form)  # fmt: skip
+    shard(tmp_path / "0.tar", ("./a.jpg", image_bytes(1, kind="JPEG")), ("a.txt", "a cat\n asleep"),
+          ("deep/b.c.txt", "no"), ("deep/b.png", image_bytes(2)), ("deep/b.txt", "a dog"), format=form)  # fmt: skip
     long = "a/" * 40 + "x" * 60 if form != tarfile.USTAR_FORMAT else "x"
-    shard(tmp_path / "more" / "1.tar", (f"{long}.cls", "7"), (f"{long}.webp", picture(3, kind="WEBP")), format=form)
+    shard(tmp_path / "more" / "1.tar", (f"{long}.cls", "7"), (f"{long}.webp", image_bytes(3, kind="WEBP")), format=form)
     assert captions_of(read(tmp_path)) == {
         "0.tar/./a.jpg": ("a cat asleep",), "0.tar/deep/b.png": ("a dog",), f"more/1.tar/{long}.webp": ("7",),
     }  # fmt: skip
@@ -35,8 +35,8 @@ def test_members_with_one_key_are_a_sample_in_any_order(tmp_path: Path, form: in
 
 def test_caption_is_taken_from_json_column_or_text_file(tmp_path: Path) -> None:
     columns = {"text": ["one", "two"], "caption": "three"}
-    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("a.txt", "beside"), ("a.json", columns),
-          ("b.png", picture(2)), ("b.txt", "beside"), ("b.json", {"caption": "four"}))  # fmt: skip
+    shard(tmp_path / "0.tar", ("a.png", image_bytes(1)), ("a.txt", "beside"), ("a.json", columns),
+          ("b.png", image_bytes(2)), ("b.txt", "beside"), ("b.json", {"caption": "four"}))  # fmt: skip
     assert captions_of(read(tmp_path)) == {"0.tar/a.png": ("one", "two"), "0.tar/b.png": ("beside",)}
     of_caption = read(tmp_path, columns={"caption": "caption"})
     assert captions_of(of_caption) == {"0.tar/a.png": ("three",), "0.tar/b.png": ("four",)}
@@ -46,11 +46,11 @@ def test_caption_is_taken_from_json_column_or_text_file(tmp_path: Path) -> None:
 
 def test_unusable_members_are_reported(tmp_path: Path) -> None:
     path = shard(
-        tmp_path / "0.tar", ("a.png", picture(1)), ("a.jpg", picture(2, kind="JPEG")), ("a.txt", "x"),
-        ("b.png", picture(1)), ("b.txt", "x"), ("b.png", picture(2)),
-        ("c.png", picture(1)), ("c.txt", b"\xff\xfe"), ("d.png", picture(1)), ("d.json", "[1]"),
-        ("e.txt", "no picture"), (".hidden.png", b""), ("f.png", picture(1)), ("f.json", {"text": 4}),
-        ("g.png", b"no picture"), ("g.txt", "x"),
+        tmp_path / "0.tar", ("a.png", image_bytes(1)), ("a.jpg", image_bytes(2, kind="JPEG")), ("a.txt", "x"),
+        ("b.png", image_bytes(1)), ("b.txt", "x"), ("b.png", image_bytes(2)),
+        ("c.png", image_bytes(1)), ("c.txt", b"\xff\xfe"), ("d.png", image_bytes(1)), ("d.json", "[1]"),
+        ("e.txt", "no image"), (".hidden.png", b""), ("f.png", image_bytes(1)), ("f.json", {"text": 4}),
+        ("g.png", b"no image"), ("g.txt", "x"),
     )  # fmt: skip
     with tarfile.open(path, "a") as archive:
         link = tarfile.TarInfo("h.png")
@@ -72,7 +72,7 @@ def test_unusable_members_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["error", "skip", "empty"])
 def test_missing_caption_is_an_error_skipped_or_empty(tmp_path: Path, missing: str) -> None:
-    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("b.png", picture(2)), ("b.txt", ""))
+    shard(tmp_path / "0.tar", ("a.png", image_bytes(1)), ("b.png", image_bytes(2)), ("b.txt", ""))
     if missing == "error":
         with refused("E1203", r"no caption for 0\.tar/a\.png: a \.txt of the same key"):
             read(tmp_path)
@@ -83,7 +83,7 @@ def test_missing_caption_is_an_error_skipped_or_empty(tmp_path: Path, missing: s
 
 def test_shards_are_given_as_folder_file_or_range(tmp_path: Path) -> None:
     for number in range(12):
-        shard(tmp_path / f"t-{number:03d}.tar", ("a.png", picture(number)), ("a.txt", str(number)))
+        shard(tmp_path / f"t-{number:03d}.tar", ("a.png", image_bytes(number)), ("a.txt", str(number)))
     assert len(captions_of(read(tmp_path))) == 12
     assert list(captions_of(read(tmp_path / "t-004.tar")).values()) == [("4",)]
     assert [c for (c,) in captions_of(read(tmp_path / "t-{003..005}.tar")).values()] == ["3", "4", "5"]
@@ -102,7 +102,7 @@ def test_ranges_are_expanded_like_in_a_shell() -> None:
 
 
 def test_range_is_resolved_next_to_the_recipe(tmp_path: Path) -> None:
-    shard(tmp_path / "shards" / "0.tar", ("a.png", picture(1)), ("a.txt", "x"))
+    shard(tmp_path / "shards" / "0.tar", ("a.png", image_bytes(1)), ("a.txt", "x"))
     (tmp_path / "recipe.yaml").write_text("data: {path: 'shards/{0..0}.tar', format: webdataset}")
     recipe = resolve_paths(parse([str(tmp_path / "recipe.yaml")], "check"))
     assert recipe.data.path == (tmp_path / "shards" / "{0..0}.tar",)
@@ -115,7 +115,7 @@ def test_commands_are_refused(address: str) -> None:
 
 
 def test_damaged_shard_is_an_error(tmp_path: Path) -> None:
-    fields = [(f"{i}.{end}", picture(i) if end == "png" else "x") for i in range(6) for end in ("png", "txt")]
+    fields = [(f"{i}.{end}", image_bytes(i) if end == "png" else "x") for i in range(6) for end in ("png", "txt")]
     whole = shard(tmp_path / "whole.tar", *fields).read_bytes()
 
     def error_for(content: bytes) -> str:
@@ -150,9 +150,9 @@ def test_table_settings_are_refused() -> None:
 
 def test_only_changed_shards_are_indexed_again(tmp_path: Path) -> None:
     for number in range(2):
-        shard(tmp_path / "s" / f"{number}.tar", ("a.png", picture(number)), ("a.txt", "x"))
+        shard(tmp_path / "s" / f"{number}.tar", ("a.png", image_bytes(number)), ("a.txt", "x"))
     before = opened(tmp_path / "s", tmp_path / "index")
-    shard(tmp_path / "s" / "1.tar", ("a.png", picture(200)), ("a.txt", "x"))
+    shard(tmp_path / "s" / "1.tar", ("a.png", image_bytes(200)), ("a.txt", "x"))
     after = opened(tmp_path / "s", tmp_path / "index")
     assert after.report.decoded == 1
     assert after.fingerprint != before.fingerprint

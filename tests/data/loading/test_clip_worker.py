@@ -158,10 +158,10 @@ def test_square_resize_rules_give_their_pixels(rule: str, films: Path, tmp_path:
         frames = torch.from_numpy(stored).to(torch.uint8)
         squares = port_square(frames, 32) if rule == "bicubic-then-square" else to_bytes(project_square(frames, 32))
         assert torch.equal(batch.pixels[number].transpose(0, 1), to_pixels(squares.flip(-1), CPU))
-    picture = torch.from_numpy(np.array(Image.open(films / "pictures" / batch.joined_images.keys[0]))).permute(2, 0, 1)[
+    image = torch.from_numpy(np.array(Image.open(films / "images" / batch.joined_images.keys[0]))).permute(2, 0, 1)[
         None
     ]
-    squares = port_square(picture, 32) if rule == "bicubic-then-square" else to_bytes(project_square(picture, 32))
+    squares = port_square(image, 32) if rule == "bicubic-then-square" else to_bytes(project_square(image, 32))
     assert torch.equal(batch.joined_images.pixels[:1], to_pixels(squares.flip(-1), CPU))
 
 

@@ -68,7 +68,7 @@ def test_epoch_with_whole_repeats_visits_each_sample_once(folder: Path, tmp_path
     assert orders[0] != orders[1] != orders[2]
 
 
-class _NoPictures:
+class _NoImages:
     """Serves requests without opening files, for tests of the batch layout only."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ class _NoPictures:
             bucket = placed.bucket  # type: ignore[attr-defined]
             return np.zeros((3, bucket.height, bucket.width), dtype=np.uint8)
 
-        monkeypatch.setattr(worker_module, "read_picture", blank)
+        monkeypatch.setattr(worker_module, "read_image", blank)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_any_split_of_a_batch_of_24_gives_the_same_stream(
     large: Catalogue, world_size: int, micro_batch: int | None, first: int, seed: int, remainder: str
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        _NoPictures(patch)
+        _NoImages(patch)
         plain = data(Path(), resolution=16, batch_size=24, repeats=1, remainder=remainder)
         whole = stream([steps(large, plain, 0, 10, accumulation=1, seed=seed)])
         layout = {"world_size": world_size, "micro_batch": micro_batch, "accumulation": 1, "seed": seed}

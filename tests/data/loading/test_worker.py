@@ -113,6 +113,6 @@ def test_image_changed_after_listing_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x")
     settings = data(tmp_path, workers=0, verify="on_first_use")
     catalogue = catalogues.build(settings, tmp_path / ".index", workers=1)
-    (tmp_path / "a.png").write_bytes(b"no picture")
-    with refused("E1250", "not a picture of a known format"):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    with refused("E1250", "not an image of a known format"):
         steps(catalogue, settings, 0, 2)

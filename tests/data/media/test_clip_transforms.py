@@ -23,7 +23,7 @@ def test_frame_is_placed_like_an_image_of_the_same_pixels(resize: str, flipped: 
     frame = RNG.integers(0, 256, (30, 47, 3), dtype=np.uint8)
     Image.fromarray(frame).save(tmp_path / "frame.png")
     placement = Placement(Size(32, 24), Size(37, 24), (0, 3), flipped)
-    expected = decoding.picture(
+    expected = decoding.decode_image(
         tmp_path / "frame.png", placement, resize=resize, background="#ffffff", max_pixels=10**6
     )
     assert np.array_equal(frame_transform(placement, resize=resize)(frame), expected)

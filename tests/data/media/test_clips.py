@@ -41,9 +41,9 @@ KINDS: dict[str, dict[str, Any]] = {
 ClipWriter = Callable[..., Path]
 
 
-def shades(pictures: NDArray[Any]) -> list[int]:
+def shades(images: NDArray[Any]) -> list[int]:
     """The number of each frame (3, H, W), encoded in the shade of its lower right corner."""
-    return [round(float(picture[:, -4:, -4:].mean()) / SHADE) for picture in pictures]
+    return [round(float(image[:, -4:, -4:].mean()) / SHADE) for image in images]
 
 
 def reason_of(path: Path, max_pixels: int = 10**6) -> str:
@@ -71,18 +71,18 @@ def test_frames_are_read_by_time_in_any_order(name: str, tmp_path: Path, write_c
     path = write_clip(tmp_path / name, 20, **KINDS[name])
     probe = _clips.probe(path, max_pixels=10**6)
     for numbers in ([*range(20)], [0], [19], [13, 4, 4, 17], [9, 10, 11]):
-        pictures = _clips.frames(path, times_of(numbers, begin=probe.begin, rate=probe.rate))
-        assert pictures.shape == (len(numbers), 3, probe.size.height, probe.size.width)
-        assert pictures.dtype == np.uint8
-        assert shades(pictures) == numbers
+        images = _clips.frames(path, times_of(numbers, begin=probe.begin, rate=probe.rate))
+        assert images.shape == (len(numbers), 3, probe.size.height, probe.size.width)
+        assert images.dtype == np.uint8
+        assert shades(images) == numbers
 
 
 def test_lossless_codec_keeps_colours(tmp_path: Path, write_clip: ClipWriter) -> None:
     path = write_clip(tmp_path / "odd.mkv", 3, **KINDS["odd.mkv"])
-    picture = _clips.frames(path, [0.15])[0]
+    image = _clips.frames(path, [0.15])[0]
     expected = np.full((3, 31, 47), SHADE, np.uint8)
     expected[:, :15, :23] = 255
-    assert np.array_equal(picture, expected)
+    assert np.array_equal(image, expected)
 
 
 def test_decoding_starts_at_the_key_frame_and_stops_early(
@@ -106,9 +106,9 @@ def test_every_requested_frame_is_transformed_once(tmp_path: Path, write_clip: C
     path = write_clip(tmp_path / "a.mp4", 10)
     sizes = []
 
-    def corner(picture: NDArray[np.uint8]) -> NDArray[np.float32]:
-        sizes.append(picture.shape)
-        return picture[-2:, -2:].transpose(2, 0, 1).astype(np.float32)
+    def corner(image: NDArray[np.uint8]) -> NDArray[np.float32]:
+        sizes.append(image.shape)
+        return image[-2:, -2:].transpose(2, 0, 1).astype(np.float32)
 
     pixels = _clips.frames(path, times_of([2, 5, 5], begin=0, rate=10), each=corner)
     assert pixels.dtype == np.float32
@@ -122,8 +122,8 @@ def test_variable_rate_frames_are_those_on_screen(tmp_path: Path, write_clip: Cl
     probe = _clips.probe(path, max_pixels=10**6)
     assert probe.conversions == Conversion.VARIABLE_RATE
     assert probe.rate == pytest.approx(5 / 3)
-    pictures = _clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
-    assert shades(pictures) == [0, 2, 2, 3, 4, 4, 5]
+    images = _clips.frames(path, [0.05, 0.25, 1.1, 1.25, 1.35, 2.9, 3.05])
+    assert shades(images) == [0, 2, 2, 3, 4, 4, 5]
 
 
 def test_clip_with_late_start_time_is_read_by_its_clock(tmp_path: Path, write_clip: ClipWriter) -> None:
@@ -170,12 +170,12 @@ def test_clip_rotated_by_another_angle_is_refused(tmp_path: Path, write_clip: Cl
 
 
 def test_files_that_are_not_clips_are_refused(tmp_path: Path, write_clip: ClipWriter) -> None:
-    Image.new("RGB", (8, 8)).save(tmp_path / "picture.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "image.png")
     texts = {
         "empty.mp4": (b"", "empty file"),
         "zeros.mp4": (bytes(5000), "damaged: starts with zero bytes"),
         "text.mp4": (b"dear diary", "not a clip of a known format"),
-        "picture.mp4": ((tmp_path / "picture.png").read_bytes(), "a picture, not a clip"),
+        "image.mp4": ((tmp_path / "image.png").read_bytes(), "an image, not a clip"),
         "sound.mp4": (b"ID3\x04" + bytes(500), "sound, not a clip"),
     }
     for text in ("#EXTM3U\nhttp://127.0.0.1:9/a.ts\n", "ffconcat version 1.0\nfile /etc/passwd\n", "\n[playlist]\n",

@@ -32,7 +32,9 @@ PARITY = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
 def refusal(path: Path, limit: int = LIMIT) -> str:
     for attempt in (
         lambda: decoding.probe(path, limit),
-        lambda: decoding.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
+        lambda: decoding.decode_image(
+            path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit
+        ),
     ):
         with refused("E1206") as caught:
             attempt()
@@ -218,9 +220,9 @@ def make_socket(path: Path) -> None:
     ("make", "reason"),
     [
         (make_empty, "empty file"),
-        (make_text, "not a picture"),
-        (make_svg, "not a picture"),
-        (make_eps, "not a picture"),
+        (make_text, "not an image"),
+        (make_svg, "not an image"),
+        (make_eps, "not an image"),
         (make_float, "float pixels"),
         (os.mkfifo, "not a regular file"),
         (os.mkdir, ""),
@@ -246,7 +248,7 @@ def test_image_is_resized_cropped_and_flipped(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     corners(60, 20).save(path)
     placement = Placement(Size(10, 10), Size(30, 10), (0, 12), flipped=True)
-    pixels = decoding.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
+    pixels = decoding.decode_image(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
     expected = np.asarray(corners(30, 10))[:, 12:22][:, ::-1].transpose(2, 0, 1)
     assert pixels.dtype == np.uint8
     assert pixels.flags.c_contiguous
@@ -259,7 +261,7 @@ def test_filters_are_antialiased(tmp_path: Path, name: str) -> None:
     stripes = np.zeros((64, 64, 3), np.uint8)
     stripes[:, ::2] = 255
     Image.fromarray(stripes).save(path)
-    pixels = decoding.picture(
+    pixels = decoding.decode_image(
         path, Placement(Size(8, 8), Size(8, 8), (0, 0)), resize=name, background="#ffffff", max_pixels=LIMIT
     )
     assert np.abs(pixels.astype(int) - 127).max() < 12
@@ -271,7 +273,7 @@ def test_pixels_match_the_diffusers_scripts(number: int, name: str) -> None:
     height, width = record["resized_height_width"]
     placement = Placement(Size(64, 64), Size(width, height), tuple(record["sdxl_center_crop_top_left"]))
     path = PARITY / "shapes6" / f"{number:04}.png"
-    pixels = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
+    pixels = decoding.decode_image(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
     assert (pixels == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()
 
 
@@ -286,7 +288,7 @@ def photo(width: int, height: int, seed: int = 0) -> Image.Image:
 
 def fit(path: Path, size: tuple[int, int], *, scaled: bool, resize: str = "lanczos", antialias: bool = True) -> Any:
     placed = Placement(Size(*size), Size(*size), (0, 0))
-    return decoding.picture(
+    return decoding.decode_image(
         path, placed, resize=resize, background="#ffffff", max_pixels=LIMIT, scaled=scaled, antialias=antialias
     )
 

@@ -23,7 +23,7 @@ def test_group_remainders_join_ungrouped_samples_and_gaps_are_counted(remainder:
     )
     all_fills = fills(columns, settings)
     nameless, six, four = all_fills
-    assert [(fill.group, fill.pictures, fill.over) for fill in all_fills] == [(0, 5, 1), (1, 6, 2), (2, 4, 0)]
+    assert [(fill.group, fill.images, fill.over) for fill in all_fills] == [(0, 5, 1), (1, 6, 2), (2, 4, 0)]
     assert (nameless.joined, nameless.filled) == (2, 1 if remainder == "fill" else 0)
     assert [fill.missing for fill in all_fills] == [3, 2, 0]
     assert [fill.is_underfilled for fill in all_fills] == [True, False, False]

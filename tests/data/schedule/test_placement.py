@@ -46,7 +46,7 @@ def catalogue_of(width: int, height: int) -> Any:
         key_hash=hashes,
         repeats=np.ones(2),
         overrides=overrides,
-        buckets_of=lambda rows, settings: buckets.of_pictures([width] * len(rows), [height] * len(rows), settings),
+        buckets_of=lambda rows, settings: buckets.of_images([width] * len(rows), [height] * len(rows), settings),
     )
 
 

@@ -19,7 +19,7 @@ def planned(tmp_path: Path, **values: Any) -> tuple[Any, np.ndarray[Any, Any], C
     root.mkdir(exist_ok=True)
     for i in range(7):
         Image.new("RGB", (64, 64) if i else (90, 64), (i, 0, 0)).save(root / f"{i}.png")
-        (root / f"{i}.txt").write_text(f"picture {i}")
+        (root / f"{i}.txt").write_text(f"image {i}")
     settings = DataSettings.model_validate(
         {"path": root, "resolution": 64, "buckets": {"step": 8}, "batch_size": 4, **values}
     )

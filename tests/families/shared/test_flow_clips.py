@@ -98,8 +98,8 @@ def test_clip_from_a_first_frame_equals_that_of_the_pipeline(name: str, folders:
     family, generator = family_of(name, folders[name]), torch.Generator().manual_seed(0)
     frames = 1 + family.grid.frames
     size, grid = Size(96, 64, frames), family.grid
-    picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
-    pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
+    image = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
+    pixels = torch.from_numpy(np.array(image)).movedim(-1, 0)[None].float() / 127.5 - 1
     first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None]
     noise = torch.randn(2, grid.channels, 2, 64 // grid.pixels, 96 // grid.pixels, generator=generator)
     options = {"height": 64, "width": 96, "num_frames": frames, "num_inference_steps": 4, "guidance_scale": 3.0}
@@ -107,13 +107,13 @@ def test_clip_from_a_first_frame_equals_that_of_the_pipeline(name: str, folders:
     if name == "wan":
         parts = WanPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
         wan: Any = WanImageToVideoPipeline(**parts, image_encoder=None, image_processor=None, expand_timesteps=True)
-        theirs = wan(picture, PROMPTS, latents=noise, **options).frames
+        theirs = wan(image, PROMPTS, latents=noise, **options).frames
     else:
         ltx: Any = LTXImageToVideoPipeline(
             **LTXPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
         )
         begun = torch.cat([first.expand(2, -1, -1, -1, -1), noise[:, :, 1:]], dim=2)
-        packed = ltx(picture, PROMPTS, latents=begun.flatten(2).transpose(1, 2), frame_rate=25, **options).frames
+        packed = ltx(image, PROMPTS, latents=begun.flatten(2).transpose(1, 2), frame_rate=25, **options).frames
         theirs = packed.transpose(1, 2).unflatten(2, noise.shape[2:])
     ours = drawn(family, name, noise, size, first)
     assert near(ours, theirs)
@@ -132,21 +132,21 @@ def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begun", [True, False], ids=["from a picture", "from text"])
+@pytest.mark.parametrize("begun", [True, False], ids=["from an image", "from text"])
 @torch.no_grad()
 def test_newer_ltx_samples_as_its_condition_pipeline(
     begun: bool, later: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pipeline adds noise to the image and samples the autoencoder's posterior by default; here it does neither."""
     family, generator = family_of("ltx", later), torch.Generator().manual_seed(0)
-    picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
-    pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
+    image = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
+    pixels = torch.from_numpy(np.array(image)).movedim(-1, 0)[None].float() / 127.5 - 1
     first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None] if begun else None
     noise = torch.randn(2, family.grid.channels, 3, 2, 3, generator=generator)
     monkeypatch.setattr(pipeline_ltx_condition, "randn_tensor", lambda *_, **__: noise.clone())
     monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda encoded, **_: encoded.latent_dist.mode())
     pipeline: Any = LTXConditionPipeline.from_pretrained(str(later), local_files_only=True)
-    told = {"image": picture} if begun else {}
+    told = {"image": image} if begun else {}
     theirs = pipeline(
         prompt=PROMPTS, negative_prompt=["", ""], height=64, width=96, num_frames=17, frame_rate=25,
         num_inference_steps=4, guidance_scale=3.0, max_sequence_length=128, output_type="latent",

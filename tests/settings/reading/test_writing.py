@@ -26,7 +26,7 @@ def test_sections_keep_order_with_flags_on_their_lines() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["no", "1e-6", "a: b", "# x", "", " x", "línea\u2028", "null", "~/pictures", "'", '"', [1, "on"], {}, None, 0.1],
+    ["no", "1e-6", "a: b", "# x", "", " x", "línea\u2028", "null", "~/images", "'", '"', [1, "on"], {}, None, 0.1],
 )
 def test_written_values_read_back_equal(value: Any) -> None:
     text = as_yaml({"model": {"path": value}}, {})

@@ -12,7 +12,7 @@ from support.hostile import seeds
 from support.hostile.entry import Content, Entry, Make, all_of, file
 from support.hostile.texts import link, pipe
 
-PICTURE = file("a.png", seeds.picture(size=(64, 64)))
+IMAGE = file("a.png", seeds.image_file(size=(64, 64)))
 
 
 def entry(reader: str, id_: str, fault: str, make: Make, expected: str, row: str = "H1", **more: Any) -> Entry:
@@ -22,7 +22,7 @@ def entry(reader: str, id_: str, fault: str, make: Make, expected: str, row: str
 # --- folders of kohya's scripts ---------------------------------------------------------------------------------------
 
 _KOHYA = [
-    entry("kohya", id_, fault, all_of(file("2_fox/a.png", seeds.picture()), file(f"{folder}/b.png", seeds.picture())), expected, **more)
+    entry("kohya", id_, fault, all_of(file("2_fox/a.png", seeds.image_file()), file(f"{folder}/b.png", seeds.image_file())), expected, **more)
     for id_, fault, folder, expected, more in (
         ("huge", "10^300 repeats", "1" + "0" * 150 + "_dog", "S", {"names": "_dog", "is_quick": True}),
         ("digits", "signs that are digits elsewhere", "\u0663_dog", "S", {"names": "\u0663_dog"}),
@@ -39,7 +39,7 @@ def table(id_: str, fault: str, name: str, content: Content, code: str = "", **m
     expected = "E2" if code else more.pop("expected", "S")
     names = more.pop("names", name)
     reader = more.pop("reader", "table")
-    return entry(reader, id_, fault, all_of(PICTURE, file(name, content)), expected, code=code, names=names, **more)
+    return entry(reader, id_, fault, all_of(IMAGE, file(name, content)), expected, code=code, names=names, **more)
 
 
 def _lines(*rows: Any) -> str:
@@ -52,7 +52,7 @@ def _jsonl(id_: str, fault: str, *rows: Any, **more: Any) -> Entry:
 
 
 def _bomb() -> bytes:
-    """A picture of 100 MB in 10 KB."""
+    """An image of 100 MB in 10 KB."""
     return seeds.parquet({"image": [bytes(100_000_000)], "text": ["a fox"]}, compression="zstd", use_dictionary=False)
 
 
@@ -70,7 +70,7 @@ _TABLES = [
     _jsonl("long-name", "a name that no file can have", {"file_name": "x" * 5000 + ".png", "text": "x"}),
     _jsonl("nul", "a NUL in a name", {"file_name": "a\0.png", "text": "x"}),
     _jsonl("megabytes", "a caption of 3 MB", {"file_name": "a.png", "text": "x" * 3_000_000}),
-    _jsonl("many", "100,000 captions of a picture", {"file_name": "a.png", "text": ["x"] * 100_000}, expected="ok", names=""),
+    _jsonl("many", "100,000 captions of an image", {"file_name": "a.png", "text": ["x"] * 100_000}, expected="ok", names=""),
     table("jsonl-array", "an array", "metadata.jsonl", "[" + _lines().strip() + "]", "E1211"),
     table("jsonl-utf-16", "UTF-16", "metadata.jsonl", _lines().encode("utf-16"), "E1211", is_quick=True),
     table("jsonl-lfs", "a pointer of Git LFS", "metadata.jsonl", "version https://git-lfs.github.com/spec/v1\n", "E1211"),
@@ -87,9 +87,9 @@ _TABLES = [
     table("parquet-magic", "its first and last bytes alone", "t.parquet", b"PAR1PAR1", "E1211", is_quick=True),
     table("parquet-footer", "a footer that says it is 2 GB long", "t.parquet", b"PAR1" + bytes(64) + struct.pack("<I", 2**31 - 1) + b"PAR1", "E1211", is_quick=True),
     table("parquet-columns", "other columns", "t.parquet", seeds.parquet({"a": [1], "b": [2]}), "E1212"),
-    table("parquet-types", "numbers where pictures belong", "t.parquet", seeds.parquet({"image": [1], "text": [2]}), "E1212"),
-    table("parquet-picture", "bytes that are no picture", "t.parquet", seeds.parquet({"image": [b"x", seeds.picture()], "text": ["a", "b"]}), names="t.parquet"),
-    table("parquet-bomb", "a picture of 100 MB of zeros in 10 KB", "t.parquet", _bomb, "E1211", megabytes=300),
+    table("parquet-types", "numbers where images belong", "t.parquet", seeds.parquet({"image": [1], "text": [2]}), "E1212"),
+    table("parquet-image", "bytes that are no image", "t.parquet", seeds.parquet({"image": [b"x", seeds.image_file()], "text": ["a", "b"]}), names="t.parquet"),
+    table("parquet-bomb", "an image of 100 MB of zeros in 10 KB", "t.parquet", _bomb, "E1211", megabytes=300),
     table("arrow-empty", "no byte", "t.arrow", b"", "E1211"),
     table("arrow-noise", "noise", "t.arrow", b"ARROW1\0\0" + bytes(range(256)) * 8, "E1211"),
     table("arrow-length", "a message that says it is 2 GB long", "t.arrow", b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(64), "E1211", is_quick=True),
@@ -115,7 +115,7 @@ def _pax(text: bytes) -> bytes:
 
 
 _END = bytes(1024)
-_GOOD = seeds.tar(("good.png", seeds.picture(size=(64, 64))), ("good.txt", b"a fox")).rstrip(b"\0")
+_GOOD = seeds.tar(("good.png", seeds.image_file(size=(64, 64))), ("good.txt", b"a fox")).rstrip(b"\0")
 _WHOLE = _GOOD.ljust(-(-len(_GOOD) // 512) * 512, b"\0")
 
 
@@ -127,24 +127,24 @@ def _tar(id_: str, fault: str, content: bytes, expected: str = "E2", **more: Any
 
 
 def _member_tar(id_: str, fault: str, *members: tuple[str, bytes], expected: str = "S", **more: Any) -> Entry:
-    content = seeds.tar(("good.png", seeds.picture(size=(64, 64))), ("good.txt", b"a fox"), *members)
+    content = seeds.tar(("good.png", seeds.image_file(size=(64, 64))), ("good.txt", b"a fox"), *members)
     return _tar(id_, fault, content, expected, **more)
 
 
 _LINK = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE
 _TARS = [
-    _member_tar("out", "members whose names lead out", ("../../evil.png", seeds.picture()), ("../../evil.txt", b"x"), expected="ok", is_quick=True),
-    _member_tar("absolute", "an absolute name", ("/tmp/evil.png", seeds.picture()), expected="ok"),
+    _member_tar("out", "members whose names lead out", ("../../evil.png", seeds.image_file()), ("../../evil.txt", b"x"), expected="ok", is_quick=True),
+    _member_tar("absolute", "an absolute name", ("/tmp/evil.png", seeds.image_file()), expected="ok"),
     _member_tar("terminal", "a name of a terminal's codes", ("\x1b[31m\n.png", b"x"), names="x.tar", is_quick=True),
     _member_tar("surrogate", "a name that is not UTF-8", ("\udcff\udcfe.png", b"x"), names="x.tar"),
-    _member_tar("twice", "a name twice", ("a.png", seeds.picture()), ("a.png", seeds.picture()), names="a", says="twice", is_quick=True),
-    _member_tar("two-pictures", "two pictures of one key", ("a.png", seeds.picture()), ("a.jpg", seeds.picture("JPEG")), names="a", says="the same key"),
-    _member_tar("no-picture", "a picture that is none", ("a.png", b"text"), names="a"),
-    _member_tar("json-deep", "a .json nested 100,000 deep", ("a.png", seeds.picture()), ("a.json", b"[" * 100_000), names="a", is_quick=True),
-    _member_tar("json-number", "a .json with a number of 5,000 digits", ("a.png", seeds.picture()), ("a.json", b'{"x": ' + b"9" * 5000 + b"}"), names="a"),
-    _member_tar("json-list", "a .json that is a list", ("a.png", seeds.picture()), ("a.json", b"[1]"), names="a"),
-    _member_tar("caption", "a caption that is not UTF-8", ("a.png", seeds.picture()), ("a.txt", b"\xff\xfe"), names="a"),
-    _member_tar("caption-long", "a caption of 3 MB", ("a.png", seeds.picture()), ("a.txt", b"x" * 3_000_000), names="a"),
+    _member_tar("twice", "a name twice", ("a.png", seeds.image_file()), ("a.png", seeds.image_file()), names="a", says="twice", is_quick=True),
+    _member_tar("two-images", "two images of one key", ("a.png", seeds.image_file()), ("a.jpg", seeds.image_file("JPEG")), names="a", says="the same key"),
+    _member_tar("no-image", "an image that is none", ("a.png", b"text"), names="a"),
+    _member_tar("json-deep", "a .json nested 100,000 deep", ("a.png", seeds.image_file()), ("a.json", b"[" * 100_000), names="a", is_quick=True),
+    _member_tar("json-number", "a .json with a number of 5,000 digits", ("a.png", seeds.image_file()), ("a.json", b'{"x": ' + b"9" * 5000 + b"}"), names="a"),
+    _member_tar("json-list", "a .json that is a list", ("a.png", seeds.image_file()), ("a.json", b"[1]"), names="a"),
+    _member_tar("caption", "a caption that is not UTF-8", ("a.png", seeds.image_file()), ("a.txt", b"\xff\xfe"), names="a"),
+    _member_tar("caption-long", "a caption of 3 MB", ("a.png", seeds.image_file()), ("a.txt", b"x" * 3_000_000), names="a"),
     *(_tar(f"kind-{kind.decode()}", f"a member of the kind {kind.decode()} that names a file of this machine", _WHOLE + member(b"a.png", kind=kind, linked=b"/etc/passwd") + _END, "S", names="a", says="a link or a device", is_quick=kind == b"2") for kind in _LINK),
     _tar("sparse", "a sparse member of 1 TB", _WHOLE + member(b"a.png", kind=b"S") + _END, "S", names="a", is_quick=True),
     _tar("sparse-pax", "a sparse member by pax headers, of a table of 10^9 parts", _WHOLE + _pax(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n") + member(b"a.png", b"%011o\0" % 512) + b"1000000000\n".ljust(512, b"\0") + _END),
@@ -163,7 +163,7 @@ _TARS = [
     _tar("checksum", "a header whose checksum is wrong", _WHOLE + member(b"b.png").replace(b"b.png", b"c.png") + _END),
     _tar("empty", "no byte", b"", is_quick=True),
     _tar("gzip", "gzip under .tar", b"\x1f\x8b" + bytes(100), says="compressed"),
-    _tar("zip", "zip under .tar", seeds.archive({"a.png": seeds.picture()})),
+    _tar("zip", "zip under .tar", seeds.archive({"a.png": seeds.image_file()})),
     _tar("web-page", "a web page", b"<!doctype html>" * 100),
     entry("tar", "zeros", "10,240 zero bytes: an archive of nothing", file("x.tar", bytes(10_240)), "E2", row="I2", code="E1202"),
     entry("tar", "pipe", "a pipe", all_of(file("good.tar", _WHOLE + _END), pipe("x.tar")), "S", row="I2", names="x.tar", is_quick=True),

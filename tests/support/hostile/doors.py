@@ -234,7 +234,7 @@ def run_folder(folder: Path, _work: Path) -> Outcome:
 
 
 DOORS: dict[str, Door] = {
-    "picture": data(), "caption": data(), "name": data(), "clip": data(format="videofolder", clips={"frames": 5}),
+    "image": data(), "caption": data(), "name": data(), "clip": data(format="videofolder", clips={"frames": 5}),
     "kohya": data(format="kohya"), "tar": data(format="webdataset"), "table": data(format="metadata"),
     "recipe": recipe, "check": check, "prompts": prompts, "weights": weights, "index": weights,
     "pickle": pickle, "clip-tokenizer": clip, "t5-tokenizer": t5_tokenizer, "config": model,

@@ -12,7 +12,7 @@ from support.hostile import seeds
 from support.hostile.doors import Door
 from support.hostile.entry import file
 
-PICTURE = file("a.png", seeds.picture())
+IMAGE = file("a.png", seeds.image_file())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ def listed(format_: str, path: str = ".", **values: object) -> Callable[[Path], 
         given = {"path": [folder / path], "format": format_, "captions": {"missing": "empty"}, **values}
         settings, chosen = DataSettings.model_validate(given), format_of(format_)
         listing = chosen.files_at(folder / path, settings)
-        for _ in chosen.read_samples(Source(listing.root, settings, 1.0, listing, pictures=Nowhere())):
+        for _ in chosen.read_samples(Source(listing.root, settings, 1.0, listing, images=Nowhere())):
             pass
 
     return read
 
 
 class Nowhere:
-    """Where pictures from inside tables go."""
+    """Where images from inside tables go."""
 
     def put(self, data: bytes) -> Path:
         return Path(f"{len(data)}.png")

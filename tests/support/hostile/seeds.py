@@ -26,7 +26,7 @@ MINI = MODELS / "mezzotint-mini"
 RECIPE = """schema: 1
 model: {path: mezzotint-mini, weights: files}
 data:
-  path: pictures
+  path: images
   resolution: 64
   captions: &c {dropout: 0.1, missing: empty}
   batch_size: 4
@@ -43,8 +43,8 @@ GLOBAL = "main_prompt: a fox\ntags: [{tag: red, weight: 2}, snow]\nmultiply: 2\n
 
 
 @cache
-def picture(kind: str = "PNG", size: tuple[int, int] = (40, 32), mode: str = "RGB", **options: Any) -> bytes:
-    """A picture of four stripes as a file."""
+def image_file(kind: str = "PNG", size: tuple[int, int] = (40, 32), mode: str = "RGB", **options: Any) -> bytes:
+    """An image of four stripes as a file."""
     image = Image.new("RGB", size, (200, 30, 10))
     image.paste((10, 80, 220), (0, 0, max(size[0] // 2, 1), size[1]))
     file = io.BytesIO()
@@ -57,7 +57,7 @@ def png_text(**texts: str) -> bytes:
     info = PngImagePlugin.PngInfo()
     for name, text in texts.items():
         info.add_text(name, text)
-    return picture.__wrapped__(pnginfo=info)
+    return image_file.__wrapped__(pnginfo=info)
 
 
 def safetensors(header: Mapping[str, Any] | bytes, body: bytes = b"") -> bytes:
@@ -93,7 +93,7 @@ def tar(*members: tuple[str, bytes], **facts: Any) -> bytes:
 def shard() -> bytes:
     """A tar shard of two samples."""
     return tar(
-        ("0/a.png", picture()), ("0/a.txt", b"a fox"), ("0/b.png", picture()), ("0/b.json", b'{"text": "an owl"}')
+        ("0/a.png", image_file()), ("0/a.txt", b"a fox"), ("0/b.png", image_file()), ("0/b.json", b'{"text": "an owl"}')
     )
 
 
@@ -126,12 +126,12 @@ def npz() -> bytes:
 
 
 def parquet(columns: Mapping[str, Any] | None = None, **options: Any) -> bytes:
-    """A parquet file, of a picture and its caption unless told otherwise."""
+    """A parquet file, of an image and its caption unless told otherwise."""
     import pyarrow as pa  # slow to import, and few entries need it
     import pyarrow.parquet as pq
 
     file = pa.BufferOutputStream()
-    columns = columns or {"image": [{"bytes": picture(), "path": "a.png"}], "text": ["a fox"]}
+    columns = columns or {"image": [{"bytes": image_file(), "path": "a.png"}], "text": ["a fox"]}
     pq.write_table(pa.table(dict(columns)), file, **options)
     return bytes(file.getvalue())
 
@@ -140,7 +140,7 @@ def arrow(columns: Mapping[str, Any] | None = None) -> bytes:
     """The same as a stream of arrow."""
     import pyarrow as pa  # slow to import, and few entries need it
 
-    table = pa.table(dict(columns or {"image": [{"bytes": picture(), "path": "a.png"}], "text": ["a fox"]}))
+    table = pa.table(dict(columns or {"image": [{"bytes": image_file(), "path": "a.png"}], "text": ["a fox"]}))
     file = pa.BufferOutputStream()
     with pa.ipc.new_stream(file, table.schema) as stream:
         stream.write_table(table)

@@ -13,7 +13,7 @@ from support.hostile import seeds
 from support.hostile.entry import Entry, Make, all_of, file
 
 _SOUND = all_of(
-    file("sound.png", seeds.picture(size=(64, 64))), file("sound.txt", "a fox"), file("x.png", seeds.picture())
+    file("sound.png", seeds.image_file(size=(64, 64))), file("sound.txt", "a fox"), file("x.png", seeds.image_file())
 )
 
 

@@ -58,7 +58,7 @@ def test_synthetic_images_replace_missing_data(shared_world: Any, tmp_path: Path
     assert {"data.cache.latents=true", "data.cache.text=true", "data.cache.crops=4"} == set(fast["changes"])
     for one in (written, fast):
         protocol = one["protocol"]
-        assert (protocol["pictures"], protocol["micro_batches_per_epoch"], protocol["updates_per_epoch"]) == (21, 6, 3)
+        assert (protocol["images"], protocol["micro_batches_per_epoch"], protocol["updates_per_epoch"]) == (21, 6, 3)
         assert (protocol["fill_ups_per_epoch"], protocol["epochs"]) == (3, 2)
         assert one["step_samples"] == [8, 8, 8, 8]
         distinct, processed = (one["images_per_second"][k] for k in ("distinct", "processed"))

@@ -29,6 +29,6 @@ def test_cache_command_prints_location_counts_and_reasons(world: Any, capsys: py
     assert cache.run(words) == 0
     said = capsys.readouterr().out
     assert f"cache in {world.root / 'cache'}" in said
-    assert "21 added: 10 pictures new, 11 captions new" in said
+    assert "21 added: 10 images new, 11 captions new" in said
     assert cache.run(words) == 0
     assert "21 present, nothing to add" in capsys.readouterr().out

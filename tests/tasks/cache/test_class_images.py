@@ -59,11 +59,11 @@ def test_interrupted_generation_resumes_with_the_same_class_images(shared_world:
     with Image.open(whole / "class-00003.png") as image:
         assert image.size == (128, 128), "the native size of tiny-sd"
         facts = image_files.recorded_in(image)
-    assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class picture")
+    assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class image")
     lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
     assert any(key.startswith("1/class-") for line in lines for key in line["keys"])
 
-    assert world.wait(world.fork("parts", fault="class.picture@3:kill", **words_of(world, "parts", parts))) != 0
+    assert world.wait(world.fork("parts", fault="class.image@3:kill", **words_of(world, "parts", parts))) != 0
     before = content(parts)
     assert 0 < len(before) < 5
     times = {name: os.stat(parts / name).st_mtime_ns for name in before}
@@ -105,7 +105,7 @@ def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Pa
     plain = prior_of("data.captions.template=a photo of {trigger}")
     assert plain.class_prompt == "a photo of cat"
     [folder] = plain.path
-    assert folder.parent == tmp_path / "class-pictures"
+    assert folder.parent == tmp_path / "class-images"
     assert folder.name.startswith("a-photo-of-cat-")
     assert prior_of("data.captions.template=a photo of {trigger}", "run.seed=7", "sample.steps=5") == plain
     others = [prior_of(), prior_of("data.prior.class_prompt=a cat"), prior_of("model.path=sd1")]

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from mezzotint.tasks.cache import inventory
-from support.cache_filling import Filled, data, filled, write_pictures
+from support.cache_filling import Filled, data, filled, write_images
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def _note_damage(root: Path) -> None:
 
 
 def _edit_caption(root: Path) -> None:
-    (root / "pictures" / "2.txt").write_text("something else")
+    (root / "images" / "2.txt").write_text("something else")
 
 
 @pytest.mark.parametrize(

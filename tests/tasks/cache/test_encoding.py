@@ -21,7 +21,7 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _encoding
 from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries, text_entries
-from support.cache_filling import data, filled, write_pictures
+from support.cache_filling import data, filled, write_images
 
 SIZES = [(64, 64)] * 7 + [(96, 48)] * 3
 
@@ -84,7 +84,7 @@ def _bits(settings: DataSettings, caches: Caches, catalogue: Any, rows: NDArray[
 
 @pytest.fixture
 def world(tmp_path: Path, tiny: Family) -> World:
-    write_pictures(tmp_path / "pictures", SIZES)
+    write_images(tmp_path / "images", SIZES)
     return World(tmp_path, tiny)
 
 
@@ -120,7 +120,7 @@ def _read(world: World, name: str) -> dict[bytes, bytes]:
 
 
 def test_every_encoder_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     seen: list[int] = []
     true = _encoding.Encoding.text_of
     monkeypatch.setattr(
@@ -130,7 +130,7 @@ def test_every_encoder_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pyt
     assert seen == [7]
     assert sum(len(encoder.captions) for encoder in fixed.encoders) == _encoding.CAPTIONS
     assert fixed.summary.encoded == 13
-    assert all(encoder.largest == 1 for encoder in fixed.encoders if encoder.pictures)
+    assert all(encoder.largest == 1 for encoder in fixed.encoders if encoder.images)
 
 
 class _Wavering:
@@ -153,7 +153,7 @@ def test_nondeterministic_device_is_detected(step: float, repeats: bool) -> None
 
 
 def test_nondeterminism_is_reported_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     monkeypatch.setattr(_encoding.Encoding, "repeats", False, raising=False)
     monkeypatch.setattr(_encoding.Encoding, "__setattr__", _but_repeats)
     first = filled(tmp_path).summary

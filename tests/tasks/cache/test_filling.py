@@ -30,21 +30,21 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.tasks.cache import _filling
 from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
-from support.cache_filling import Encoder, Filled, data, filled, paint, write_pictures
+from support.cache_filling import Encoder, Filled, data, filled, paint, write_images
 from support.loading import open_loader
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_pictures(tmp_path / "pictures")
+    write_images(tmp_path / "images")
     return tmp_path
 
 
 def test_first_filling_encodes_everything_and_second_nothing(root: Path) -> None:
     first = filled(root)
-    assert first.pictures == 6
-    assert first.captions == sorted(["", *(f"picture {i}" for i in range(6))])
-    assert first.summary.why == ("6 pictures new", "7 captions new")
+    assert first.images == 6
+    assert first.captions == sorted(["", *(f"image {i}" for i in range(6))])
+    assert first.summary.why == ("6 images new", "7 captions new")
     assert (first.summary.needed, first.summary.present, first.summary.new, first.summary.encoded) == (13, 0, 13, 13)
     second = filled(root)
     assert second.encoders == []  # no part of the model was loaded
@@ -56,22 +56,22 @@ def test_first_filling_encodes_everything_and_second_nothing(root: Path) -> None
 
 def test_encoders_are_loaded_only_when_needed(root: Path) -> None:
     assert [e.part for e in filled(root).encoders] == ["media", "text"]
-    (root / "pictures" / "1.txt").write_text("another")
+    (root / "images" / "1.txt").write_text("another")
     assert [e.part for e in filled(root).encoders] == ["text"]
-    paint(root / "pictures" / "1.png", (40, 40), 77)
+    paint(root / "images" / "1.png", (40, 40), 77)
     assert [e.part for e in filled(root).encoders] == ["media"]
 
 
 def test_only_edited_captions_and_images_are_encoded_again(root: Path) -> None:
     before = filled(root)
-    (root / "pictures" / "2.txt").write_text("something else")
-    paint(root / "pictures" / "4.png", (48, 40), 99)
+    (root / "images" / "2.txt").write_text("something else")
+    paint(root / "images" / "4.png", (48, 40), 99)
     after = filled(root)
-    assert after.pictures == 1
+    assert after.images == 1
     assert after.captions == ["something else"]
-    assert after.summary.why == ("1 picture changed", "1 caption changed")
+    assert after.summary.why == ("1 image changed", "1 caption changed")
     assert after.summary.lines()[-1].startswith(
-        "cache: 13 entries, 11 present, 2 added: 1 picture changed, 1 caption changed"
+        "cache: 13 entries, 11 present, 2 added: 1 image changed, 1 caption changed"
     )
     whole, fresh = take(after), take(filled(root, data(root, cache={"path": root / "other"})))
     assert whole.keys() == fresh.keys()
@@ -100,31 +100,31 @@ def take(cache: Filled) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("change", "why", "pictures", "captions"),
+    ("change", "why", "images", "captions"),
     [
-        ({"vae": "another"}, ("6 pictures (VAE changed)",), 6, 0),
+        ({"vae": "another"}, ("6 images (VAE changed)",), 6, 0),
         ({"encoder": "another"}, ("7 captions (text encoder changed)",), 0, 7),
     ],
 )
 def test_another_encoder_adds_entries_and_keeps_old_ones(
-    root: Path, change: dict[str, Any], why: tuple[str, ...], pictures: int, captions: int
+    root: Path, change: dict[str, Any], why: tuple[str, ...], images: int, captions: int
 ) -> None:
     filled(root)
     other = filled(root, **change)
     assert other.summary.why == why
-    assert (other.pictures, len(other.captions)) == (pictures, captions)
+    assert (other.images, len(other.captions)) == (images, captions)
     assert filled(root).summary.new == 0
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"resize": "bilinear"}, ("6 pictures (placement changed)",)),
-        ({"background": "#000000"}, ("6 pictures (placement changed)",)),
-        ({"flip": 1.0}, ("6 pictures (placement changed)",)),
-        ({"resolution": 40}, ("6 pictures (placement changed)",)),
-        ({"cache": {"content": "sample"}}, ("6 pictures (cache settings changed)",)),
-        ({"cache": {"dtype": "fp16"}}, ("7 captions (text encoder changed)", "6 pictures (cache settings changed)")),
+        ({"resize": "bilinear"}, ("6 images (placement changed)",)),
+        ({"background": "#000000"}, ("6 images (placement changed)",)),
+        ({"flip": 1.0}, ("6 images (placement changed)",)),
+        ({"resolution": 40}, ("6 images (placement changed)",)),
+        ({"cache": {"content": "sample"}}, ("6 images (cache settings changed)",)),
+        ({"cache": {"dtype": "fp16"}}, ("7 captions (text encoder changed)", "6 images (cache settings changed)")),
     ],
 )
 def test_entry_address_depends_on_settings_that_change_values(
@@ -141,7 +141,7 @@ def test_entry_address_ignores_settings_that_change_no_value(root: Path) -> None
     filled(root)
     settings = data(root, batch_size=5, repeats=3, workers=2, captions={"dropout": 0.5}, remainder="drop")
     assert filled(root, settings).summary.new == 0
-    (root / "pictures").rename(root / "moved")
+    (root / "images").rename(root / "moved")
     moved = data(root, path=[root / "moved"])
     assert filled(root, moved).summary.new == 0
     (root / "cache").rename(root / "elsewhere")
@@ -150,10 +150,10 @@ def test_entry_address_ignores_settings_that_change_no_value(root: Path) -> None
 
 def test_new_images_are_distinguished_from_changed_ones(root: Path) -> None:
     filled(root)
-    paint(root / "pictures" / "9.png", (32, 32), 9)
-    (root / "pictures" / "9.txt").write_text("the ninth")
-    paint(root / "pictures" / "0.png", (32, 32), 100)
-    assert filled(root).summary.why == ("1 picture changed", "1 picture new", "1 caption new")
+    paint(root / "images" / "9.png", (32, 32), 9)
+    (root / "images" / "9.txt").write_text("the ninth")
+    paint(root / "images" / "0.png", (32, 32), 100)
+    assert filled(root).summary.why == ("1 image changed", "1 image new", "1 caption new")
 
 
 def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
@@ -161,7 +161,7 @@ def test_random_crops_add_the_requested_number_of_entries(root: Path) -> None:
     first = filled(root, settings)
     distinct = len(set(addresses_of(first, settings, 3)))
     assert distinct > 6
-    assert first.pictures == distinct
+    assert first.images == distinct
     assert filled(root, settings).summary.new == 0
     assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
@@ -173,9 +173,9 @@ def addresses_of(cache: Filled, settings: DataSettings, variants: int) -> list[b
 
 
 def test_every_caption_that_can_be_chosen_is_cached(root: Path) -> None:
-    (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
+    (root / "images" / "0.txt").write_text("one\ntwo\nthree")
     cache = filled(root, data(root, captions={"lines": "random"}), extra_captions=["a preview", "one"])
-    assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
+    assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"image {i}" for i in range(1, 6))])
 
 
 @pytest.mark.parametrize("what", ["latents", "text"])
@@ -186,9 +186,7 @@ def test_damaged_entry_is_encoded_again_and_reported(root: Path, what: str) -> N
     content[7] ^= 4
     path.write_bytes(content)
     again = filled(root)
-    assert again.summary.why == (
-        ("1 picture (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",)
-    )
+    assert again.summary.why == (("1 image (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",))
     assert again.summary.encoded == 1
     assert filled(root).summary.new == 0
 
@@ -216,7 +214,7 @@ def test_deleted_entries_are_encoded_again(root: Path) -> None:
     filled(root)
     for path in sorted((root / "cache" / "latents").rglob("*.rows")):
         path.unlink()
-    assert filled(root).summary.why == ("6 pictures (entry gone)",)
+    assert filled(root).summary.why == ("6 images (entry gone)",)
 
 
 def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
@@ -224,7 +222,7 @@ def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
         moments[-1, 0, 0, 0] = float("nan")
         return moments
 
-    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*non-finite") as caught:
+    with pytest.raises(CacheError, match=re.escape(str(root / "images")) + r"/\d\.png: .*non-finite") as caught:
         filled(root, spoil=spoil)
     assert caught.value.code == "E1304"
     assert filled(root).summary.new > 0  # the lock on the shard was released
@@ -233,7 +231,7 @@ def test_nonfinite_latent_error_names_the_file(root: Path) -> None:
 def test_image_replaced_after_indexing_is_detected_when_read(root: Path) -> None:
     settings = data(root)
     catalogue = catalogues.build(settings, root / "index", workers=1)
-    path = root / "pictures" / "3.png"
+    path = root / "images" / "3.png"
     replacement = root / "aside.png"
     paint(replacement, (32, 64), 1234)
     path.write_bytes(replacement.read_bytes())
@@ -282,7 +280,7 @@ def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
     torch.set_num_threads(1)
     fault_injection.arm(fault)
     cache = filled(root, **changes)
-    out.put((cache.pictures, cache.captions, cache.summary.encoded))
+    out.put((cache.images, cache.captions, cache.summary.encoded))
 
 
 def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
@@ -315,7 +313,7 @@ def test_kill_loses_only_unfinished_entries(root: Path, fault: str, left: int, m
 
 @pytest.mark.parametrize("shards", [4, 12])
 def test_filling_reopens_only_shards_that_have_grown(root: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    write_pictures(root / "pictures", [(32, 32)] * shards)
+    write_images(root / "images", [(32, 32)] * shards)
     monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
     monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
     opens: list[Path] = []
@@ -361,10 +359,8 @@ def test_processes_of_one_run_share_the_encoding(root: Path) -> None:
     ]
     assert _in_processes(*jobs) == [0, 0]
     reports = [out.get(), out.get()]
-    assert sum(pictures for pictures, _, _ in reports) == 6
-    assert sorted(c for _, captions, _ in reports for c in captions) == sorted(
-        ["", *(f"picture {i}" for i in range(6))]
-    )
+    assert sum(images for images, _, _ in reports) == 6
+    assert sorted(c for _, captions, _ in reports for c in captions) == sorted(["", *(f"image {i}" for i in range(6))])
     assert all(encoded > 0 for _, _, encoded in reports)
     assert filled(root).summary.new == 0
 

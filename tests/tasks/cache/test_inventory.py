@@ -16,8 +16,8 @@ def test_each_entry_is_assigned_to_exactly_one_process() -> None:
 
 
 def test_reasons_are_counted_most_frequent_first() -> None:
-    assert describe("picture", ["VAE changed", "changed", "changed"]) == (
-        "2 pictures changed",
-        "1 picture (VAE changed)",
+    assert describe("image", ["VAE changed", "changed", "changed"]) == (
+        "2 images changed",
+        "1 image (VAE changed)",
     )
     assert describe("caption", []) == ()

@@ -109,5 +109,5 @@ def test_sdxl_changed_vae_is_encoded_again_and_named_as_reason(
     assert world.train("second", verb="cache", **settings | BOTH | {"model__path": other}) == 0
     said = capsys.readouterr().out
     assert counts(said) == (21, 11, 10)
-    assert "10 pictures (VAE changed)" in said
+    assert "10 images (VAE changed)" in said
     assert len(list((world.root / "cache" / "latents").iterdir())) == 2, "old entries are kept"

@@ -24,14 +24,14 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ready(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a recipe, images and its own model."""
     shutil.copytree(tiny_folder, tmp_path / "model")
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     for number, size in enumerate(SIZES):
         colour = (number * 30, 255 - number * 30, 90)
-        Image.new("RGB", size, colour).save(tmp_path / "pictures" / f"{number}.png")
-        (tmp_path / "pictures" / f"{number}.txt").write_text(f"colour {number % 6}")
+        Image.new("RGB", size, colour).save(tmp_path / "images" / f"{number}.png")
+        (tmp_path / "images" / f"{number}.txt").write_text(f"colour {number % 6}")
     (tmp_path / "recipe.yaml").write_text(
         "model:\n  path: model\n"
-        "data:\n  path: pictures\n  resolution: 64\n  batch_size: 2\n  workers: 0\n"
+        "data:\n  path: images\n  resolution: 64\n  batch_size: 2\n  workers: 0\n"
         "  buckets: {step: 16}\n  cache: {path: CACHE}\n"
         "run: {steps: 20, device: cpu}\n".replace("CACHE", str(tmp_path / "cache"))
     )

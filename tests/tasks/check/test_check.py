@@ -38,14 +38,14 @@ def test_all_problems_are_reported_together(quick: Path, capsys: pytest.CaptureF
 
 
 def test_deep_check_decodes_all_images(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken_inside(quick / "pictures" / "1.png")
+    broken_inside(quick / "images" / "1.png")
     for words, damaged in (([], False), (["--deep"], True), ([], False)):
         check.run(["recipe.yaml", "data.verify=on_first_use", *words])
         assert ("1.png" in capsys.readouterr().out) == damaged
 
 
 def test_single_problem_is_raised_unchanged(quick: Path) -> None:
-    (quick / "pictures" / "0.txt").unlink()
+    (quick / "images" / "0.txt").unlink()
     with pytest.raises(DatasetError, match=r"0\.png"):
         check.run(["recipe.yaml"])
 
@@ -82,7 +82,7 @@ def test_unusable_prompt_file_is_a_problem_only_with_previews(quick: Path) -> No
 
 
 def test_folders_used_only_for_validation_are_counted(quick: Path) -> None:
-    outcome = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
+    outcome = checked("data.holdout.path=images", "data.holdout.max_samples=3", "data.cache.text=true")
     assert codes(outcome.problems) == []
     assert "3 of val/val" in "\n".join(_check_page.page(outcome, every_setting=False))
     assert any(note.startswith("3 of the 3 images of data.holdout.path val are trained") for note in outcome.notes)

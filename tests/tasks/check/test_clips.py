@@ -27,16 +27,16 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
     (folder / "media/list.mp4").write_text("#EXTM3U\n")
     for name in ("0", "1", "2", "short", "list"):
         (folder / f"media/{name}.txt").write_text(name)
-    (folder / "pictures").mkdir()
+    (folder / "images").mkdir()
     for n in range(2):
-        Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(folder / f"pictures/{n}.png")
-        (folder / f"pictures/{n}.txt").write_text(f"{n}")
+        Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(folder / f"images/{n}.png")
+        (folder / f"images/{n}.txt").write_text(f"{n}")
     return folder
 
 
 @pytest.fixture
 def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
-    """`checked(data__path=…)`: the check of a recipe of these clips, for a model of pictures: there is no smaller."""
+    """`checked(data__path=…)`: the check of a recipe of these clips, for a model of images: there is no smaller."""
 
     def run(**settings: Any) -> Checked:
         plain = {"path": films / "media", "format": "videofolder", "batch_size": 2, "resolution": 32, "workers": 0}
@@ -49,7 +49,7 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
 
 def test_check_output_shows_frame_counts_and_unreadable_files(checked: Callable[..., Checked], films: Path) -> None:
     outcome = checked(
-        data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "pictures"
+        data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "images"
     )
     page = "\n".join(_check_page.page(outcome))
     page = " ".join(page.split())

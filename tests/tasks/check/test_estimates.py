@@ -36,7 +36,7 @@ def test_bucket_table_states_what_happens_to_the_remainder(
 ) -> None:
     outcome = checked(f"data.remainder={policy}")
     rows = {str(row.bucket): row for row in outcome.buckets}
-    assert [(row.pictures, row.visits) for row in rows.values()] == [(5, 5), (3, 3)]
+    assert [(row.images, row.visits) for row in rows.values()] == [(5, 5), (3, 3)]
     assert tuple(row.batches for row in rows.values()) == batches
     assert [(row.short, row.repeated, row.left_out) for row in rows.values()] == rests
     assert outcome.length is not None
@@ -45,7 +45,7 @@ def test_bucket_table_states_what_happens_to_the_remainder(
 
 def test_repeats_are_counted_as_visits(quick: Path) -> None:
     row = checked("data.repeats=3").buckets[0]
-    assert (row.pictures, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
+    assert (row.images, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
 
 
 @pytest.mark.slow

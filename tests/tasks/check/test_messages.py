@@ -107,7 +107,7 @@ def test_missing_package_is_reported_before_encoding(
 
 @pytest.mark.slow
 def test_check_reports_changed_recipe_or_images_like_train(
-    finished_run: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
+    finished_run: tuple[Path, list[str], str], images: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     _, words, _ = finished_run
     beside = "\n  or start a new run: run.folder=FOLDER\n"
@@ -121,7 +121,7 @@ def test_check_reports_changed_recipe_or_images_like_train(
     assert "  default  objective.loss  E1510 is 'mse', but 'l1' in the checkpoint; restore it" in errors[0]
 
     others = tmp_path / "others"
-    shutil.copytree(pictures, others)
+    shutil.copytree(images, others)
     (others / "0.txt").write_text("another caption")
     errors = []
     for verb in ("check", "train"):

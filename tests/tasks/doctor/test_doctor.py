@@ -44,7 +44,7 @@ def write_odd(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("odd") / "pictures"
+    folder = tmp_path_factory.mktemp("odd") / "images"
     folder.mkdir()
     write_odd(folder)
     return folder
@@ -132,7 +132,7 @@ def test_doctor_needs_under_20_cpu_seconds_for_800_photos(tmp_path: Path, ask: A
         wide, high = (int(rng.integers(side // 3, side)) for side in photo.size)
         left, top = int(rng.integers(0, photo.width - wide)), int(rng.integers(0, photo.height - high))
         crop = photo.crop((left, top, left + wide, top + high)).resize(tuple(rng.integers(480, 900, 2).tolist()))
-        put(tmp_path, f"{number}.{'jpg' if number % 3 else 'png'}", crop, f"picture {number} of a thing")
+        put(tmp_path, f"{number}.{'jpg' if number % 3 else 'png'}", crop, f"image {number} of a thing")
     started = time.process_time()
     status, _ = ask(tmp_path, "data.resolution=512", f"--html={tmp_path}/page.html")
     assert status in (0, 2)

@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 
 
 def test_html_page_is_self_contained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder, place = tmp_path / "pictures", tmp_path / "page.html"
+    folder, place = tmp_path / "images", tmp_path / "page.html"
     folder.mkdir()
     for number in range(3):
         blots = np.random.default_rng(number % 2).integers(0, 256, (6, 6, 3), np.uint8)

@@ -46,6 +46,6 @@ def test_prompts_are_cleaned_like_captions(tmp_path: Path) -> None:
     folder = tmp_path / "clean"
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
     assert verb.run(["tiny-wan", f"--out={folder}", *QUICK, *words]) == 0
-    with Image.open(next(folder.glob("*-seed*.png"))) as picture:
-        facts = image_files.recorded_in(picture)
+    with Image.open(next(folder.glob("*-seed*.png"))) as image:
+        facts = image_files.recorded_in(image)
     assert (facts["prompt"], facts["negative_prompt"]) == ("a red ball", "bad")

@@ -26,7 +26,7 @@ def test_long_captions_of_large_datasets_are_estimated_from_a_sample(
             seen.append(len(captions))
             return tuple(max(0, len(caption.split()) + 2 - 77) for caption in captions)
 
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     root.mkdir()
     for number in range(60):
         Image.new("RGB", (48, 48), (number, 0, 0)).save(root / f"{number:02d}.png")
@@ -50,7 +50,7 @@ def test_result_is_stored_by_everything_it_depends_on(tmp_path: Path) -> None:
             counts.append(len(captions))
             return tuple(max(0, len(caption.split()) + 2 - 77) for caption in captions)
 
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     root.mkdir()
     for number in range(3):
         Image.new("RGB", (48, 48), (number, 0, 0)).save(root / f"{number}.png")

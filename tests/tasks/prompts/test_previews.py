@@ -40,7 +40,7 @@ def _dataset(catalogue: Catalogue) -> Any:
 
 def test_previews_use_different_captions_and_sizes(world: Any) -> None:
     for number in range(3):
-        (world.pictures / f"{number:02d}.txt").write_text("the same for three")
+        (world.images / f"{number:02d}.txt").write_text("the same for three")
     settings = {"run__steps": 1, "run__preview__every": 1, "sample__steps": 1, "optim__ema__rule": "none"}
     assert world.train("run", **settings) == 0
     drawn = []
@@ -50,7 +50,7 @@ def test_previews_use_different_captions_and_sizes(world: Any) -> None:
     prompts = [prompt for prompt, _ in drawn]
     assert len(set(prompts)) == 4
     by_caption = {
-        (world.pictures / name).with_suffix(".txt").read_text().strip(): line["bucket"]
+        (world.images / name).with_suffix(".txt").read_text().strip(): line["bucket"]
         for name, line in report_of(world.root / "run").items()
     }
     assert drawn[1:] == [(prompt, by_caption[prompt]) for prompt in prompts[1:]]

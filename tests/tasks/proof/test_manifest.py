@@ -22,18 +22,18 @@ def catalogue_of(root: Path, index: Path) -> Catalogue:
 
 @pytest.fixture
 def catalogue(tmp_path: Path) -> Catalogue:
-    root = tmp_path / "pictures"
+    root = tmp_path / "images"
     root.mkdir()
     for number in range(6):
         Image.new("RGB", (32, 32), (number, 0, 0)).save(root / f"{number}.png")
-        (root / f"{number}.txt").write_text(f"picture {number}")
+        (root / f"{number}.txt").write_text(f"image {number}")
     return catalogue_of(root, tmp_path / "index")
 
 
 def test_dataset_with_one_caption_has_one_shard(catalogue: Catalogue, tmp_path: Path) -> None:
     before = manifest.shards(catalogue)
-    (tmp_path / "pictures" / "3.txt").write_text("another")
-    after = manifest.shards(catalogue_of(tmp_path / "pictures", tmp_path / "index"))
+    (tmp_path / "images" / "3.txt").write_text("another")
+    after = manifest.shards(catalogue_of(tmp_path / "images", tmp_path / "index"))
     assert before.keys() == after.keys()
     assert sum(before[shard] != after[shard] for shard in before) == 1
 

@@ -31,20 +31,20 @@ def ran(shared_world: Any) -> Any:
     return world
 
 
-def spoil_picture(world: Any) -> Path:
-    path = world.pictures / "03.png"
+def spoil_image(world: Any) -> Path:
+    path = world.images / "03.png"
     Image.new("RGB", (48, 48), (1, 2, 3)).save(path)
     return path
 
 
 def spoil_caption(world: Any) -> Path:
-    path = world.pictures / "03.txt"
+    path = world.images / "03.txt"
     path.write_text("another caption")
     return path
 
 
-def take_picture(world: Any) -> Path:
-    path = world.pictures / "03.png"
+def take_image(world: Any) -> Path:
+    path = world.images / "03.png"
     path.unlink()
     return path
 
@@ -72,9 +72,9 @@ def spoil_recipe(world: Any) -> Path:
 
 
 SPOILS: dict[Callable[[Any], Path], str] = {
-    spoil_picture: "data: 03.png has changed",
+    spoil_image: "data: 03.png has changed",
     spoil_caption: "captions, repeats or weight of",
-    take_picture: "data: 03.png is gone",
+    take_image: "data: 03.png is gone",
     spoil_weights: "vae is not the one",
     spoil_checkpoint: "weights.safetensors is damaged",
     spoil_recipe: "has changed since the run wrote it",
@@ -89,14 +89,14 @@ def test_verify_confirms_equal_runs_and_names_first_difference(
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()] == ["recipe", "checkpoints", "weights", "data", "machine"]
     for spoil, words in SPOILS.items():
-        kept = shutil.copytree(ran.pictures, tmp_path / "pictures"), shutil.copytree(run, tmp_path / "run")
+        kept = shutil.copytree(ran.images, tmp_path / "images"), shutil.copytree(run, tmp_path / "run")
         model = shutil.copytree(ran.root / "base" / "exports", tmp_path / "model")
         spoil(ran)
         assert main(["verify", str(run)]) == 2, spoil
         said = capsys.readouterr().err
         assert "error[E1516]" in said, said
         assert words in said
-        for place, copy in ((ran.pictures, kept[0]), (run, kept[1]), (ran.root / "base" / "exports", model)):
+        for place, copy in ((ran.images, kept[0]), (run, kept[1]), (ran.root / "base" / "exports", model)):
             shutil.rmtree(place)
             shutil.move(copy, place)
     assert main(["verify", str(run)]) == 0

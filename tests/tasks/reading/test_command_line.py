@@ -82,8 +82,8 @@ def test_common_mistakes_are_answered_with_the_right_command(
 
 
 def test_suggested_setting_is_quoted_for_the_shell(here: Path, capsys: Captured) -> None:
-    assert main(["train", "mini", "--data", "my pictures"]) == 2
-    assert "write data.path='my pictures'" in capsys.readouterr().err
+    assert main(["train", "mini", "--data", "my images"]) == 2
+    assert "write data.path='my images'" in capsys.readouterr().err
 
 
 def test_options_may_come_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def test_image_metadata_records_its_settings(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
-    pictures = draw(
+    images = draw(
         tmp_path / "all", "--prompt", "a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
     )
-    assert len(pictures) == 6
-    pixels, facts = pictures["002-1-seed2.png"]
+    assert len(images) == 6
+    pixels, facts = images["002-1-seed2.png"]
     again = draw(
         tmp_path / "one", f"--prompt={facts['prompt']}", f"--seed={facts['seed']}", f"--index={facts['index']}",
         f"--solver={facts['solver']}",
@@ -52,7 +52,7 @@ def test_image_can_be_reproduced_from_its_metadata(tmp_path: Path) -> None:
     assert said == facts
     # other samples of the batch change the order of sums only
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
-    assert len({p.tobytes() for p, _ in pictures.values()}) == 6
+    assert len({p.tobytes() for p, _ in images.values()}) == 6
 
 
 def test_large_contact_sheets_are_split(tmp_path: Path) -> None:

@@ -29,15 +29,15 @@ def test_sample_command_and_library_generate_the_same_image(tmp_path: Path) -> N
     family = Family.of(ModelSettings(path=FOLDER))
     settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
     how = Sampling(family.schedule, family.prediction, "cpu", settings)
-    (picture,) = sample(family, [Request("a red circle", Size(32, 32), seed=5)], how)
-    assert np.array_equal(picture.pixels, pixels)
+    (image,) = sample(family, [Request("a red circle", Size(32, 32), seed=5)], how)
+    assert np.array_equal(image.pixels, pixels)
 
 
 def test_prompt_file_may_set_options_per_line(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("﻿# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n\na hare -- running\n", "utf-8")
-    pictures = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
-    facts = [text for _, text in pictures.values()]
+    images = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
+    facts = [text for _, text in images.values()]
     keys = ("prompt", "negative_prompt", "size", "seed", "index", "steps", "guidance")
     assert [[text[key] for key in keys] for text in facts] == [
         ["a fox", "dark, ugly", "48x40", "7", "0", "1", "3.0"],
@@ -46,7 +46,7 @@ def test_prompt_file_may_set_options_per_line(tmp_path: Path) -> None:
     alone = tmp_path / "alone.txt"
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
-    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "position does not matter"
+    assert np.array_equal(moved[0], images["000-0-seed7.png"][0]), "position does not matter"
 
 
 @pytest.mark.parametrize("steps", [2, 3])
@@ -74,15 +74,15 @@ def test_json_file_sets_shared_and_own_options_below_command_line(tmp_path: Path
     samples = [{"prompt": "a fox"}, hen]
     said = {"guidance": 3, "steps": 9, "solver": "euler", "negative_prompt": "grey", "size": [64, 64]}
     file.write_text(json.dumps(said | {"samples": samples}))
-    pictures = draw(tmp_path / "out", f"--file={file}", "--seed=4")
+    images = draw(tmp_path / "out", f"--file={file}", "--seed=4")
     keys = ("prompt", "negative_prompt", "size", "steps", "guidance", "solver")
-    assert [[facts[key] for key in keys] for _, facts in pictures.values()] == [
+    assert [[facts[key] for key in keys] for _, facts in images.values()] == [
         ["a fox", "grey", "32x32", "2", "1.0", "euler"],
         ["a hen", "grey", "48x40", "2", "1.0", "ddim"],
         ["a hen", "grey", "48x40", "2", "2.0", "ddim"],
     ]
-    assert [name[:6] for name in pictures] == ["000-0-", "001-0-", "001-1-"]
-    seeds = [facts["seed"] for _, facts in pictures.values()]
+    assert [name[:6] for name in images] == ["000-0-", "001-0-", "001-1-"]
+    seeds = [facts["seed"] for _, facts in images.values()]
     assert seeds[0] == "4"
     assert seeds[1] == seeds[2]
     assert 0 <= int(seeds[1]) < 2**31

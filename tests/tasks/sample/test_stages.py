@@ -39,8 +39,8 @@ def test_only_the_denoiser_computes_in_low_precision(tmp_path: Path, monkeypatch
 
     for name in ("encode_text", "predict", "encode_media", "decode_media"):
         noting(name)
-    picture = tmp_path / "begin.png"
-    Image.new("RGB", (32, 32), "red").save(picture)
-    draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
+    image = tmp_path / "begin.png"
+    Image.new("RGB", (32, 32), "red").save(image)
+    draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={image}", "--solver=euler")
     # a float32 autoencoder could overflow in the denoiser's autocast, as that of SDXL does in fp16
     assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

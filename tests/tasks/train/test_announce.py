@@ -19,14 +19,14 @@ def line(text: str, word: str) -> str:
 
 
 def test_omitted_skipped_and_changed_samples_are_counted(world: Any, capsys: Any) -> None:
-    Image.new("RGB", (64, 64)).save(world.pictures / "uncaptioned.png")
-    Image.new("RGB", (64, 64)).save(world.pictures / "wordless.png")
-    Image.new("RGB", (8, 8)).save(world.pictures / "small.png")
-    (world.pictures / "wordless.txt").write_text("\n")
-    (world.pictures / "small.txt").write_text("a small one")
-    (world.pictures / "broken.png").write_bytes(b"\x89PNG")
-    (world.pictures / "broken.txt").write_text("a broken one")
-    (world.pictures / "notes.md").write_text("")
+    Image.new("RGB", (64, 64)).save(world.images / "uncaptioned.png")
+    Image.new("RGB", (64, 64)).save(world.images / "wordless.png")
+    Image.new("RGB", (8, 8)).save(world.images / "small.png")
+    (world.images / "wordless.txt").write_text("\n")
+    (world.images / "small.txt").write_text("a small one")
+    (world.images / "broken.png").write_bytes(b"\x89PNG")
+    (world.images / "broken.txt").write_text("a broken one")
+    (world.images / "notes.md").write_text("")
     assert world.train("run", run__steps=1, data__captions__missing="skip") == 0
     said = capsys.readouterr().out
     for words in (

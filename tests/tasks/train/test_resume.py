@@ -105,7 +105,7 @@ def test_changed_recipe_error_suggests_a_new_run_folder(
     monkeypatch.chdir(world.root)
     settings = {"run__steps": 1, "run__folder": None, "run__name": "fox", "optim__ema__rule": "none"}
     assert world.train("run", **settings) == 0
-    (world.pictures / "00.txt").write_text("another caption")
+    (world.images / "00.txt").write_text("another caption")
     for verb in ("check", "train"):
         capsys.readouterr()
         assert world.train("run", verb=verb, **settings | {"optim__lr": 2e-3}) == 2

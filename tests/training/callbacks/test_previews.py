@@ -129,7 +129,7 @@ def test_grid_has_a_column_per_step_without_rolled_back_ones(trainer: Trainer, f
         with Image.open(folder.samples / "grid.png") as image:
             widths.append(image.width)
     assert widths[0] < widths[1] == widths[2] == widths[3]
-    (folder.samples / "step-00000002" / "00-raw.png").write_bytes(b"not a picture")
+    (folder.samples / "step-00000002" / "00-raw.png").write_bytes(b"not an image")
     callback.on_step(None, Progress(step=3, last_step=9))
 
 

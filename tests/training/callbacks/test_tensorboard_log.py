@@ -42,8 +42,8 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
     board.numbers(3, {"val/loss_at/quartile_3": 0.5})
     board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
-    board.picture(3, "0/raw", pixels)
-    board.picture(3, "0/shadow", pixels)
+    board.image(3, "0/raw", pixels)
+    board.image(3, "0/shadow", pixels)
     board.close()
     read = events(folder)
     tags = {*read.Tags()["scalars"], *read.Tags()["images"]}

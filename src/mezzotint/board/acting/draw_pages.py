@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from mezzotint.assets import MODELS
 from mezzotint.board.answers import JsonAnswer, read_body
-from mezzotint.board.pages import Pages, picture_answer
+from mezzotint.board.pages import Pages, image_answer
 from mezzotint.board.reading import runs
 from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.board.reading.tails import make_printable
@@ -37,14 +37,14 @@ _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 @dataclass(slots=True)
 class DrawJob:
-    """One `mezzotint sample` command. words: its arguments; process: the PID that runs it; step, of: progress; picture:
+    """One `mezzotint sample` command. words: its arguments; process: the PID that runs it; step, of: progress; image:
     the image so far, base64 WebP; files: names of the images in the folders of the page."""
 
     words: list[str]
     process: int
     step: int = 0
     of: int = 0
-    picture: str = ""
+    image: str = ""
     sentences: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     done: bool = False
@@ -54,7 +54,7 @@ class DrawJob:
         """JSON for the page."""
         return {
             "command": shlex.join(["mezzotint", "sample", *self.words]), "step": self.step, "of": self.of,
-            "picture": self.picture, "message": [make_printable(text) for text in self.sentences[-4:]],
+            "image": self.image, "message": [make_printable(text) for text in self.sentences[-4:]],
             "files": self.files,
             "done": self.done, "error": make_printable(self.error),
         }  # fmt: skip
@@ -97,9 +97,9 @@ class DrawPages:
         jobs = {number: self.jobs[number].as_json() for number in numbers if number in self.jobs}
         return JsonAnswer({"ready": self.ready, "jobs": jobs})
 
-    def picture(self, request: Request) -> Response:
+    def image(self, request: Request) -> Response:
         """An image in a folder of the page."""
-        return picture_answer(self.pages.places.path(request.query_params.get("file", "")), request)
+        return image_answer(self.pages.places.path(request.query_params.get("file", "")), request)
 
     def close(self) -> None:
         """Ends the process."""
@@ -191,7 +191,7 @@ class DrawPages:
             if job is None:
                 continue
             job.step, job.of = answer.get("step", job.step), answer.get("of", job.of)
-            job.picture = answer.get("picture") or job.picture
+            job.image = answer.get("image") or job.image
             job.sentences += [answer["message"]] if "message" in answer else []
             if answer.get("done"):
                 job.error = answer.get("error", "")

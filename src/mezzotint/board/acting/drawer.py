@@ -37,13 +37,13 @@ def main(lines: TextIO, out: TextIO) -> None:
         number = request["id"]
 
         def report_step(done: int, total: int, pixels: Any, number: int = number) -> None:
-            picture = ""
+            encoded = ""
             if pixels is not None:
                 image, content = Image.fromarray(pixels), io.BytesIO()
                 image.thumbnail((384, 384))
                 image.save(content, "WEBP", quality=70)
-                picture = base64.b64encode(content.getvalue()).decode("ascii")
-            answer(id=number, step=done, of=total, picture=picture)
+                encoded = base64.b64encode(content.getvalue()).decode("ascii")
+            answer(id=number, step=done, of=total, image=encoded)
 
         try:
             drawer.draw(

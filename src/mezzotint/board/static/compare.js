@@ -1,6 +1,6 @@
 import { el, say } from "./page.js";
 import { open } from "./curves.js";
-import { address, fileOf } from "./pictures.js";
+import { address, fileOf } from "./images.js";
 
 // prompts that several runs have in common, each with every run's last image
 const place = document.getElementById("beside");

@@ -12,7 +12,7 @@ function enlarge(event) {
 }
 
 function show(box, job) {
-  const command = box.querySelector("code"), pictures = box.querySelector(".pictures"), status = box.querySelector(".status");
+  const command = box.querySelector("code"), images = box.querySelector(".images"), status = box.querySelector(".status");
   command.textContent = job.command;
   status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.message.at(-1) || "Waiting for the previous image …");
   status.className = job.error ? "status problem" : "status quiet";
@@ -20,14 +20,14 @@ function show(box, job) {
   box.querySelector("progress").max = job.of || 1;
   box.querySelector("progress").value = job.step;
   if (job.done) {
-    pictures.replaceChildren(...job.files.map((file) => {
-      const address = `/picture?file=${encodeURIComponent(file)}`;
+    images.replaceChildren(...job.files.map((file) => {
+      const address = `/image?file=${encodeURIComponent(file)}`;
       return file.endsWith(".mp4") ? el("video", { src: address, controls: true, loop: true, muted: true })
         : el("a", { href: address }, el("img", { src: address, alt: `generated: ${form.elements.prompt.value}`, onload: enlarge }));
     }));
-  } else if (job.picture) {
-    const image = pictures.querySelector("img") || pictures.appendChild(el("img", { alt: "the image so far", class: "way", onload: enlarge }));
-    image.src = `data:image/webp;base64,${job.picture}`;
+  } else if (job.image) {
+    const image = images.querySelector("img") || images.appendChild(el("img", { alt: "the image so far", class: "way", onload: enlarge }));
+    image.src = `data:image/webp;base64,${job.image}`;
   }
 }
 
@@ -39,7 +39,7 @@ form.addEventListener("submit", async (event) => {
     const { jobs } = await send("/api/draw", values);
     document.getElementById("none").hidden = true;
     const boxes = new Map(jobs.map((number) => [number, el("figure", { class: "prompt drawing-box" },
-      el("div", { class: "pictures" }), el("progress", { "aria-label": "steps done" }), el("p", { class: "status", role: "status" }),
+      el("div", { class: "images" }), el("progress", { "aria-label": "steps done" }), el("p", { class: "status", role: "status" }),
       el("figcaption", { class: "command" }, el("code"), el("button", { type: "button", class: "copy plain", "aria-label": "Copy the command that generates it again" }, "copy")))]));
     place.prepend(el("div", { class: "pair" }, ...boxes.values()));
     const left = new Set(jobs);

@@ -4,14 +4,14 @@ import { el } from "./page.js";
 
 for (const whole of document.querySelectorAll(".whole")) {
   const [left, top, width, height] = whole.dataset.frame.split(" ").map(Number);
-  const crop = el("span", { class: "crop" }), picture = whole.querySelector("img");
+  const crop = el("span", { class: "crop" }), image = whole.querySelector("img");
   for (const [name, value] of Object.entries({ left, top, width, height })) crop.style[name] = `${value * 100}%`;
   whole.append(crop);
   const enlarge = () => {  // enlarges a small image, to make its frame visible
-    const share = Math.min(3, 180 / picture.naturalWidth, 150 / picture.naturalHeight);
-    if (share > 1) picture.style.width = `${Math.round(picture.naturalWidth * share)}px`;
+    const share = Math.min(3, 180 / image.naturalWidth, 150 / image.naturalHeight);
+    if (share > 1) image.style.width = `${Math.round(image.naturalWidth * share)}px`;
   };
-  if (picture.complete && picture.naturalWidth) enlarge();
-  else picture.addEventListener("load", enlarge);
-  picture.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "no longer readable")));
+  if (image.complete && image.naturalWidth) enlarge();
+  else image.addEventListener("load", enlarge);
+  image.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "no longer readable")));
 }

@@ -2,7 +2,7 @@
 
 import { embedded } from "./page.js";
 import { open } from "./curves.js";
-import { Previews } from "./pictures.js";
+import { Previews } from "./images.js";
 
 if (embedded.charts) {
   open();

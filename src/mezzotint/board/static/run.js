@@ -1,6 +1,6 @@
 import { follow, renew, say, send } from "./page.js";
 import { open, refresh } from "./curves.js";
-import { Previews } from "./pictures.js";
+import { Previews } from "./images.js";
 import { filterSettings } from "./settings.js";
 
 const place = document.getElementById("previews");
@@ -30,7 +30,7 @@ const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, asyn
   if (has("metrics", "events", "status", "started")) work.push(part("facts"));
   if (has("output", "status", "started")) work.push(part("p-output"));
   if (has("metrics", "events", "stored")) work.push(refresh());
-  if (has("pictures", "drawn")) work.push(previews.renew());
+  if (has("images", "drawn")) work.push(previews.renew());
   if (has("stored", "exports")) work.push(part("p-stored"));
   if (has("events")) work.push(part("p-events"), part("p-card"), part("p-description"));
   if (has("log")) work.push(part("p-log"));

@@ -97,7 +97,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("token", row("learnable_property", "object", "data.captions.template data.captions.wildcards",
         "the captions with the token, 27 for an object, 19 for a style", choices=tuple(SENTENCES))),
 
-    # pictures and captions
+    # images and captions
     ("captions", row("dataset_name", str, "data.path data.format",
         "a folder, or a hub id in the local cache; overrides train_data_dir")),
     (_TABLE, row("dataset_name", str, "data.path data.format",
@@ -122,7 +122,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("subject", row("instance_prompt", str, "data.captions.trigger data.captions.template",
         "the caption of each of them", required=True)),
 
-    # class pictures
+    # class images
     ("subject", row("class_data_dir", str, "data.prior.path", "the folder of class images", needs=_PRIOR)),
     ("subject", mapped("class_prompt", str, "data.prior.class_prompt",
         "the caption of each of them, and the prompt of missing ones", needs=_PRIOR)),
@@ -136,7 +136,7 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("unet+subject sd3 flux flux2 z-image", ignored("prior_generation_precision", str,
         "class images are generated in the dtypes of the run", choices=("no", "fp32", "fp16", "bf16"))),
 
-    # how pictures are cut, and what is encoded before the training
+    # how images are cut, and what is encoded before the training
     ("all", row("resolution", 512, "data.resolution data.buckets.step",
         "the side of the square that every image is cropped to")),
     (_NEW, row("use_aspect_ratio_buckets", False, "data.buckets.shape data.buckets.sizes",

@@ -16,7 +16,7 @@ _STYLE = tuple(
     f"{words} in the style of {{}}"
     for words in (
         "a painting", "a rendering", "a cropped painting", "the painting", "a clean painting", "a dirty painting",
-        "a dark painting", "a picture", "a cool painting", "a close-up painting", "a bright painting",
+        "a dark painting", "an image", "a cool painting", "a close-up painting", "a bright painting",
         "a cropped painting", "a good painting", "a close-up painting", "a rendition", "a nice painting",
         "a small painting", "a weird painting", "a large painting",
     )

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 
 from mezzotint.compat.diffusers_scripts._flags import BNB, PRECISIONS, SETTINGS
+from mezzotint.compat.diffusers_scripts._images import compute_data
 from mezzotint.compat.diffusers_scripts._notes import note_differences
-from mezzotint.compat.diffusers_scripts._pictures import compute_data
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.kit import setting_files, timestep_bias
 from mezzotint.compat.kit.dialect import Draft, run_name

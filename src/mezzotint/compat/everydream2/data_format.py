@@ -26,9 +26,9 @@ from mezzotint.settings.counting import format_names
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
-PICTURES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".jfif"))
+IMAGES = frozenset((".jpg", ".jpeg", ".png", ".bmp", ".webp", ".jfif"))
 SIDECARS = (*CAPTIONS, ".yml", ".yaml")
-SUFFIXES = PICTURES | set(SIDECARS)
+SUFFIXES = IMAGES | set(SIDECARS)
 
 NUMBERS = ("multiply", "cond_dropout", "flip_p", "loss_scale")
 GLOBALS, LOCALS = ("global.yml", "global.yaml"), ("local.yml", "local.yaml")
@@ -135,7 +135,7 @@ class _LayeredReader:
         there = set(self.source.listing.names)
         for name in self.source.listing.names:
             stem, suffix = os.path.splitext(name)
-            if suffix.lower() not in PICTURES:
+            if suffix.lower() not in IMAGES:
                 continue
             layer = self._of_folder(name.rpartition("/")[0], there)
             for end in SIDECARS:
@@ -151,15 +151,15 @@ class _LayeredReader:
             where = functools.partial(_entry, count)
             layer = self.files.mapping(entry, manifest, where=where, also=("image",))
             written = entry["image"]
-            picture = _find(root, written)
-            if picture is None:
+            image = _find(root, written)
+            if image is None:
                 continue  # reported by the listing
-            if picture.suffix.lower() not in decoding.SUFFIXES:
-                yield Skipped(self.source.prefix + written, f"{picture.suffix or 'no suffix'} is not an image suffix")
+            if image.suffix.lower() not in decoding.SUFFIXES:
+                yield Skipped(self.source.prefix + written, f"{image.suffix or 'no suffix'} is not an image suffix")
                 continue
             seen[written] += 1
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
-            yield self._sample(key, written, picture, layer)
+            yield self._sample(key, written, image, layer)
 
     def _of_folder(self, folder: str, there: set[str]) -> Layer:
         if folder in self.whole:

@@ -26,7 +26,7 @@ _MODEL = (
 
 _CACHE = (
     row("task", "txt2img", "data.cache.path", "cache encodes and does not train", choices=("txt2img", "cache")),
-    row("cache_latent", False, "data.cache.latents run.export.trained_file", "encode pictures once"),
+    row("cache_latent", False, "data.cache.latents run.export.trained_file", "encode images once"),
     row("cache_text_embedding", False, "data.cache.text", "encode captions once"),
     row("cache_path", CACHE, "data.cache.path", "the folder of the cache"),
 )  # fmt: skip

@@ -67,7 +67,7 @@ def read_samples(source: Source) -> Iterator[Item]:
 def _names_in_tables(source: Source, tables: list[str]) -> Iterator[tuple[str, str]]:
     for table in tables:
         for row in csv_rows(source.root / table, _COLUMNS):
-            last = str(row.picture or "").replace("\\", "/").rpartition("/")[2]
+            last = str(row.image or "").replace("\\", "/").rpartition("/")[2]
             yield f"{table}:{row.number}", last.partition(".")[0]
 
 

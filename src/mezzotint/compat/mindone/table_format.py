@@ -17,7 +17,7 @@ from mezzotint.settings.sections.data import DataSettings
 SUFFIXES = decoding.SUFFIXES | {".csv"}
 
 _COLUMNS = ColumnNames(("dir",), "text", "the first line of the table reads dir,text")
-_PICTURES = RowKind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
+_IMAGES = RowKind(decoding.SUFFIXES, "image", "dir", fixed=_COLUMNS, has_doubles=True)
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
@@ -42,7 +42,7 @@ def read_samples(source: Source) -> Iterator[Item]:
 
     `dir` is a path relative to the folder of the table. Raises DatasetError E1211, E1212, E1213.
     """
-    return samples(source, _PICTURES)
+    return samples(source, _IMAGES)
 
 
 FORMAT = Format(

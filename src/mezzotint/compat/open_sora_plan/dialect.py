@@ -326,7 +326,7 @@ def _note_quirks(draft: Draft) -> None:
 
 DIALECT = Dialect(
     name="open-sora-plan",
-    about="Open-Sora-Plan v1.1's train_t2v.py: LatteT2V on clips and pictures",
+    about="Open-Sora-Plan v1.1's train_t2v.py: LatteT2V on clips and images",
     rows=ROWS,
     compute=compute,
     scripts=(SCRIPT,),

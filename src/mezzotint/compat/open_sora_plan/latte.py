@@ -44,7 +44,7 @@ class Family(ModelFamily):
         self.learns_variance = _learns_variance(config, files.own.variance)
         self.notes = tuple(files.notes(parts))
         self._length = files.length
-        self._pictures_are_clips = files.own.pictures == "clip"
+        self._images_are_clips = files.own.images == "clip"
         self._open_tokenizer = files.tokenizer if files.tokenizer_folder is not None else None
         self._parts = dict(parts)
         self._tokenizer: Any = None
@@ -108,7 +108,7 @@ class Family(ModelFamily):
 
         Joined images have their texts in `condition.stills`, in the order of samples; `condition.masks["latents"]`, (B,
         F + I, h, w), is 1 for latents that count. An image (B, 4, h, w) is a clip of one frame, or a single image
-        without temporal layers (`model.latte.pictures`).
+        without temporal layers (`model.latte.images`).
         """
         network = self._part("denoiser")
         x, text = noised.model_input, condition.text
@@ -126,7 +126,7 @@ class Family(ModelFamily):
             text_mask=mask,
             latent_mask=condition.masks.get("latents"),
             use_image_num=count,
-            temporal=x.ndim == 5 or self._pictures_are_clips,
+            temporal=x.ndim == 5 or self._images_are_clips,
         )
         if not self.learns_variance:
             predicted = predicted[:, : self.grid.channels]

@@ -75,7 +75,7 @@ class LatteSettings(Section):
     """Number of latent frames that temporal positions are scaled for: (frames − 1)/4 + 1 of the trained clips. Up to 32
     they are not scaled, so that 17 and 65 frames have the same scale. None uses the model's configuration."""
 
-    pictures: Annotated[Literal["clip", "still"], ALLOW] = "clip"
+    images: Annotated[Literal["clip", "still"], ALLOW] = "clip"
     """How the model processes an image without a clip, in training and sampling: as a `clip` of one frame, or as a
     `still`, without the temporal layers, like images that are joined to clips in training."""
 

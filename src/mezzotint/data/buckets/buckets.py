@@ -56,7 +56,7 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     return (*reversed(tall), *wide)
 
 
-def of_pictures(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
+def of_images(widths: ArrayLike, heights: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
     """The index in `shapes(settings)` of each image's bucket, by the rule of that table. widths, heights: (n,) pixels,
     above 0, after EXIF rotation. Returns (n,) int16."""
     sizes = shapes(settings)

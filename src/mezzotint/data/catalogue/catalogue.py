@@ -140,7 +140,7 @@ class Catalogue:
     def path(self, row: int) -> Path:
         """The path of a row's file. Does not check that it still exists."""
         number = int(self.root[row])
-        root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
+        root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.IMAGES
         return root / self._paths[row]
 
     def local_path(self, row: int, *, keep_gb: float) -> Path:
@@ -235,7 +235,7 @@ class Catalogue:
     def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> NDArray[np.int16]:
         width, height = self.width[chosen], self.height[chosen]
         if not settings.has_clips or not settings.clips.buckets:
-            return buckets.of_pictures(width, height, settings)
+            return buckets.of_images(width, height, settings)
         starts = self.overrides.start[chosen]
         most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
         return clip_buckets.of_clips(width, height, most, buckets.table(settings))
@@ -253,7 +253,7 @@ class Catalogue:
         except OSError:
             return False
 
-    def has_its_pictures(self) -> bool:
+    def has_its_images(self) -> bool:
         """Whether the images extracted from other files, which are in no listing, are unchanged."""
         rows = np.flatnonzero(self.root == len(self.roots)).tolist()
         return all(extracted.is_as_put(self.path(row), self._stats[row]) for row in rows)
@@ -388,7 +388,7 @@ def _open_valid(index: Path, roots: Sequence[Path]) -> Catalogue | None:
         catalogue = Catalogue.open(index, roots)
     except (FileNotFoundError, DamagedColumns):  # a damaged index is created again in its place
         return None
-    return catalogue if catalogue.has_its_pictures() else None
+    return catalogue if catalogue.has_its_images() else None
 
 
 @contextmanager
@@ -432,14 +432,14 @@ def _prune(parent: Path, current: Path) -> None:
 
 
 def _sweep(parent: Path) -> None:
-    if not (parent / indexing.PICTURES).is_dir():
+    if not (parent / indexing.IMAGES).is_dir():
         return
     try:
         tables = [columns.read(index)[0] for index in _indexes(parent)]
         digests = [table[name] for table in tables for name in ("digest", "mask_digest") if name in table]
     except (FileNotFoundError, DamagedColumns):
         return  # its files are unknown; the next change sweeps
-    extracted.sweep(parent / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
+    extracted.sweep(parent / indexing.IMAGES, {row.tobytes().hex() for column in digests for row in column})
 
 
 def _check(catalogue: Catalogue, settings: DataSettings) -> None:

@@ -23,7 +23,7 @@ from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import _masking, _probing
 from mezzotint.data.files import caption_cleaning, columns, masks, overrides, remote
 from mezzotint.data.files.columns import TextBuilder, Texts
-from mezzotint.data.files.extracted import Pictures
+from mezzotint.data.files.extracted import Images
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
@@ -47,7 +47,7 @@ LONG_CAPTION_WORDS = 60
 JOURNALS = {"on_start": f"journal-{VERSION}.jsonl", "on_first_use": f"journal-{VERSION}-not-decoded.jsonl"}
 """Journals with the results of a killed start, by `data.verify`."""
 
-PICTURES = "pictures"
+IMAGES = "images"
 """Folder next to the indexes, for images extracted from other files."""
 
 TEXTS = "texts"
@@ -144,7 +144,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         columns_read,
     )
     if settings.prior.path:
-        depends_on += (f"class pictures behind {len(settings.path)} folders", settings.prior.class_prompt)
+        depends_on += (f"class images behind {len(settings.path)} folders", settings.prior.class_prompt)
     if captions.trigger or captions.template:
         depends_on += ("template", captions.trigger, captions.template)
     if settings.mask.source == "files":
@@ -187,20 +187,20 @@ def make(
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
     folders, or an empty dict. Raises DatasetError if the data set as a whole is unusable (missing or contradictory
     captions), and StorageError. Unusable files are recorded in the index and raise nothing."""
-    pictures = Pictures(folder.parent / PICTURES)
+    images = Images(folder.parent / IMAGES)
     texts = RememberedTexts(folder.parent / TEXTS)
     near = NearFiles(
         (source.listing for source in sources),
         folder.parent.parent / remote.FOLDER,
         most_bytes=int(settings.cache.fetched_gb * 1e9),
     )
-    samples = _SampleColumns(pictures.folder, len(sources))
+    samples = _SampleColumns(images.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in read_samples(replace(source, pictures=pictures, texts=texts, near=near)):
+        for item in read_samples(replace(source, images=images, texts=texts, near=near)):
             samples.add(_with_mask(_with_trained_captions(item, source), source), source.root, number)
     samples.notes += _masking.notes(sources)
-    pictures.sync()
+    images.sync()
     texts.write()
     files = _probing.KnownFiles.at(samples.path.texts(), near)
     _probing.take_over(files, before, settings.max_pixels)
@@ -258,10 +258,10 @@ def _with_mask(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipp
 class _SampleColumns:
     """Samples before their images are probed, in growing columns instead of one object per sample.
 
-    pictures: the folder of images extracted from other files; its number among the roots is `pictures_root`."""
+    images: the folder of images extracted from other files; its number among the roots is `images_root`."""
 
-    pictures: Path
-    pictures_root: int
+    images: Path
+    images_root: int
     key: TextBuilder = field(default_factory=TextBuilder)
     path: TextBuilder = field(default_factory=TextBuilder)
     relative: TextBuilder = field(default_factory=TextBuilder)
@@ -282,8 +282,8 @@ class _SampleColumns:
             self.notes.append(item)
             return
         path = os.fspath(item.media)
-        if path.startswith(os.fspath(self.pictures) + os.sep):
-            root, number = self.pictures, self.pictures_root
+        if path.startswith(os.fspath(self.images) + os.sep):
+            root, number = self.images, self.images_root
         self.key.append(item.key)
         self.path.append(path)
         self.relative.append(path.removeprefix(os.fspath(root) + os.sep))
@@ -375,7 +375,7 @@ def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettin
         most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
         bucket = clip_buckets.of_clips(*sides, np.maximum(most, clip_buckets.counts(clips)[0]).astype(np.int32), table)
     else:
-        bucket = buckets.of_pictures(*sides, settings)
+        bucket = buckets.of_images(*sides, settings)
     width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
     return np.asarray((facts["width"] < width) | (facts["height"] < height))
 

@@ -16,7 +16,7 @@ _LARGE_SIDE = 2048
 
 
 def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
-    """A WebP of the whole picture of a row, of a clip of its first frame; None for one that cannot be read any more."""
+    """A WebP of the whole image of a row, of a clip of its first frame; None for one that cannot be read any more."""
     content = catalogue.memo.get("thumbnail", _key(catalogue, row))
     if content is None and (content := _webp(catalogue, row, settings, SIDE, quality=80)) is not None:
         catalogue.memo.put("thumbnail", _key(catalogue, row), content)

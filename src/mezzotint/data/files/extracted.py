@@ -18,7 +18,7 @@ from mezzotint import durable
 from mezzotint.data.files import columns
 
 
-class Pictures:
+class Images:
     """A folder of images by content. Stored images survive a power loss after `sync`."""
 
     def __init__(self, folder: Path) -> None:

@@ -50,7 +50,7 @@ class Member:
 
 def too_large(size: int) -> str:
     """The reason why an image file of this size is not read."""
-    return f"{size:,} bytes are more than a picture may have ({MAX_BYTES:,})"
+    return f"{size:,} bytes are more than an image may have ({MAX_BYTES:,})"
 
 
 def parse_member_path(path: Path) -> Member | None:

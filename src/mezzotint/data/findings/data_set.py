@@ -35,13 +35,13 @@ def of_data(
 def count_samples(
     catalogue: Catalogue, settings: DataSettings, *, rows: Rows, held: Rows, sets: Mapping[str, int]
 ) -> str:  # fmt: skip
-    """`90 pictures, 10 held out, 40 with a mask`. sets: samples of each set of `data.holdout.path`."""
+    """`90 images, 10 held out, 40 with a mask`. sets: samples of each set of `data.holdout.path`."""
     counts = {
         "held out": len(held),
         **{f"of val/{name}": count for name, count in sets.items()},
         "with a mask": requirements.count_masks(catalogue, rows, settings),
     }
-    samples = format_count(len(rows), "clip" if settings.has_clips else "picture")
+    samples = format_count(len(rows), "clip" if settings.has_clips else "image")
     return ", ".join([samples, *(f"{count:,} {kind}" for kind, count in counts.items() if count)])
 
 
@@ -72,7 +72,7 @@ def of_batches(catalogue: Catalogue, rows: Rows, settings: DataSettings) -> Iter
     if settings.remainder not in ("fill", "repeat") and not catalogue.overrides.group[rows].any():
         return
     columns = plan_columns(catalogue, rows, settings)
-    few = [_describe(catalogue, fill) for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
+    few = [_describe(catalogue, fill) for fill in fills(columns, settings) if fill.images and fill.is_underfilled]
     if few:
         yield Finding(
             "names", "look", len(few), f"{format_count(len(few), 'bucket')} with too few images for full batches",
@@ -83,9 +83,9 @@ def of_batches(catalogue: Catalogue, rows: Rows, settings: DataSettings) -> Iter
 def _describe(catalogue: Catalogue, fill: Fill) -> str:
     name = f"{readable(catalogue.overrides.group_name(fill.group))!r}, " if fill.group else ""
     ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
-    removed = f", remove {fill.over}" if fill.over < fill.pictures else ""
+    removed = f", remove {fill.over}" if fill.over < fill.images else ""
     return (
-        f"{name}bucket {fill.bucket}: {format_count(fill.pictures, 'image')} for batches of {fill.batch_size}; add "
+        f"{name}bucket {fill.bucket}: {format_count(fill.images, 'image')} for batches of {fill.batch_size}; add "
         f"{fill.missing} of about {ratio}{removed}, or multiply these by {fill.multiplier:g}"
     )
 

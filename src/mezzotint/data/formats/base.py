@@ -22,7 +22,7 @@ from mezzotint.stages import Sample
 FOLDER = "data/formats"
 
 
-class PictureStore(Protocol):
+class ImageStore(Protocol):
     """Storage for images that are not separate files."""
 
     def put(self, data: bytes) -> Path:
@@ -35,7 +35,7 @@ class Source:
     """One folder of `data.path` or `data.prior.path`. root: the folder. settings: the recipe's section. repeats: of its
     samples. listing: the result of `Format.files_at`. prefix: of each key, which makes keys of several folders distinct
     ("0/", "1/", …; empty for a single folder). is_prior: whether it is in `data.prior.path`. template, trigger: of
-    `data.captions`. pictures: storage for images extracted from other files; set whenever samples are read. texts:
+    `data.captions`. images: storage for images extracted from other files; set whenever samples are read. texts:
     cached content of caption files. masks: of its images, which are not in `listing`. near: gives local paths of files
     on object storage."""
 
@@ -47,7 +47,7 @@ class Source:
     is_prior: bool = False
     template: str = ""
     trigger: str = ""
-    pictures: PictureStore | None = None
+    images: ImageStore | None = None
     texts: RememberedTexts | None = None
     masks: Masks | None = None
     near: NearFiles | None = None
@@ -98,7 +98,7 @@ class Format:
     not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
     already, which a cache takes over instead of encoding. read_embedding: of a format whose entries name files of text
     embeddings: (path, length, width) → what a file holds; length and width are None where any will do; raises
-    CacheError with the reason that it cannot be used. own_flips: pictures may have a chance of their own to be
+    CacheError with the reason that it cannot be used. own_flips: images may have a chance of their own to be
     mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
     that they may lie on object storage. What the recipe has to know of a format stands in
     `settings/formats/NAME.py`.

@@ -11,7 +11,7 @@ from mezzotint.data.media import decoding
 
 def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `sidecars.samples`, for images."""
-    return samples(source, word="picture")
+    return samples(source, word="image")
 
 
 FORMAT = Format(read_samples=read_samples, suffixes=decoding.SUFFIXES | set(SIDECARS))

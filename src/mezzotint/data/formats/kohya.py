@@ -40,7 +40,7 @@ def read_samples(source: Source) -> Iterator[Item]:
     )
     of_names = replace(source, listing=listing)
     yield from samples(
-        of_names, word="picture", folder_of=lambda name: parse_folder_name(name.partition("/")[0]), by_name=False
+        of_names, word="image", folder_of=lambda name: parse_folder_name(name.partition("/")[0]), by_name=False
     )
 
 

@@ -10,12 +10,12 @@ from mezzotint.data.formats.shared.table_files import MANIFESTS, SUFFIXES, list_
 from mezzotint.data.formats.shared.table_samples import RowKind, samples
 from mezzotint.data.media import decoding
 
-PICTURES = RowKind(decoding.SUFFIXES, "picture", "image")
+IMAGES = RowKind(decoding.SUFFIXES, "image", "image")
 
 
 def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `table_samples.samples`, for images."""
-    return samples(source, PICTURES)
+    return samples(source, IMAGES)
 
 
 FORMAT = Format(

@@ -27,8 +27,8 @@ from mezzotint.stages import Sample
 
 SUFFIXES = frozenset({".tar"})
 
-_PICTURES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
-_MASKS = frozenset(f"mask.{ending}" for ending in _PICTURES)
+_IMAGES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
+_MASKS = frozenset(f"mask.{ending}" for ending in _IMAGES)
 _TEXTS = ("txt", "caption", "cls")
 _DEFAULT_COLUMN = "text"
 _MAX_JSON = 16 << 20
@@ -236,17 +236,17 @@ class _ShardReader:
         prefix = f"{self._source.prefix}{shard}/"
         if group.fault:
             raise Unusable(group.fault)
-        pictures = [member for ending, member in group.fields.items() if ending in _PICTURES]
-        if not pictures:
+        images = [member for ending, member in group.fields.items() if ending in _IMAGES]
+        if not images:
             first = next(iter(group.fields.values()))
             return Skipped(prefix + first.name, "no image with its key", is_wanted=True)
-        if len(pictures) > 1:
-            names = " and ".join(ascii(member.name) for member in pictures)
+        if len(images) > 1:
+            names = " and ".join(ascii(member.name) for member in images)
             raise Unusable(f"{names} are images with the same key, which is ambiguous")
-        captions, picture = self._captions(group), pictures[0]
-        path = self._source.root / shard / picture.path.name
+        captions, image = self._captions(group), images[0]
+        path = self._source.root / shard / image.path.name
         return Sample(
-            prefix + picture.name, path, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
+            prefix + image.name, path, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
         )
 
     def _mask(self, shard: str, group: MembersOfKey) -> tuple[tuple[str, str], ...]:

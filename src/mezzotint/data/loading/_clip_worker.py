@@ -63,9 +63,9 @@ class ClipWorker(BatchWorker):
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         if not self._settings.clips.images:
             return None
-        return self._own_frames(batch, visits, placed) if self._still_worker is None else self._pictures(batch, visits)
+        return self._own_frames(batch, visits, placed) if self._still_worker is None else self._images(batch, visits)
 
-    def _pictures(self, batch: HostBatch, visits: Sequence[Visit]) -> HostBatch:
+    def _images(self, batch: HostBatch, visits: Sequence[Visit]) -> HostBatch:
         """Images of the joined data set; each is a separate visit, addressed by the clip's visit and its index."""
         assert self._still_worker is not None
         joined_images = self._catalogue.joined_images
@@ -78,8 +78,8 @@ class ClipWorker(BatchWorker):
         ]
         bucket = self._table[batch.request.bucket]
         request = self._repeat_request(batch.request, [visit.row for visit in still_visits])
-        pictures = self._still_worker.of_visits(request, still_visits, Size(bucket.width, bucket.height))
-        return replace(pictures, weight=self._repeat_each(batch.weight))
+        images = self._still_worker.of_visits(request, still_visits, Size(bucket.width, bucket.height))
+        return replace(images, weight=self._repeat_each(batch.weight))
 
     def _still_rows(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:

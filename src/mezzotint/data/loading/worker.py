@@ -1,6 +1,6 @@
 """Loader worker: from a request (rows, visits, bucket) to a batch on the host. For clips see `_clip_worker.py`.
 
-At each visit a file is read and placed in its bucket: `read_picture`, `read_frames`. A batch contains uint8 pixels, a
+At each visit a file is read and placed in its bucket: `read_image`, `read_frames`. A batch contains uint8 pixels, a
 quarter of the bytes of float32 to send between processes, or rows of the cache in their stored dtype. `to_batch`
 converts it to a `Batch` on the device.
 """
@@ -232,7 +232,7 @@ class BatchWorker(Dataset[Any]):
         return self._settings.on_corrupt == "zero_weight" and self._is_training and not is_clip
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
-        return torch.from_numpy(read_picture(self._catalogue, visit.row, placed, self._settings))
+        return torch.from_numpy(read_image(self._catalogue, visit.row, placed, self._settings))
 
     def _rows(
         self, visits: Sequence[Visit], placed: Sequence[Placement], views: Sequence[int], bucket: Size,
@@ -314,9 +314,9 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     )
 
 
-def to_pixels(picture: Tensor, device: torch.device) -> Tensor:
+def to_pixels(image: Tensor, device: torch.device) -> Tensor:
     """uint8 (B, 3, H, W) or (B, 3, F, H, W) → float32 in [−1, 1]; copied as bytes and converted on the device."""
-    return picture.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
+    return image.to(device, non_blocking=True).float().div_(127.5).sub_(1.0)
 
 
 def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -329,13 +329,13 @@ def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
+def read_image(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
     """Reads and places the image of a row, (3, H, W). Raises DatasetError with file and sample: E1250 if it cannot be
     read any more, E1831 if it was not decoded before (`data.verify`) and is corrupt, E1233 after
     `data.decode_timeout`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     decode = partial(
-        decoding.picture,
+        decoding.decode_image,
         path,
         placed,
         resize=settings.resize,
@@ -349,7 +349,7 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
 
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_picture`."""
+    """Reads and places the mask of a row, (H, W), for a row that `has_mask`. Raises as `read_image`."""
     own = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
         path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
@@ -359,7 +359,7 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
 
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
     """Reads and places the frames of a row at `times`, uint8 (3, F, H, W); (3, 1, H, W) for an image, which has no
-    times. Raises as `read_picture`."""
+    times. Raises as `read_image`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     each = clip_transforms.frame_transform(placed, resize=settings.resize, antialias=settings.antialias)
     moved = timeouts.Sign()

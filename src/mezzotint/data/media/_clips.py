@@ -43,8 +43,8 @@ _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
 """Seconds before the first requested time at which a key frame is searched, tried in order."""
 
 _BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
-_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
-_PICTURE_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
+_IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
+_IMAGE_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
 _SOUNDS = (b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf1", b"fLaC")
 _PLAYLISTS = (b"#extm3u", b"ffconcat", b"file '", b"[playlist]", b"<asx", b"<mpd", b"<smil", b"<?wpl")
 _MAGIC: tuple[tuple[bytes, int, str], ...] = (
@@ -111,7 +111,7 @@ def frames(
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
     with decoding.readable_file(path, code="E1230", most=None) as file:
-        shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)), moved)
+        shown = _from_key_frame(file, instants, each or (lambda image: image.transpose(2, 0, 1)), moved)
     stacked = np.stack(shown)
     in_order = np.empty_like(stacked)
     in_order[order] = stacked
@@ -151,18 +151,18 @@ def _frames_at(
 ) -> list[NDArray[np.generic]] | None:
     """The frames displayed at ascending ticks: for each the last frame that starts no later. None if the frames start
     after the first tick, unless they are the start of the clip. Raises Unusable if they end before the last tick."""
-    pictures: list[NDArray[np.generic]] = []
+    images: list[NDArray[np.generic]] = []
     last: VideoFrame | None = None
     last_tick = step = 0
     for frame in decoded:
         tick = _tick(frame)
-        num = sum(instant < tick for instant in ticks[len(pictures) :])
+        num = sum(instant < tick for instant in ticks[len(images) :])
         if num:
             if last is None and not is_whole:
                 return None
-            pictures += [_to_array(frame if last is None else last, each)] * num
-        if len(pictures) == len(ticks):
-            return pictures
+            images += [_to_array(frame if last is None else last, each)] * num
+        if len(images) == len(ticks):
+            return images
         step = tick - last_tick if last is not None else 0
         last, last_tick = frame, tick
     if last is None:
@@ -174,7 +174,7 @@ def _frames_at(
         assert last.time_base is not None
         seconds = [float(tick * last.time_base) for tick in (end, ticks[-1])]
         raise Unusable(f"ends at {seconds[0]:.3f} s, but a frame at {seconds[1]:.3f} s is needed")
-    return pictures + [_to_array(last, each)] * (len(ticks) - len(pictures))
+    return images + [_to_array(last, each)] * (len(ticks) - len(images))
 
 
 def _decode(
@@ -218,14 +218,14 @@ def _seconds(tick: int | None, stream: VideoStream) -> str:
 
 def _to_array(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
     # one thread: freeing the frame in a process forked later would wait for threads that do not exist there
-    picture = frame.to_ndarray(format="rgb24", threads=1).astype(np.uint8, copy=False)
-    return each(np.ascontiguousarray(_rotate(picture, turn_of(frame))))
+    image = frame.to_ndarray(format="rgb24", threads=1).astype(np.uint8, copy=False)
+    return each(np.ascontiguousarray(_rotate(image, turn_of(frame))))
 
 
-def _rotate(picture: NDArray[np.uint8], turn: Orientation) -> NDArray[np.uint8]:
+def _rotate(image: NDArray[np.uint8], turn: Orientation) -> NDArray[np.uint8]:
     if turn.transposed:
-        picture = picture.transpose(1, 0, 2)
-    return picture[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
+        image = image.transpose(1, 0, 2)
+    return image[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
 
 
 class _DecodedClip:
@@ -313,8 +313,8 @@ def kind_of(file: BufferedReader) -> str:
     if not head:
         raise Unusable("empty file")
     if head[4:8] in _BOXES:
-        if head[4:8] == b"ftyp" and head[8:12] in _PICTURE_BRANDS:
-            raise Unusable("a picture, not a clip")
+        if head[4:8] == b"ftyp" and head[8:12] in _IMAGE_BRANDS:
+            raise Unusable("an image, not a clip")
         return "mov"
     for magic, at, kind in _MAGIC:
         if head[at : at + len(magic)] == magic:
@@ -325,8 +325,8 @@ def kind_of(file: BufferedReader) -> str:
 
 
 def _rejection_reason(head: bytes) -> str:
-    if head.startswith(_PICTURES) or head[8:12] == b"WEBP":
-        return "a picture, not a clip"
+    if head.startswith(_IMAGES) or head[8:12] == b"WEBP":
+        return "an image, not a clip"
     if head.startswith(_SOUNDS) or head[8:12] == b"WAVE":
         return "sound, not a clip"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()

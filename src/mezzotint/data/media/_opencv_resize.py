@@ -29,7 +29,7 @@ def load() -> ModuleType:
     return cv2
 
 
-def resize(picture: _Bytes, size: Size, kind: str) -> _Bytes:
+def resize(image: _Bytes, size: Size, kind: str) -> _Bytes:
     """An image (H, W, C) resized to (size.height, size.width, C).
 
     kind: "nearest", "bilinear", "bicubic" (a = −0.75) or "area" (the mean of the pixels that a new one covers), as
@@ -44,6 +44,6 @@ def resize(picture: _Bytes, size: Size, kind: str) -> _Bytes:
     # flag belongs to the calling thread.
     cv2.ipp.setUseIPP(False)
     try:
-        return np.asarray(cv2.resize(picture, (size.width, size.height), interpolation=interpolation), dtype=np.uint8)
+        return np.asarray(cv2.resize(image, (size.width, size.height), interpolation=interpolation), dtype=np.uint8)
     finally:
         cv2.ipp.setUseIPP(had_ipp)

@@ -23,7 +23,7 @@ _Bytes = NDArray[np.uint8]
 
 def frame_transform(placed: Placement, *, resize: str, antialias: bool = True) -> Callable[[_Bytes], _Bytes]:
     """The transformation of a frame, (H, W, 3) RGB → (3, h, w), the size of `placed.bucket`. resize, antialias: of
-    `data`; except for Open-Sora-Plan's two methods, the same as `decoding.picture` for an image with the same
+    `data`; except for Open-Sora-Plan's two methods, the same as `decoding.decode_image` for an image with the same
     pixels."""
     if resize not in _SQUARES:
         return lambda frame: decoding.place_image(Image.fromarray(frame), placed, resize=resize, antialias=antialias)

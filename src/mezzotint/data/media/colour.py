@@ -160,7 +160,7 @@ def _apply_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Con
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         space = source.profile.xcolor_space
         if image.mode == "L" and space == "RGB ":
-            image = image.convert("RGB")  # grey pixels with the profile of a colour picture
+            image = image.convert("RGB")  # grey pixels with the profile of a colour image
         if space != _SPACE_OF_MODE.get(image.mode):
             return image, Conversion.BAD_PROFILE
         if image.mode == "RGB" and _is_srgb(source):

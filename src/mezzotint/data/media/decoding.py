@@ -1,8 +1,8 @@
 """From an image file to pixels: every file is used, converted or rejected with a reason.
 
-`probe` fully decodes a file once, when the catalogue is created, or `probe_quickly` only opens it; `picture` decodes,
-rotates, converts, resizes and crops it at each visit. Order: the size is checked before decoding, the first frame is
-selected, EXIF orientation is applied, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB,
+`probe` fully decodes a file once, when the catalogue is created, or `probe_quickly` only opens it; `decode_image`
+decodes, rotates, converts, resizes and crops it at each visit. Order: the size is checked before decoding, the first
+frame is selected, EXIF orientation is applied, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB,
 transparency is composited on the background colour, then the image is resized and cropped. Pillow's plugins are called
 directly: no other format is tried, and its process-wide pixel limit is neither used nor changed.
 """
@@ -49,7 +49,7 @@ PREPROCESSING = 1
 it when a pixel changes, and `SCALED` and `OPENCV` as well."""
 
 SCALED = 2
-"""The version of pixels that may come from a JPEG decoded at reduced size (`picture`, scaled)."""
+"""The version of pixels that may come from a JPEG decoded at reduced size (`decode_image`, scaled)."""
 
 OPENCV = 3
 """The version of pixels resized by OpenCV."""
@@ -148,7 +148,7 @@ def _is_plain(image: ImageFile) -> bool:
 
 
 def version(*, scaled: bool, resize: str, antialias: bool) -> int:
-    """The version of `picture`'s pixels with these settings."""
+    """The version of `decode_image`'s pixels with these settings."""
     if uses_opencv(resize=resize, antialias=antialias):
         return OPENCV
     return SCALED if scaled and antialias and resize in _SMOOTH else PREPROCESSING
@@ -165,7 +165,7 @@ def require_packages(*, resize: str, antialias: bool) -> None:
         _opencv_resize.load()
 
 
-def picture(
+def decode_image(
     path: Path, placement: Placement, *, resize: str, background: str, max_pixels: int, antialias: bool = True,
     scaled: bool = False,
 ) -> NDArray[np.uint8]:  # fmt: skip
@@ -381,7 +381,7 @@ def _open_image(file: BufferedReader) -> ImageFile:
                 raise Unusable("a TIFF entry with more than a million numbers")
             file.seek(0)
             return plugin(file)
-    raise Unusable("empty file" if not head else "not a picture of a known format")
+    raise Unusable("empty file" if not head else "not an image of a known format")
 
 
 def _rotation_flags(orientation: int) -> Conversion:

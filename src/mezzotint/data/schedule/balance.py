@@ -27,7 +27,7 @@ class Fill:
 
     group: int
     bucket: Size
-    pictures: int
+    images: int
     over: int
     joined: int
     filled: int
@@ -41,12 +41,12 @@ class Fill:
     @property
     def is_underfilled(self) -> bool:
         """Whether more than half as many images are missing as there are."""
-        return self.missing > _FEW * self.pictures
+        return self.missing > _FEW * self.images
 
     @property
     def multiplier(self) -> float:
         """The repeats with which these images fill their batches, to one decimal."""
-        return round(1 + self.missing / self.pictures, 1)
+        return round(1 + self.missing / self.images, 1)
 
     @property
     def ratio(self) -> Fraction:
@@ -58,17 +58,17 @@ def fills(columns: PlanColumns, settings: DataSettings) -> tuple[Fill, ...]:
     """Every name and bucket with images, each used once, nameless ones first."""
     sizes, batch = buckets.table(settings), settings.batch_size
     groups = batch_groups(columns.bucket, columns.group)
-    pictures = groups.sizes(np.ones(len(columns), np.int64))
-    after = groups.after_spill(pictures, batch)
+    images = groups.sizes(np.ones(len(columns), np.int64))
+    after = groups.after_spill(images, batch)
     return tuple(
         Fill(
             group=int(groups.name[group]),
             bucket=sizes[int(groups.bucket[group])],
-            pictures=int(pictures[group]),
-            over=int(pictures[group] % batch),
-            joined=int(max(0, after[group] - pictures[group])),
+            images=int(images[group]),
+            over=int(images[group] % batch),
+            joined=int(max(0, after[group] - images[group])),
             filled=int(-after[group] % batch) if settings.remainder in ("fill", "repeat") else 0,
             batch_size=batch,
         )
-        for group in np.flatnonzero(pictures + after).tolist()
+        for group in np.flatnonzero(images + after).tolist()
     )

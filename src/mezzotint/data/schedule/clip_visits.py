@@ -40,23 +40,23 @@ def frame_times(catalogue: Catalogue, row: int, frames: int, clips: ClipsSetting
     return times
 
 
-def draw_images(num_pictures: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
-    """Random images for a visit, (per_sample,) different numbers in [0, num_pictures), in random order. address: of the
+def draw_images(num_images: int, per_sample: int, *, address: int) -> NDArray[np.int64]:
+    """Random images for a visit, (per_sample,) different numbers in [0, num_images), in random order. address: of the
     draw (`draws.key`)."""
-    assert 0 < per_sample <= num_pictures
+    assert 0 < per_sample <= num_images
     numbers: list[int] = []
     for place in range(per_sample):
         # Floyd's algorithm: each subset of this size is equally likely; the cost does not depend on the data set
-        last = num_pictures - per_sample + place
+        last = num_images - per_sample + place
         number = draws.below(draws.key(address, "still", place), last + 1)
         numbers.append(last if number in numbers else number)
     order = np.argsort(draws.keys(address, "still-order", np.arange(per_sample)), kind="stable")
     return np.asarray(numbers, dtype=np.int64)[order]
 
 
-def groups_of_stills(num_pictures: int, per_sample: int) -> tuple[range, ...]:
+def groups_of_stills(num_images: int, per_sample: int) -> tuple[range, ...]:
     """The images that are joined to one clip (`use_image_num`), by number: consecutive groups of `per_sample`, assigned
     to clips in order. The last group is omitted, full or not, as in Open-Sora-Plan; a single group gives none."""
     assert per_sample > 0
-    ends = range(per_sample, num_pictures + per_sample, per_sample)
+    ends = range(per_sample, num_images + per_sample, per_sample)
     return tuple(range(end - per_sample, end) for end in ends)[:-1]

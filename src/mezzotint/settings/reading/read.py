@@ -136,7 +136,7 @@ def resolve_paths(reading: Reading) -> Recipe:
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
         raise RecipeError(reading.name, problems=reading.placed(problems))
-    return _with_class_pictures(with_model_defaults(recipe, reading))
+    return _with_class_images(with_model_defaults(recipe, reading))
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
@@ -150,7 +150,7 @@ def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
     return with_values(recipe, {path: value for path, value in defaults.items() if not reading._origin_of(path)})
 
 
-def _with_class_pictures(recipe: Recipe) -> Recipe:
+def _with_class_images(recipe: Recipe) -> Recipe:
     """The recipe with prompt and folder of generated class images; the folder's name depends on the prompt and the
     model."""
     data, model = recipe.data, recipe.model
@@ -162,7 +162,7 @@ def _with_class_pictures(recipe: Recipe) -> Recipe:
     words = "-".join(re.findall(r"[a-z0-9]+", prompt.lower()))[:40]
     is_remote = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(data.cache.path))
     cache = CacheSettings().path if is_remote else data.cache.path
-    folder = cache.expanduser().absolute() / "class-pictures" / "-".join(filter(None, (words, digest[:8])))
+    folder = cache.expanduser().absolute() / "class-images" / "-".join(filter(None, (words, digest[:8])))
     return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or (folder,)})
 
 

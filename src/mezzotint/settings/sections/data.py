@@ -295,9 +295,9 @@ class DataSettings(Section):
     no usable file is left. The data report names each of them."""
 
     verify: Annotated[Literal["on_start", "on_first_use"], FREE] = "on_start"
-    """When pictures are checked for damage. `on_start` decodes each one when the data set is listed and leaves out
+    """When images are checked for damage. `on_start` decodes each one when the data set is listed and leaves out
     damaged ones. `on_first_use` hashes each file and reads only its size, orientation and colours, which is much
-    faster; `on_corrupt` says what happens when a picture turns out to be damaged at its first use. Clips, and pictures
+    faster; `on_corrupt` says what happens when an image turns out to be damaged at its first use. Clips, and images
     other than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
     on_corrupt: Annotated[Literal["stop", "zero_weight"], FREE] = "stop"

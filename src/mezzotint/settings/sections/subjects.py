@@ -22,7 +22,7 @@ class PriorSettings(Section):
     path: Annotated[Paths, FREE] = ()
     """The folder of class images, or a list of folders, in the format of the data set; with `kohya` a folder that
     contains `N_class` folders. They are neither held out nor counted by `data.max_samples`. Looked up like `data.path`.
-    Empty, with `num_class_images`, means a folder in the cache, `class-pictures/`, one for each model and prompt."""
+    Empty, with `num_class_images`, means a folder in the cache, `class-images/`, one for each model and prompt."""
 
     weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
     """The loss of class images is multiplied by this (`prior_loss_weight` in other trainers)."""
@@ -89,9 +89,9 @@ class MaskSettings(Section):
     background: Annotated[Share, ALLOW] = 0.0
     """The weight of masked-out parts, 0 to 1; 0 ignores them (`unmasked_weight` in other trainers)."""
 
-    mean: Annotated[Literal["mask", "picture"], ALLOW] = "mask"
+    mean: Annotated[Literal["mask", "image"], ALLOW] = "mask"
     """What the weighted error of an image is divided by. `mask`: the sum of its weights, so a small mask counts as much
-    as a large one. `picture`: the number of its latents, as in kohya's scripts, so a small mask counts little."""
+    as a large one. `image`: the number of its latents, as in kohya's scripts, so a small mask counts little."""
 
     @property
     def is_on(self) -> bool:

@@ -194,7 +194,7 @@ def _protocol(measured: Measured, context: Context) -> Row:
     read_at = min(READ_AT, len(seconds))
     on_the_bar, elapsed = bar_seconds(seconds[:read_at]), statistics.fmean(seconds)
     return {
-        "pictures": measured.pictures,
+        "images": measured.images,
         "total_batch": total_batch,
         "micro_batches_per_epoch": epoch.num_batches,
         "updates_per_epoch": epoch.num_steps,

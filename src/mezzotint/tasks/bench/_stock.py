@@ -72,7 +72,7 @@ def measure(recipe: Recipe, runtime: Runtime, num_steps: int | None) -> Measured
         memory = peak_memory(runtime.device)
     return Measured(
         name=NAME, recipe=recipe, steps=steps, timeline=dataset.timeline, setup_seconds=setup, cache_seconds=0.0,
-        memory=memory, pictures=len(dataset.rows),
+        memory=memory, images=len(dataset.rows),
     )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class Step:
 class Measured:
     """A run's figures. timeline: the plan of its batches. setup_seconds: from the start to the first step.
     cache_seconds: the part of them for filling caches. memory: peak bytes during the steps, of the device, or on a CPU
-    of the process. pictures: of the data set, without held-out ones."""
+    of the process. images: of the data set, without held-out ones."""
 
     name: str
     recipe: Recipe
@@ -59,7 +59,7 @@ class Measured:
     setup_seconds: float
     cache_seconds: float
     memory: int
-    pictures: int
+    images: int
 
 
 def length(recipe: Recipe, dataset: Dataset, steps: int | None) -> int:
@@ -102,7 +102,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, steps: int | None, say:
                 setup_seconds=setup,
                 cache_seconds=cache_seconds,
                 memory=memory,
-                pictures=len(dataset.rows),
+                images=len(dataset.rows),
             )
     finally:
         gc.collect()

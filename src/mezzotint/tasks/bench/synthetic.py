@@ -15,7 +15,7 @@ from mezzotint.settings.sections.data import CaptionSettings, DataSettings
 
 def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:
     """The settings with `count` synthetic images, written below a folder, in place of their data set."""
-    folder = write(below / "stand-in" / f"{count}-pictures-of-{settings.resolution}", count, settings.resolution)
+    folder = write(below / "stand-in" / f"{count}-images-of-{settings.resolution}", count, settings.resolution)
     captions = CaptionSettings(dropout=settings.captions.dropout)
     values = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
     return with_values(settings, values)

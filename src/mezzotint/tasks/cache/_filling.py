@@ -27,7 +27,7 @@ from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
+from mezzotint.data.loading.worker import BROKEN, read_frames, read_image, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, sample_latents
 from mezzotint.settings.counting import format_bytes, format_count
@@ -50,7 +50,7 @@ _SECONDS_BETWEEN_LINES = 5.0
 @dataclass(frozen=True, slots=True)
 class CacheSummary:
     """The result of a filling, over all processes. needed, present, new: numbers of entries. why: the reasons
-    ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: of the
+    ("2 images changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: of the
     stores. repeats: whether encoding the same batch again gave the same numbers, where that was checked."""
 
     needed: int
@@ -151,7 +151,7 @@ def _count_on_all_ranks(
     count, absent = sum(map(len, lookups.absent)), sum(int(mask.sum()) for mask in lookups.absent)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     phrases: list[str] = []
-    for index, noun in ((2, "picture"), (3, "caption")):
+    for index, noun in ((2, "image"), (3, "caption")):
         reasons: Counter[str] = Counter()
         for of_process in of_all:
             reasons.update(of_process[index])
@@ -167,7 +167,7 @@ def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookup
     try:
         count = 0
         if latents is not None:
-            count += _fill_latents(worker, latents, lookups.pictures, encodings[0])
+            count += _fill_latents(worker, latents, lookups.images, encodings[0])
             _fill_masks(worker, latents, rows)
         if text is not None and lookups.captions is not None:
             count += _fill_text(worker, text, lookups.captions, encodings[-1])
@@ -186,14 +186,14 @@ _Absent = Sequence[tuple[LatentEntries, NDArray[np.int64]]]
 
 
 def _fill_latents(
-    worker: Worker, latents: LatentCache, pictures: Sequence[Lookup[LatentEntries]], encoding: Encoding
+    worker: Worker, latents: LatentCache, images: Sequence[Lookup[LatentEntries]], encoding: Encoding
 ) -> int:
-    absent = [(lookup.needed, np.flatnonzero(lookup.absent)) for lookup in pictures]
+    absent = [(lookup.needed, np.flatnonzero(lookup.absent)) for lookup in images]
     count = sum(len(entries) for _, entries in absent)
     if not count:
         return 0
     if latents.is_imported:
-        worker.say(f"cache: importing latents of {format_count(count, 'picture')} from files, {import_cache.AGE}")
+        worker.say(f"cache: importing latents of {format_count(count, 'image')} from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
         for needed, entries in absent:
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
@@ -203,7 +203,7 @@ def _fill_latents(
 
 def _encode_latents(worker: Worker, latents: LatentCache, absent: _Absent, encoding: Encoding) -> int:
     count = sum(len(entries) for _, entries in absent)
-    progress, encoded = _Progress(worker, "pictures", count), 0
+    progress, encoded = _Progress(worker, "images", count), 0
     family = encoding.set_memory_format(worker.load("media"))
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for needed, of_bucket in absent:
@@ -253,8 +253,8 @@ def _decode_ahead(
 ) -> Iterator[_Pixels]:
     """Batches with their pixels; the next ones are decoded while the caller encodes."""
 
-    def collect(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
-        results = [picture.result() for picture in pictures]
+    def collect(batch: NDArray[np.int64], images: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
+        results = [image.result() for image in images]
         valid = [i for i, result in enumerate(results) if result is not None]
         pixels = [torch.from_numpy(result) for result in results if result is not None]
         return batch[valid], torch.stack(pixels) if pixels else torch.empty(0)
@@ -273,7 +273,7 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
     row = int(needed.rows[entry])
     fault_injection.reach("data.decode")
     try:
-        picture = _read(worker, latents, needed, entry)
+        image = _read(worker, latents, needed, entry)
     except DatasetError as error:
         is_skipped = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
         if worker.settings.has_clips or needed.is_joined_image or not is_skipped:
@@ -287,7 +287,7 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
             "and start again",
             code="E1251",
         )
-    return picture
+    return image
 
 
 def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
@@ -295,7 +295,7 @@ def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: in
     row, view, still = (int(column[entry]) for column in (needed.rows, needed.views, needed.joined_images))
     placed = latents.placement(worker.catalogue, row, view, needed.clip)
     if not (worker.settings.has_clips or needed.is_joined_image):
-        return read_picture(worker.catalogue, row, placed, worker.settings)
+        return read_image(worker.catalogue, row, placed, worker.settings)
     times = latents.times(worker.catalogue, row, needed.clip.frames, view, still)
     placed = placed if still < 0 else as_still(placed)
     frames = read_frames(worker.catalogue, row, placed, times, worker.settings).numpy()

@@ -145,7 +145,7 @@ def generate(
         for number in written:
             path = folder / _name(number)
             durable.write_new(path, contents[number], code="E1455", remedy="start again to count the images again")
-            fault_injection.reach("class.picture")
+            fault_injection.reach("class.image")
         progress.advance(len(written))
     runtime.barrier()
     gc.collect()
@@ -199,7 +199,7 @@ def _generate(
         with precision.autocast(device):
             latents = sample_latents(family, requests, sampling)
         decoded = zip(requests, family.decode_media(latents), strict=True)
-        facts = {"drawn_as": "class picture"}
+        facts = {"drawn_as": "class image"}
         yield {
             r.index: image_files.png(as_bytes(pixels), image_files.generation_facts(r, settings) | facts)
             for r, pixels in decoded

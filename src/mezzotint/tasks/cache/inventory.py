@@ -2,7 +2,7 @@
 filling.
 
 The ledger (one array for each data set, in the cache's memo) is advisory. It never decides what is encoded, only how
-that is explained: `2 pictures changed, 1 caption changed`.
+that is explained: `2 images changed, 1 caption changed`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import Dataset
 
-_LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "placed", "kept", "captions", "text")])
+_LEDGER = np.dtype([(name, "<u8") for name in ("key", "image", "media", "placed", "kept", "captions", "text")])
 _KEPT = 64  # ledgers in one memo
 
 
@@ -213,22 +213,18 @@ class Lookup(Generic[Entries]):
 class Lookups:
     """The lookups of one process: images by bucket, and captions, None without a text cache."""
 
-    pictures: tuple[Lookup[LatentEntries], ...]
+    images: tuple[Lookup[LatentEntries], ...]
     captions: Lookup[TextEntries] | None
 
     @property
     def absent(self) -> list[NDArray[np.bool_]]:
         """For each lookup, which entries are absent."""
-        return [lookup.absent for lookup in self.pictures] + (
-            [self.captions.absent] if self.captions is not None else []
-        )
+        return [lookup.absent for lookup in self.images] + ([self.captions.absent] if self.captions is not None else [])
 
     @property
     def is_checked(self) -> bool:
         """Whether all entries were read, and not only looked up."""
-        return all(lookup.is_checked for lookup in self.pictures) and (
-            self.captions is None or self.captions.is_checked
-        )
+        return all(lookup.is_checked for lookup in self.images) and (self.captions is None or self.captions.is_checked)
 
 
 def look_up(
@@ -241,7 +237,7 @@ def look_up(
     def checks(row_bytes: int) -> bool:
         return verify_bytes is None or row_bytes * part[1] <= verify_bytes
 
-    pictures: tuple[Lookup[LatentEntries], ...] = ()
+    images: tuple[Lookup[LatentEntries], ...] = ()
     if caches.latents is not None:
         rows_of_part = rows[images_of_process(catalogue.digest[rows], *part)]
         needed = latent_entries(catalogue, rows_of_part, settings, caches.latents)
@@ -250,12 +246,12 @@ def look_up(
             for entries in needed
         ]
         all_bytes = sum(len(entries.rows) * store.row_bytes for entries, store in pairs if store)
-        pictures = tuple(Lookup.at(entries, store, checks=checks(all_bytes)) for entries, store in pairs)
+        images = tuple(Lookup.at(entries, store, checks=checks(all_bytes)) for entries, store in pairs)
     if caches.text is None:
-        return Lookups(pictures, None)
+        return Lookups(images, None)
     captions, stored = text_entries(catalogue, rows, caches.text, extra, part), caches.text.rows()
     all_bytes = len(captions.rows) * stored.row_bytes if stored is not None else 0
-    return Lookups(pictures, Lookup.at(captions, stored, checks=checks(all_bytes)))
+    return Lookups(images, Lookup.at(captions, stored, checks=checks(all_bytes)))
 
 
 class Ledger:
@@ -284,7 +280,7 @@ class Ledger:
         lines[known] = self._old[at[known]]
         if latents is not None:
             identity = json.loads(latents.identity)
-            lines["picture"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
+            lines["image"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
             lines["media"] = _hash(identity["media"], identity["compute"])
             lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
             encoding = [identity["encoding"]] if "encoding" in identity else []
@@ -294,9 +290,9 @@ class Ledger:
             lines["text"] = _hash(text.identity)
         return lines
 
-    def pictures(self, lines: NDArray[Any]) -> list[str]:
+    def images(self, lines: NDArray[Any]) -> list[str]:
         """Why latents of these samples are absent: "new", "changed", … one phrase each."""
-        reasons = [("picture", "changed"), ("media", "VAE changed"), ("placed", "placement changed"),
+        reasons = [("image", "changed"), ("media", "VAE changed"), ("placed", "placement changed"),
                    ("kept", "cache settings changed")]  # fmt: skip
         return self._why(lines, "media", reasons)
 
@@ -348,12 +344,12 @@ def reasons(
     def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
         return ledger.lines(catalogue, rows, settings, latents=caches.latents, text=caches.text)
 
-    of_pictures: dict[int, str] = {}
-    for lookup in lookups.pictures:
+    of_images: dict[int, str] = {}
+    for lookup in lookups.images:
         absent = np.flatnonzero(lookup.absent)
-        why = ledger.pictures(lines(lookup.needed.rows[absent]))
+        why = ledger.images(lines(lookup.needed.rows[absent]))
         for i, reason in zip(absent.tolist(), why, strict=True):
-            of_pictures.setdefault(int(lookup.needed.rows[i]), "entry damaged" if lookup.damaged[i] else reason)
+            of_images.setdefault(int(lookup.needed.rows[i]), "entry damaged" if lookup.damaged[i] else reason)
     of_captions: Counter[str] = Counter()
     captions = lookups.captions
     if captions is not None and caches.text is not None:
@@ -363,11 +359,11 @@ def reasons(
         for i, row, reason in zip(absent.tolist(), of_rows.tolist(), why, strict=True):
             of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
             of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
-    return Counter(of_pictures.values()), of_captions
+    return Counter(of_images.values()), of_captions
 
 
 def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str, ...]:
-    """`("2 pictures changed", "1 picture (VAE changed)")` from ("changed", "changed", "VAE changed"), the most frequent
+    """`("2 images changed", "1 image (VAE changed)")` from ("changed", "changed", "VAE changed"), the most frequent
     first."""
     counts = Counter(reasons).most_common()
     phrases = [(n, reason if reason in ("new", "changed") else f"({reason})") for reason, n in counts]

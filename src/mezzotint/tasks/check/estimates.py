@@ -40,7 +40,7 @@ class BucketRow:
     of the smaller batch, visits repeated, visits left out."""
 
     bucket: Size
-    pictures: int
+    images: int
     visits: int
     batches: int
     largest: int
@@ -116,16 +116,16 @@ def bucket_rows(dataset: Dataset, recipe: Recipe) -> tuple[BucketRow, ...]:
     whole = with_values(settings, {"remainder": "short"})
     every = plan(columns, whole, accumulation=recipe.optim.accumulation, seed=recipe.run.seed, epoch=0)
     visits = count(every.bucket, weights=np.diff(every.starts)).astype(np.int64).tolist()
-    pictures, batches = count(columns.bucket).tolist(), count(epoch.bucket).tolist()
+    images, batches = count(columns.bucket).tolist(), count(epoch.bucket).tolist()
     largest = np.zeros(len(table), dtype=np.int64)
     np.maximum.at(largest, epoch.bucket, np.diff(epoch.starts))
     rows = []
-    for i in np.flatnonzero(pictures).tolist():
+    for i in np.flatnonzero(images).tolist():
         rest = visits[i] % settings.batch_size
         repeated = settings.batch_size - rest if settings.remainder in ("fill", "repeat") and rest else 0
         short, left_out = (rest if settings.remainder == policy else 0 for policy in ("short", "drop"))
         rows.append(
-            BucketRow(table[i], pictures[i], visits[i], batches[i], int(largest[i]), rest, short, repeated, left_out)
+            BucketRow(table[i], images[i], visits[i], batches[i], int(largest[i]), rest, short, repeated, left_out)
         )
     return tuple(rows)
 

@@ -146,7 +146,7 @@ def _buckets(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
     clips = checked.recipe.data.has_clips
-    head = ["w×h×frames" if clips else "bucket", "clips" if clips else "pictures", "visits", "batches", "left over"]
+    head = ["w×h×frames" if clips else "bucket", "clips" if clips else "images", "visits", "batches", "left over"]
     yield from _table([[*head, "activations"], *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>", "")
     if checked.names:
         yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>", "")
@@ -161,7 +161,7 @@ def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     activations = (
         f"{format_bytes(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
     )
-    return [str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
+    return [str(row.bucket), f"{row.images:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
 
 def _memory(checked: Checked) -> Iterator[str]:

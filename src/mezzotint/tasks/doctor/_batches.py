@@ -23,13 +23,11 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
             "fill": "filled up with repeated visits", "repeat": "filled up with repeated visits"}  # fmt: skip
     over = sum(row.rest for row in rows)
     table = [
-        (str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", f"{row.rest:,}",
+        (str(row.bucket), f"{row.images:,}", f"{row.visits:,}", f"{row.batches:,}", f"{row.rest:,}",
          f"{row.repeated:,}", f"{row.left_out:,}")
         for row in rows
     ]  # fmt: skip
-    fill = (
-        f"{len(poor)} with fewer pictures than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
-    )
+    fill = f"{len(poor)} with fewer images than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
     rest_of_epoch = f"{rest[settings.remainder]} (data.remainder={settings.remainder})"
     left_over = "no visit is left over"
     if over:
@@ -38,7 +36,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     if any(row.left_out and not row.batches for row in rows):
         status = "mend"
     advice = {
-        "mend": "pictures of a bucket without a batch are never trained: set data.remainder=short, or lower "
+        "mend": "images of a bucket without a batch are never trained: set data.remainder=short, or lower "
         "data.batch_size",
         "look": "to waste less, use fewer buckets (a larger data.buckets.step) or a smaller data.batch_size",
         "know": "no action needed",
@@ -46,7 +44,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     yield Finding(
         "buckets", status, len(rows),
         f"{format_count(len(rows), 'bucket')}, {fill}; {left_over}",
-        advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
+        advice, (), (("bucket", "images", "visits", "batches", "over", "repeated", "left out"), *table),
     )  # fmt: skip
     yield _of_processes(recipe, dataset, processes)
 

@@ -55,8 +55,8 @@ def _shared(captions: dict[int, str]) -> Iterator[Finding]:
     is_all = len(rows_of) == 1
     yield Finding(
         "shared-captions", "know" if is_all else "look", count,
-        f"all {count:,} pictures have one caption" if is_all
-        else f"{count:,} pictures share {format_count(len(shared), 'caption')}, each the same for {_MANY} or more",
+        f"all {count:,} images have one caption" if is_all
+        else f"{count:,} images share {format_count(len(shared), 'caption')}, each the same for {_MANY} or more",
         "fine for a single subject or style; otherwise describe what differs, since the model learns the average of "
         "all images with the same text",
         limit_examples(

@@ -255,4 +255,4 @@ def _of_disks(disks: Iterable[tuple[str, tuple[int, str]]]) -> Iterator[_Row]:
             yield "disk", status, sentence, "make room, or set run.folder and data.cache.path to another disk"
         if kind in _NETWORK and name != "temporary":
             sentence = f"the disk of: {name} is on the network ({kind}), where locks and syncs may be unreliable"
-            yield "network-disk", "look", sentence, "fine for pictures; keep runs and caches on a local disk"
+            yield "network-disk", "look", sentence, "fine for images; keep runs and caches on a local disk"

@@ -17,7 +17,7 @@ from mezzotint.errors import RecipeError, escape_line
 from mezzotint.run_folder import RunFolder
 from mezzotint.settings.reading.read import Reading, read_text, resolve_paths
 from mezzotint.settings.recipe import Recipe
-from mezzotint.tasks.doctor import _batches, _captions, _examining, _machine, _pictures, _report
+from mezzotint.tasks.doctor import _batches, _captions, _examining, _images, _machine, _report
 from mezzotint.tasks.doctor._examining import ExaminedData
 from mezzotint.tasks.doctor._report import Report
 from mezzotint.tasks.reading import choices, command_line, continuing, hub
@@ -121,7 +121,7 @@ def _all_findings(examined: ExaminedData, processes: Sequence[int]) -> Iterator[
         dataset.catalogue, examined.recipe.data, rows=dataset.rows, held=dataset.held,
         others=[data_set.catalogue for data_set in dataset.sets.values()], lost=lost,
     )  # fmt: skip
-    yield from _pictures.of_likeness(examined)
+    yield from _images.of_likeness(examined)
     yield from _captions.of_captions(examined)
     yield from _batches.of_batches(examined.recipe, examined.dataset, processes)
-    yield from _pictures.of_conversions(examined)
+    yield from _images.of_conversions(examined)

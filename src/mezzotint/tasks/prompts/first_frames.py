@@ -57,7 +57,9 @@ def pixels_of(path: Path, size: Size, data: DataSettings, setting: str) -> Tenso
     )
     corner = (covering.height - size.height) // 2, (covering.width - size.width) // 2
     placed = Placement(size, covering, corner)
-    levels = decoding.picture(path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels)
+    levels = decoding.decode_image(
+        path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels
+    )
     return torch.from_numpy(levels)[None].float() / 127.5 - 1.0
 
 

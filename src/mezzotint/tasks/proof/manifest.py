@@ -75,7 +75,7 @@ def weights(recipe: Recipe, files: ModelFiles) -> dict[str, str]:
 
 
 def shards(catalogue: Catalogue) -> dict[str, str]:
-    """Sixteen hexadecimal digits for each shard of keys: of keys, pictures, captions, repeats and weights. There are as
+    """Sixteen hexadecimal digits for each shard of keys: of keys, images, captions, repeats and weights. There are as
     many shards as samples, at most 4096, so a shard that differs leads to few samples."""
     num = len(catalogue)
     count = shard_count(num)

@@ -33,7 +33,7 @@ from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
     Place,
-    PlannedPicture,
+    PlannedImage,
     lines_of,
     plan,
     refuse_sides,
@@ -170,7 +170,7 @@ def _clean_prompts(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, .
 
 
 def _drawings(
-    planned: Sequence[PlannedPicture], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
+    planned: Sequence[PlannedImage], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Drawing]:  # fmt: skip
     """All images to generate, sorted by size so that equal sizes share batches. Raises RecipeError E1007 for a size
     that the model cannot generate."""

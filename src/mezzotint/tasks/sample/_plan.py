@@ -32,7 +32,7 @@ _EVERY_GRID = 8  # pixels; the image sides of every model are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPicture:
+class PlannedImage:
     """One image. line: its prompt and the options of its line. row, column: its place on the contact sheet.
     column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
     together with the seed. stem: its file name without the suffix."""
@@ -142,7 +142,7 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
 
 def plan(
     args: SampleArgs, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
-) -> list[PlannedPicture]:  # fmt: skip
+) -> list[PlannedImage]:  # fmt: skip
     """Every image once: a line with its own size or seed is not repeated for each requested one. A seed of -1 becomes a
     new seed, which is printed."""
     seeds = [_resolve_seed(seed, "", say) for seed in args.seeds or (settings.seed,)]
@@ -154,7 +154,7 @@ def plan(
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
-    pictures: dict[tuple[object, ...], PlannedPicture] = {}
+    images: dict[tuple[object, ...], PlannedImage] = {}
     for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
             # with its own seed a line's noise does not depend on its position in the file
@@ -162,9 +162,9 @@ def plan(
             for place, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + place
                 stem = f"{row:0{digits}d}-{column}-seed{seed}"
-                one = PlannedPicture(line, row, column, size, seed, guidance, index, stem)
-                pictures.setdefault((row, one.size(size) if size else None, seed, guidance), one)
-    return list(pictures.values())
+                one = PlannedImage(line, row, column, size, seed, guidance, index, stem)
+                images.setdefault((row, one.size(size) if size else None, seed, guidance), one)
+    return list(images.values())
 
 
 def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> None:

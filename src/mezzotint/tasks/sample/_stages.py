@@ -62,8 +62,8 @@ def generate_images(
     span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
     first = {id(new): old for new, old in zip(again, requests, strict=True)}
-    for picture in _generate_stage(other, again, plain, span):
-        yield GeneratedImage(first[id(picture.request)], picture.pixels)
+    for image in _generate_stage(other, again, plain, span):
+        yield GeneratedImage(first[id(image.request)], image.pixels)
 
 
 def size_of(path: Path) -> Size:

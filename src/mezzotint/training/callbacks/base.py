@@ -91,7 +91,7 @@ class Callback(ABC):
     def numbers(self, step: int, values: Mapping[str, float]) -> None:  # noqa: B027  most ignore them
         """Receives numbers that another callback measured after `step` steps."""
 
-    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most ignore them
+    def image(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:  # noqa: B027  most ignore them
         """Receives an image, uint8 (H, W, 3), that another callback generated."""
 
     def on_settings_changed(self, run: RunSettings, sample: SampleSettings) -> None:  # noqa: B027  most have no live settings
@@ -162,9 +162,9 @@ class Setup:
         """Passes numbers to all callbacks. If one raises StorageError, it is raised after the others were called."""
         self._call_all(lambda callback: callback.numbers(step, values))
 
-    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
+    def image(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
         """Passes an image to all callbacks. If one raises StorageError, it is raised after the others were called."""
-        self._call_all(lambda callback: callback.picture(step, name, pixels))
+        self._call_all(lambda callback: callback.image(step, name, pixels))
 
     def _call_all(self, call: Callable[[Callback], None]) -> None:
         failed: StorageError | None = None

@@ -43,10 +43,10 @@ from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests,
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
-PictureSink = Callable[[int, str, NDArray[np.uint8]], None]
+ImageSink = Callable[[int, str, NDArray[np.uint8]], None]
 """Also receives each image: (completed steps, "PROMPT NUMBER/raw|shadow", (H, W, 3) pixels)."""
 
-Pictures = dict[Weights, list[NDArray[np.uint8]]]
+Images = dict[Weights, list[NDArray[np.uint8]]]
 
 _MAX_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
@@ -69,7 +69,7 @@ class Previews(Callback):
     device: torch.device
     decode: Callable[[Tensor], Tensor]
     warn: Callable[[str], None]
-    sink: PictureSink = lambda step, name, pixels: None
+    sink: ImageSink = lambda step, name, pixels: None
     draws: bool = True
     keeps: bool = True
 
@@ -113,8 +113,8 @@ class Previews(Callback):
         settings = with_values(requests.settings, {"guidance_rescale": self._guidance_rescale})
         return replace(requests, settings=settings)
 
-    def _generate_all(self, step: int, requests: PreviewRequests) -> Pictures:
-        images: Pictures = {}
+    def _generate_all(self, step: int, requests: PreviewRequests) -> Images:
+        images: Images = {}
         for which in self._used:
             if step == 0 and images:
                 images[which] = next(iter(images.values()))  # the average starts as a copy of the weights
@@ -132,7 +132,7 @@ class Previews(Callback):
                 for request, pixels in zip(group, self.decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
-    def _write(self, step: int, requests: PreviewRequests, images: Pictures) -> None:
+    def _write(self, step: int, requests: PreviewRequests, images: Images) -> None:
         folder = self.folder.samples / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def create_callbacks(setup: Setup) -> Iterator[Callback]:
             device=setup.runtime.device,
             decode=setup.decode,
             warn=setup.warn,
-            sink=setup.picture,
+            sink=setup.image,
             draws=setup.computes,
             keeps=setup.runtime.is_first,
         )

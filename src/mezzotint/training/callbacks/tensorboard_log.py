@@ -43,13 +43,13 @@ class TensorBoardLog(ScalarLog):
         """Writes scalars of a step or of another callback. Raises StorageError E1705, once."""
         self._events.add(step, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
 
-    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
+    def image(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
         """Writes an image, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
         file = io.BytesIO()
         Image.fromarray(pixels).save(file, "PNG")
         height, width, _ = pixels.shape
-        image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
-        self._events.add(step, [Summary.Value(tag=f"preview/{name}", image=image)])
+        summary = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=file.getvalue())
+        self._events.add(step, [Summary.Value(tag=f"preview/{name}", image=summary)])
 
     def close(self) -> None:
         self._events.close()

@@ -51,7 +51,7 @@ class WandbLog(ScalarLog):
         """Sends scalars of a step or of another callback. Raises StorageError E1705, once."""
         self._send(step, dict(values))
 
-    def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
+    def image(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
         """Sends an image, uint8 (H, W, 3), under `preview/NAME`. Raises StorageError E1705, once."""
         self._send(step, {f"preview/{name}": self._wandb.Image(pixels)})
 

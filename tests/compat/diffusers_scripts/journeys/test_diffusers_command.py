@@ -23,7 +23,7 @@ from support.run_folders import logged, tensors_of
 from support.supported_table import require_a_line_trains_in_two_processes
 from support.tables import copy_with_table
 
-PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1")
 CONFIG = """\
 compute_environment: LOCAL_MACHINE
@@ -46,14 +46,14 @@ def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """The current folder, with a model, and images as an imagefolder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
-    copy_with_table(PICTURES, tmp_path / "pictures")
+    copy_with_table(IMAGES, tmp_path / "images")
     return tmp_path
 
 
 def flags(**more: Any) -> list[str]:
     """The benchmark's flags at tiny size."""
     values = {
-        "pretrained_model_name_or_path": "model", "dataset_name": "pictures", "resolution": 64,
+        "pretrained_model_name_or_path": "model", "dataset_name": "images", "resolution": 64,
         "train_batch_size": 1, "gradient_accumulation_steps": 2, "max_train_steps": 2, "learning_rate": "1e-05",
         "max_grad_norm": 1, "lr_scheduler": "constant", "lr_warmup_steps": 0, "output_dir": "sd-pokemon-model",
     }  # fmt: skip

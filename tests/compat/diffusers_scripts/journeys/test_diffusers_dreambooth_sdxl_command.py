@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 
-PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 LINE = [
     "accelerate", "launch", "train_dreambooth_lora_sdxl.py", "--pretrained_model_name_or_path=model",
-    "--instance_data_dir=pictures", "--instance_prompt=a photo of sks", "--with_prior_preservation",
+    "--instance_data_dir=images", "--instance_prompt=a photo of sks", "--with_prior_preservation",
     "--class_data_dir=kind", "--class_prompt=a", "--num_class_images=2", "--resolution=64", "--train_batch_size=1",
     "--max_train_steps=2", "--seed=7", "--output_dir=cat", "--checkpointing_steps=2", "--train_text_encoder",
     "--output_kohya_format", "--rank=3", "--random_flip", "--learning_rate=1e-3",
@@ -34,9 +34,9 @@ def test_dreambooth_writes_lora_files_that_diffusers_loads(
     tmp_path: Path, sdxl_folder: Path, monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(PICTURES, tmp_path / "pictures", ignore=lambda folder, names: [n for n in names if "png" not in n])
+    shutil.copytree(IMAGES, tmp_path / "images", ignore=lambda folder, names: [n for n in names if "png" not in n])
     (tmp_path / "kind").mkdir()
-    Image.new("L", Image.open("pictures/0000.png").size, 0).save("pictures/0000-masklabel.png")
+    Image.new("L", Image.open("images/0000.png").size, 0).save("images/0000-masklabel.png")
     line = [word.replace("=model", f"={sdxl_folder}") for word in LINE]
     assert main(["train", "--as", "diffusers-dreambooth-lora-sdxl", *OURS, "--", *line]) == 0
     assert "1 with a mask" in capsys.readouterr().out

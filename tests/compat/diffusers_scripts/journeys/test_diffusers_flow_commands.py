@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from prepared_commands import OURS, folder_of_model, line, pictures
+from prepared_commands import OURS, folder_of_model, images, line
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -39,7 +39,7 @@ QUICK = ("flux",)
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pictures(tmp_path / "cat", 20, 90, 160, 230)
+    images(tmp_path / "cat", 20, 90, 160, 230)
 
 
 def train(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> int:

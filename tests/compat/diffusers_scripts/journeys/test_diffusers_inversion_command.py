@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 
-PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 LINE = [
-    "--train_data_dir=pictures", "--placeholder_token=<toy>", "--initializer_token=a", "--resolution=64",
+    "--train_data_dir=images", "--placeholder_token=<toy>", "--initializer_token=a", "--resolution=64",
     "--train_batch_size=2", "--max_train_steps=3", "--learning_rate=1e-2", "--seed=7", "--output_dir=toy",
     "--save_steps=2", "--checkpointing_steps=2", "--repeats=2", "--lr_warmup_steps=0",
 ]  # fmt: skip
@@ -26,7 +26,7 @@ OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorb
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(PICTURES, tmp_path / "pictures", ignore=lambda folder, names: [n for n in names if "png" not in n])
+    shutil.copytree(IMAGES, tmp_path / "images", ignore=lambda folder, names: [n for n in names if "png" not in n])
     return tmp_path
 
 

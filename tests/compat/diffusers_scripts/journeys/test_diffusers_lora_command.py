@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 
-PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1")
 FLAGS = [
-    "--pretrained_model_name_or_path=model", "--train_data_dir=pictures", "--resolution=64", "--center_crop",
+    "--pretrained_model_name_or_path=model", "--train_data_dir=images", "--resolution=64", "--center_crop",
     "--train_batch_size=2", "--max_train_steps=4", "--learning_rate=1e-3", "--seed=7", "--output_dir=fox",
     "--lr_warmup_steps=0", "--checkpointing_steps=2", "--rank=3",
 ]  # fmt: skip
@@ -25,9 +25,9 @@ FLAGS = [
 def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
-    shutil.copytree(PICTURES, tmp_path / "pictures")
+    shutil.copytree(IMAGES, tmp_path / "images")
     lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
-    (tmp_path / "pictures" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "images" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
     return tmp_path
 
 
@@ -59,12 +59,12 @@ def test_output_dir_has_a_lora_file_that_diffusers_loads(here: Path) -> None:
 def test_missing_class_images_are_generated_for_prior_preservation(here: Path) -> None:
     """Two images are missing and generated; each batch has an image of both; the loss of each is logged."""
     line = [
-        "train_dreambooth_lora.py", "--pretrained_model_name_or_path=model", "--instance_data_dir=pictures",
+        "train_dreambooth_lora.py", "--pretrained_model_name_or_path=model", "--instance_data_dir=images",
         "--instance_prompt=a photo of sks", "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a",
         "--num_class_images=2", "--resolution=64", "--train_batch_size=1", "--max_train_steps=3", "--seed=7",
         "--output_dir=cat", "--checkpointing_steps=2",
     ]  # fmt: skip
-    (here / "pictures" / "metadata.jsonl").unlink()
+    (here / "images" / "metadata.jsonl").unlink()
     (here / "kind").mkdir()
     ours = (*OURS, "sample.steps=2")
     assert main(["train", "--as", "diffusers-dreambooth-lora", *ours, "--", *line]) == 0

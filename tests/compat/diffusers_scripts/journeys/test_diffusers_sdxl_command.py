@@ -20,7 +20,7 @@ from support.forked import run_two
 from support.run_folders import tensors_of
 from support.tables import copy_with_table
 
-PICTURES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
+IMAGES = Path(__file__).parents[3] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false")
 
 
@@ -30,14 +30,14 @@ def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(sdxl_folder, tmp_path / "model")
     shutil.copytree(sdxl_folder / "vae", tmp_path / "vae-fix")
-    copy_with_table(PICTURES, tmp_path / "pictures")
+    copy_with_table(IMAGES, tmp_path / "images")
     return tmp_path
 
 
 def flags(**more: Any) -> list[str]:
     values = {
         "pretrained_model_name_or_path": "model", "pretrained_vae_model_name_or_path": "vae-fix",
-        "train_data_dir": "pictures", "resolution": 64, "train_batch_size": 2, "max_train_steps": 2,
+        "train_data_dir": "images", "resolution": 64, "train_batch_size": 2, "max_train_steps": 2,
         "learning_rate": "1e-04", "proportion_empty_prompts": 0.2, "snr_gamma": 5.0, "noise_offset": 0.05,
         "timestep_bias_strategy": "earlier", "timestep_bias_multiplier": 2, "output_dir": "out", "seed": 1,
     }  # fmt: skip

@@ -37,8 +37,8 @@ def folder_of_model(dialect: str) -> Path:
     return MODELS / last.replace("-", "_") / "model"
 
 
-def pictures(folder: Path, *shades: int, size: tuple[int, int] = (40, 32)) -> None:
-    """Pictures of one shade each."""
+def images(folder: Path, *shades: int, size: tuple[int, int] = (40, 32)) -> None:
+    """Images of one shade each."""
     folder.mkdir(exist_ok=True)
     for shade in shades:
         Image.new("RGB", size, (shade, 80, 160)).save(folder / f"{shade:03}.png")

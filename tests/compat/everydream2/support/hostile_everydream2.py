@@ -10,10 +10,10 @@ from foreign_lines import ALONE
 
 from mezzotint.compat.everydream2.dialect import DIALECT
 from support.hostile import seeds
-from support.hostile.data_sets import PICTURE, entry
+from support.hostile.data_sets import IMAGE, entry
 from support.hostile.doors import Door, data
 from support.hostile.entry import Entry, all_of, file
-from support.hostile.readers import PICTURE as SMALL_PICTURE
+from support.hostile.readers import IMAGE as SMALL_IMAGE
 from support.hostile.readers import Reader, both, listed
 from support.hostile.texts import link, pipe
 
@@ -21,7 +21,7 @@ from support.hostile.texts import link, pipe
 def _dream(id_: str, fault: str, name: str, content: bytes | str, says: str = "", **more: Any) -> Entry:
     expected = more.pop("expected", "E2")
     code, names = ("E1217", name) if expected == "E2" else ("", more.pop("names", ""))
-    make = all_of(PICTURE, file("sub/b.png", seeds.picture()), file(name, content))
+    make = all_of(IMAGE, file("sub/b.png", seeds.image_file()), file(name, content))
     return entry("everydream", id_, fault, make, expected, code=code, names=names, says=says, **more)
 
 
@@ -46,8 +46,8 @@ _DREAMS = [
     _dream("batch", "a name for batches with line ends and markup", "batch_id.txt", "<b>\x1b[31m\nfoxes\u202e", expected="ok"),
     _dream("caption-out", "a caption file that lies outside", "a.yaml", "caption: ../../../etc/passwd.txt\n"),
     _dream("caption-absolute", "a caption file by its absolute name", "a.yaml", "caption: /etc/hosts.txt\n"),
-    entry("everydream", "pipe", "a pipe called global.yaml", all_of(PICTURE, pipe("global.yaml")), "S", names="global.yaml", is_quick=True),
-    entry("everydream", "endless", "a link to a device called a.txt", all_of(PICTURE, link("a.txt", "/dev/zero")), "S", names="a.txt"),
+    entry("everydream", "pipe", "a pipe called global.yaml", all_of(IMAGE, pipe("global.yaml")), "S", names="global.yaml", is_quick=True),
+    entry("everydream", "endless", "a link to a device called a.txt", all_of(IMAGE, link("a.txt", "/dev/zero")), "S", names="a.txt"),
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def _manifest(id_: str, fault: str, content: Any, expected: str = "E2", **more: 
     code = "E1217" if expected == "E2" else ""
     names = more.pop("names", "list.json")
     return entry(
-        "manifest", id_, fault, all_of(PICTURE, file("list.json", text)), expected, code=code, names=names, **more
+        "manifest", id_, fault, all_of(IMAGE, file("list.json", text)), expected, code=code, names=names, **more
     )
 
 
@@ -67,12 +67,12 @@ _MANIFESTS = [
     _manifest("infinite", "an infinite scale", '[{"image": "a.png", "loss_scale": 1e999}]', is_quick=True),
     _manifest("object", "an object", {"image": "a.png"}),
     _manifest("types", "values of other types", [{"image": "a.png", "tags": {"a": [3]}}]),
-    _manifest("image", "a picture that is a number", [{"image": 3}]),
+    _manifest("image", "an image that is a number", [{"image": 3}]),
     _manifest("unknown", "an unknown key", [{"image": "a.png", "x": 1}]),
     _manifest("twice", "a key twice", '[{"image": "a.png", "image": "b.png"}]'),
     _manifest("latin-1", "ISO-8859-1", '[{"image": "caf\xe9.png"}]'.encode("latin-1")),
-    _manifest("absent", "pictures that are not there", [{"image": "a.png"}, {"image": "x" * 300 + ".png"}, {"image": "b\0.png"}], "S", names="x" * 50),
-    _manifest("ending", "a file that is no picture", [{"image": "a.png"}, {"image": "list.json"}], "S"),
+    _manifest("absent", "images that are not there", [{"image": "a.png"}, {"image": "x" * 300 + ".png"}, {"image": "b\0.png"}], "S", names="x" * 50),
+    _manifest("ending", "a file that is no image", [{"image": "a.png"}, {"image": "list.json"}], "S"),
 ]  # fmt: skip
 
 ENTRIES = (*_DREAMS, *_MANIFESTS)
@@ -83,7 +83,7 @@ DOORS: dict[str, Door] = {
 }
 
 READERS = {
-    "everydream": Reader(both(SMALL_PICTURE, file("global.yaml", seeds.GLOBAL), file("a.txt", "a fox, red"), file("multiply.txt", "2"), file("a.yaml", "caption: a.txt\n")), ("global.yaml", "a.txt", "multiply.txt", "a.yaml"), listed("everydream"), (b"tags: ", b"weight: ")),
-    "manifest": Reader(both(SMALL_PICTURE, file("list.json", '[{"image": "a.png", "tags": ["red", {"tag": "b", "weight": 2}], "multiply": 2}]')), ("list.json",), listed("everydream", "list.json")),
+    "everydream": Reader(both(SMALL_IMAGE, file("global.yaml", seeds.GLOBAL), file("a.txt", "a fox, red"), file("multiply.txt", "2"), file("a.yaml", "caption: a.txt\n")), ("global.yaml", "a.txt", "multiply.txt", "a.yaml"), listed("everydream"), (b"tags: ", b"weight: ")),
+    "manifest": Reader(both(SMALL_IMAGE, file("list.json", '[{"image": "a.png", "tags": ["red", {"tag": "b", "weight": 2}], "multiply": 2}]')), ("list.json",), listed("everydream", "list.json")),
     "train-json": Reader(file("train.json", '{"resolution": 512, "lr": 1e-6, "batch_size": 4, "flip_p": 0.5, "max_epochs": 3}'), ("train.json",), lambda folder: DIALECT.translate(["--resume_ckpt=sd15", f"--config={folder / 'train.json'}"], ALONE)),
 }  # fmt: skip

@@ -26,13 +26,13 @@ DOCUMENT = (Path(__file__).parents[1] / "document.yaml").read_text("utf-8")
 def reading(text: str, *words: str) -> Any:
     """A command with a YAML of such a text, in the current folder."""
     Path("mine.yaml").write_text(text)
-    return foreign.read_command_line("mindone-sdxl", ["--config=mine.yaml", "--data_path=pictures", *words], (), ALONE)
+    return foreign.read_command_line("mindone-sdxl", ["--config=mine.yaml", "--data_path=images", *words], (), ALONE)
 
 
 def settings(text: str, *words: str, launched: Launched = ALONE) -> tuple[Any, str]:
     """The settings of a command, before it is a recipe, and its notes."""
     Path("mine.yaml").write_text(text)
-    line = ["--config=mine.yaml", "--data_path=pictures", *words]
+    line = ["--config=mine.yaml", "--data_path=images", *words]
     translation = foreign.find_dialect("mindone-sdxl").translate(line, launched)
     return translation.settings, "\n".join(map(str, translation.notes))
 

@@ -34,7 +34,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
         write_clip(folder / f"{name}.mp4", num, size=size)
     for number in range(5):
         Image.fromarray(np.full((40, 48, 3), 40 * number, np.uint8)).save(folder / f"{number}.png")
-        (folder / f"{number}.txt").write_text(f"picture {number}")
+        (folder / f"{number}.txt").write_text(f"image {number}")
     return folder
 
 

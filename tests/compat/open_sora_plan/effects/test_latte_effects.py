@@ -99,13 +99,13 @@ def test_video_length_scales_positions_in_time() -> None:
 
 
 # breaks if an image is always a clip of one frame
-@pytest.mark.effect("model.latte.pictures")
+@pytest.mark.effect("model.latte.images")
 def test_images_skip_temporal_layers_as_joined_stills() -> None:
     x = clip(1, 4, 4, 4)
     t = torch.tensor([400])
     outputs = []
     for word in ("clip", "still"):
-        family = model(f"model.latte.pictures={word}", only=("denoiser", "text_encoder"))
+        family = model(f"model.latte.images={word}", only=("denoiser", "text_encoder"))
         with torch.no_grad():
             predicted = family.predict(Noised(x, x, x, x, t, t.float()), Condition(family.encode_text(["a cat"])))
         outputs.append(predicted)

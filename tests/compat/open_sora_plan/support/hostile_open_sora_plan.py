@@ -23,7 +23,9 @@ def _list(
     id_: str, fault: str, annotation: Any, code: str = "E1232", text: Any = "media,a.json\n", **more: Any
 ) -> Entry:
     content = annotation if isinstance(annotation, (str, bytes)) else json.dumps(annotation)
-    make = all_of(file("media/a.png", seeds.picture(size=(64, 64))), file("a.json", content), file("clips.txt", text))
+    make = all_of(
+        file("media/a.png", seeds.image_file(size=(64, 64))), file("a.json", content), file("clips.txt", text)
+    )
     expected = more.pop("expected", "E2")
     names = more.pop("names", "a.json" if code == "E1232" else "clips.txt")
     return entry("clip-list", id_, fault, make, expected, code=code, names=names, **more)
@@ -62,9 +64,9 @@ _LISTS = [
     _list("list-large", "a list of 2 MB", _one(), "E1231", "media,a.json\n" * 200_000),
     _list("list-nul", "a list with NUL", _one(), "E1231", "media\0,a.json\n"),
     entry("clip-list", "list-pipe", "a pipe", pipe("clips.txt"), "E2", code="E1231", names="clips.txt"),
-    entry("clip-list", "pipe", "an annotation that is a pipe", all_of(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), pipe("a.json")), "E2", code="E1232", names="a.json", is_quick=True),
-    entry("clip-texts", "out", "a key that leads out of the folder of embeddings", all_of(file("media/a.png", seeds.picture()), file("texts/.keep", ""), file("a.json", json.dumps(_one(x="/../../../evil"))), file("clips.txt", "media,texts,a.json\n")), "E2", row="I2", code="E1232", names="a.json", is_quick=True),
-    entry("clip-texts", "long", "a value of 5,000 letters, which is part of a file's name", all_of(file("media/a.png", seeds.picture()), file("texts/.keep", ""), file("a.json", json.dumps(_one(x="y" * 5000))), file("clips.txt", "media,texts,a.json\n")), "E2", code="E1202", names="y" * 99, is_quick=True),
+    entry("clip-list", "pipe", "an annotation that is a pipe", all_of(file("media/a.png", seeds.image_file()), file("clips.txt", "media,a.json\n"), pipe("a.json")), "E2", code="E1232", names="a.json", is_quick=True),
+    entry("clip-texts", "out", "a key that leads out of the folder of embeddings", all_of(file("media/a.png", seeds.image_file()), file("texts/.keep", ""), file("a.json", json.dumps(_one(x="/../../../evil"))), file("clips.txt", "media,texts,a.json\n")), "E2", row="I2", code="E1232", names="a.json", is_quick=True),
+    entry("clip-texts", "long", "a value of 5,000 letters, which is part of a file's name", all_of(file("media/a.png", seeds.image_file()), file("texts/.keep", ""), file("a.json", json.dumps(_one(x="y" * 5000))), file("clips.txt", "media,texts,a.json\n")), "E2", code="E1202", names="y" * 99, is_quick=True),
 ]  # fmt: skip
 
 
@@ -130,5 +132,5 @@ DOORS: dict[str, Door] = {
 _LIST = '[{"path": "a.png", "cap": "a fox", "frame_idx": "3:9", "resolution": {"height": 8, "width": 8}}]'
 READERS = {
     "npz": Reader(file("x.npz", seeds.npz()), ("x.npz",), through(npz), (b"'|O'", b"(3L,", b"PK\x01\x02")),
-    "clip-list": Reader(both(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), file("a.json", _LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
+    "clip-list": Reader(both(file("media/a.png", seeds.image_file()), file("clips.txt", "media,a.json\n"), file("a.json", _LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
 }  # fmt: skip

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.arrow_tables import PICTURE, catalogue, error_of, kept, pictures, png, without, write
+from support.arrow_tables import IMAGE, catalogue, error_of, images, kept, png, without, write
 
 
 def test_metadata_parquet_refers_to_image_files(root: Path, index: Path) -> None:
@@ -42,7 +42,7 @@ def test_parquet_rows_are_counted_from_0_across_row_groups(root: Path, index: Pa
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 def test_embedded_images_are_samples_like_others(root: Path, index: Path, ending: str) -> None:
     shades = list(range(0, 200, 20))
-    write(root / f"data.{ending}", {"image": pictures(*shades), "text": [f"shade {s}" for s in shades]})
+    write(root / f"data.{ending}", {"image": images(*shades), "text": [f"shade {s}" for s in shades]})
     data_set = catalogue(root, index)
     assert [data_set.key(i) for i in range(10)] == sorted(f"data.{ending}:{i}" for i in range(10))
     assert data_set.captions(3) == ("shade 60",)
@@ -54,7 +54,7 @@ def test_embedded_images_are_samples_like_others(root: Path, index: Path, ending
 
 
 def test_arrow_file_layout_equals_the_stream_layout(root: Path, index: Path) -> None:
-    path = write(root / "data.arrow", {"image": pictures(1, 2, 3, 4), "text": ["a", "b", "c", "d"]})
+    path = write(root / "data.arrow", {"image": images(1, 2, 3, 4), "text": ["a", "b", "c", "d"]})
     stream = catalogue(root, index)
     table = pa.ipc.open_stream(path.read_bytes()).read_all()
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
@@ -65,24 +65,24 @@ def test_arrow_file_layout_equals_the_stream_layout(root: Path, index: Path) -> 
 
 def test_rows_without_usable_image_are_reported(root: Path, index: Path) -> None:
     broken = {"bytes": png(3)[:60], "path": "x.png"}
-    other = {"bytes": b"<html>not a picture</html>", "path": "y.png"}
-    values = [*pictures(1), None, {"bytes": None, "path": None}, broken, other, {"bytes": None, "path": "gone.png"}]
-    values += [{"bytes": b"", "path": None}, *pictures(1)]
+    other = {"bytes": b"<html>not an image</html>", "path": "y.png"}
+    values = [*images(1), None, {"bytes": None, "path": None}, broken, other, {"bytes": None, "path": "gone.png"}]
+    values += [{"bytes": b"", "path": None}, *images(1)]
     write(root / "data.parquet", {"image": values, "text": ["x"] * 8})
     data_set = catalogue(root, index)
     assert [data_set.key(i) for i in range(len(data_set))] == ["data.parquet:0", "data.parquet:7"]
     reasons = dict(data_set.report.skipped)
     assert set(reasons) == {f"data.parquet:{i}" for i in range(1, 7)}
-    assert reasons["data.parquet:1"] == reasons["data.parquet:2"] == reasons["data.parquet:6"] == "no picture"
+    assert reasons["data.parquet:1"] == reasons["data.parquet:2"] == reasons["data.parquet:6"] == "no image"
     assert "damaged" in reasons["data.parquet:3"] or "truncated" in reasons["data.parquet:3"]
-    assert "not a picture of a known format" in reasons["data.parquet:4"]
+    assert "not an image of a known format" in reasons["data.parquet:4"]
     assert "'gone.png': no such file" in reasons["data.parquet:5"]
     assert len(kept(index)) == 1  # the same image twice is stored once
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "/tmp/x.png", "../x.png", "https://example.org/x.png"])
 def test_embedded_path_may_not_leave_the_folder(root: Path, index: Path, path: str) -> None:
-    write(root / "data.parquet", {"image": [*pictures(1), {"bytes": None, "path": path}], "text": ["x", "y"]})
+    write(root / "data.parquet", {"image": [*images(1), {"bytes": None, "path": path}], "text": ["x", "y"]})
     error = error_of(root, index)
     assert error.code == "E1213"
     assert "data.parquet:1" in error.message
@@ -110,7 +110,7 @@ def test_image_column_types_are_read(root: Path, index: Path, image: Any, kind: 
 @pytest.mark.parametrize(
     ("columns", "values", "words"),
     [
-        ({"image": "picture"}, {}, "no column 'picture' for the picture; its columns are 'image', 'text', 'label'"),
+        ({"image": "photo"}, {}, "no column 'photo' for the image; its columns are 'image', 'text', 'label'"),
         ({"caption": "prompt"}, {}, "no column 'prompt' for the caption; its columns are 'image', 'text', 'label'"),
         ({"caption": "label"}, {}, "'label' contains int64, not strings"),
         ({"image": "label"}, {}, "'label' contains int64, not images"),
@@ -120,7 +120,7 @@ def test_image_column_types_are_read(root: Path, index: Path, image: Any, kind: 
 def test_columns_are_checked_before_a_row_is_read(
     root: Path, index: Path, columns: dict[str, str], values: dict[str, Any], words: str
 ) -> None:
-    write(root / "data.parquet", {"image": pictures(1), "text": ["x"], "label": [3]})
+    write(root / "data.parquet", {"image": images(1), "text": ["x"], "label": [3]})
     error = error_of(root, index, columns=columns)
     assert error.code == "E1212"
     assert words in error.message
@@ -128,7 +128,7 @@ def test_columns_are_checked_before_a_row_is_read(
 
 
 def test_columns_can_have_other_names(root: Path, index: Path) -> None:
-    write(root / "data.parquet", {"img": pictures(1), "file_name": ["informal"], "prompt": ["x"]}, {"img": PICTURE})
+    write(root / "data.parquet", {"img": images(1), "file_name": ["informal"], "prompt": ["x"]}, {"img": IMAGE})
     data_set = catalogue(root, index, columns={"image": "img", "caption": "prompt"})
     assert data_set.captions(0) == ("x",)
 
@@ -148,7 +148,7 @@ def test_columns_can_have_other_names(root: Path, index: Path) -> None:
 def test_damaged_or_mislabelled_files_are_refused(
     root: Path, index: Path, name: str, change: Callable[[bytes], bytes]
 ) -> None:
-    path = write(root / name, {"image": pictures(*range(9)), "text": ["x"] * 9})
+    path = write(root / name, {"image": images(*range(9)), "text": ["x"] * 9})
     path.write_bytes(change(path.read_bytes()))
     error = error_of(root, index)
     assert error.code == "E1211"
@@ -203,13 +203,13 @@ def test_only_files_of_the_split_are_read(root: Path, index: Path) -> None:
         ("data/train-00001-of-00002", 2),
         ("data/test-00000-of-00001", 3),
     ):
-        write(root / f"{name}.parquet", {"image": pictures(shade), "text": [name]})
+        write(root / f"{name}.parquet", {"image": images(shade), "text": [name]})
     (root / "README.md").write_text("about")
     data_set = catalogue(root, index)
     assert [data_set.key(i) for i in range(2)] == [f"data/train-0000{i}-of-00002.parquet:0" for i in range(2)]
     assert data_set.report.unknown == ((".md", 1), (".parquet", 1))
     assert len(catalogue(root, index, split="test")) == 1
-    write(root / "data" / "extra-00000-of-00001.parquet", {"image": pictures(4), "text": ["extra"]})
+    write(root / "data" / "extra-00000-of-00001.parquet", {"image": images(4), "text": ["extra"]})
     assert len(catalogue(root, index)) == 2
     assert catalogue(root, index, split="extra").captions(0) == ("extra",)
     assert error_of(root, index, split="validation").code == "E1216"
@@ -217,7 +217,7 @@ def test_only_files_of_the_split_are_read(root: Path, index: Path) -> None:
 
 def test_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> None:
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
-    saved = datasets.Dataset.from_dict({"image": pictures(1, 2), "text": ["one", "two"]}, features=features)
+    saved = datasets.Dataset.from_dict({"image": images(1, 2), "text": ["one", "two"]}, features=features)
     datasets.DatasetDict({"train": saved, "test": saved.select([0])}).save_to_disk(root)
     data_set = catalogue(root, index)
     assert [data_set.captions(i) for i in range(len(data_set))] == [("one",), ("two",)]
@@ -227,7 +227,7 @@ def test_data_set_saved_by_the_library_is_read(root: Path, index: Path) -> None:
 def test_parquet_without_pyarrow_is_refused_with_the_install_command(
     root: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(root / "data.parquet", {"image": pictures(1), "text": ["x"]})
+    write(root / "data.parquet", {"image": images(1), "text": ["x"]})
     without(monkeypatch, "pyarrow")
     error = error_of(root, index)
     assert error.code == "E1214"

@@ -11,16 +11,16 @@ import pytest
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 from datasets.packaged_modules.parquet.parquet import Parquet
 
-from support.arrow_tables import catalogue, error_of, pictures, png, without, write
+from support.arrow_tables import catalogue, error_of, images, png, without, write
 
 
 def test_hub_name_without_datasets_is_refused_with_the_install_command(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch, "datasets")
-    error = error_of(Path("someone/pictures"), index)
+    error = error_of(Path("someone/images"), index)
     assert error.code == "E1214"
-    assert "someone/pictures: no such folder" in error.message
+    assert "someone/images: no such folder" in error.message
     assert "pip install 'mezzotint[data]'" in error.message
 
 
@@ -37,10 +37,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cached(cache: Path, tmp_path: Path, config: str = "default", **splits: Mapping[str, Any]) -> None:
-    """Puts someone/pictures into the cache as the library does after downloading."""
+    """Puts someone/images into the cache as the library does after downloading."""
     files = {split: [str(write(tmp_path / f"{config}-{split}.parquet", some))] for split, some in splits.items()}
     features = datasets.Features({"image": datasets.Image(), "text": datasets.Value("string")})
-    prepare(Parquet, cache, "pictures", config, files, features=features)
+    prepare(Parquet, cache, "images", config, files, features=features)
 
 
 def prepare(builder: Any, cache: Path, name: str, config: str, files: dict[str, list[str]], **more: Any) -> None:
@@ -54,12 +54,12 @@ def prepare(builder: Any, cache: Path, name: str, config: str, files: dict[str, 
     (cache / name / config).rename(target / config)
 
 
-HUB = Path("someone/pictures")
+HUB = Path("someone/images")
 
 
 def test_hub_data_set_is_read_from_the_local_cache(tmp_path: Path, index: Path, cache: Path) -> None:
-    some = {"image": pictures(1, 2, 3), "text": ["one", "two", "three"]}
-    cached(cache, tmp_path, train=some, test={"image": pictures(9), "text": ["nine"]})
+    some = {"image": images(1, 2, 3), "text": ["one", "two", "three"]}
+    cached(cache, tmp_path, train=some, test={"image": images(9), "text": ["nine"]})
     data_set = catalogue(HUB, index)
     assert [data_set.captions(i) for i in range(len(data_set))] == [("one",), ("two",), ("three",)]
     assert data_set.path(1).read_bytes() == png(2)
@@ -72,8 +72,8 @@ def test_hub_data_set_is_read_from_the_local_cache(tmp_path: Path, index: Path, 
 
 
 def test_hub_configuration_is_chosen_by_name(tmp_path: Path, index: Path, cache: Path) -> None:
-    cached(cache, tmp_path, "small", train={"image": pictures(1), "text": ["one"]})
-    cached(cache, tmp_path, "large", train={"image": pictures(1, 2), "text": ["one", "two"]})
+    cached(cache, tmp_path, "small", train={"image": images(1), "text": ["one"]})
+    cached(cache, tmp_path, "large", train={"image": images(1, 2), "text": ["one", "two"]})
     assert len(catalogue(HUB, index, hub_config="small")) == 1
     assert len(catalogue(HUB, index, hub_config="large")) == 2
     error = error_of(HUB, index)
@@ -84,11 +84,11 @@ def test_hub_configuration_is_chosen_by_name(tmp_path: Path, index: Path, cache:
 def test_name_that_is_neither_folder_nor_cached_is_reported(index: Path, cache: Path) -> None:
     error = error_of(HUB, index)
     assert error.code == "E1215"
-    assert "someone/pictures: no such folder, and no data set of the hub" in error.message
+    assert "someone/images: no such folder, and no data set of the hub" in error.message
     assert "Couldn't reach the hub" in error.message
 
 
-@pytest.mark.parametrize("path", ["pictures", "~/pictures", "../some", "a/b/c", "/a/b", "some one/pictures"])
+@pytest.mark.parametrize("path", ["images", "~/images", "../some", "a/b/c", "/a/b", "some one/images"])
 def test_other_paths_are_never_requested_from_the_hub(index: Path, cache: Path, path: str) -> None:
     assert error_of(Path(path), index).code == "E1201"
 
@@ -96,9 +96,9 @@ def test_other_paths_are_never_requested_from_the_hub(index: Path, cache: Path, 
 def test_folder_takes_precedence_over_a_hub_name(
     tmp_path: Path, index: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cached(cache, tmp_path, train={"image": pictures(1), "text": ["of the hub"]})
+    cached(cache, tmp_path, train={"image": images(1), "text": ["of the hub"]})
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / HUB / "data.parquet", {"image": pictures(1), "text": ["of the folder"]})
+    write(tmp_path / HUB / "data.parquet", {"image": images(1), "text": ["of the folder"]})
     assert catalogue(HUB, index).captions(0) == ("of the folder",)
 
 
@@ -109,17 +109,17 @@ def test_missing_data_set_is_downloaded_once(
 
     def fetch(name: str, config: str | None, cache_dir: str | None) -> Any:
         fetched.append((name, config, cache_dir))
-        cached(cache, tmp_path, train={"image": pictures(1), "text": ["fetched"]})
+        cached(cache, tmp_path, train={"image": images(1), "text": ["fetched"]})
         return datasets.DatasetDict({"train": in_cache(cache)})
 
     monkeypatch.setattr(datasets, "load_dataset", fetch)
     assert catalogue(HUB, index).captions(0) == ("fetched",)
     assert catalogue(HUB, index).captions(0) == ("fetched",)
-    assert fetched == [("someone/pictures", None, None)]
+    assert fetched == [("someone/images", None, None)]
 
 
 def in_cache(cache: Path) -> datasets.Dataset:
-    (file,) = cache.glob("someone___pictures/*/*/*/*.arrow")
+    (file,) = cache.glob("someone___images/*/*/*/*.arrow")
     return datasets.Dataset.from_file(str(file))
 
 

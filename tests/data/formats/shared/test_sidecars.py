@@ -43,7 +43,7 @@ def test_error_names_the_first_ten_missing_captions(tmp_path: Path) -> None:
     put(tmp_path, "00.txt", text="here")
     with refused("E1203") as caught:
         read(tmp_path)
-    assert "12 pictures have no caption: 01.png, 02.png" in caught.value.message
+    assert "12 images have no caption: 01.png, 02.png" in caught.value.message
     assert "10.png and 2 more; add 01.txt" in caught.value.message
     assert "11.png" not in caught.value.message
 

@@ -38,8 +38,8 @@ def test_two_tables_in_one_folder_are_refused(tmp_path: Path) -> None:
 def test_splits_are_recognised_by_names(tmp_path: Path) -> None:
     put(tmp_path, "train/a.png", "test/b.png", "my-val_1/c.png", "contrast/d.png")
     for name in ("train/a.png", "test/b.png", "my-val_1/c.png", "contrast/d.png"):
-        folder, picture = name.split("/")
-        table(tmp_path, row(picture), name=f"{folder}/metadata.jsonl")
+        folder, image = name.split("/")
+        table(tmp_path, row(image), name=f"{folder}/metadata.jsonl")
     assert set(captions_of(read(tmp_path))) == {"train/a.png", "contrast/d.png"}
     assert set(captions_of(read(tmp_path, split="test"))) == {"test/b.png"}
     assert set(captions_of(read(tmp_path, split="validation"))) == {"my-val_1/c.png"}

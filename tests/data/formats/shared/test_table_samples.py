@@ -55,12 +55,12 @@ HARD_LINES = [
     ('["a.png", "x"]', "a list, not an object"),
     ("[" * 100_000, "nested more than 200 levels deep"),
     ('{"file_name": "a.png", "text": "x", "text": "y"}', "the key 'text' occurs twice"),
-    ('{"text": "x"}', "no picture"),
-    ('{"file_name": null, "text": "x"}', "no picture"),
-    ('{"file_name": NaN, "text": "x"}', "no picture"),
-    ('{"file_name": 5, "text": "x"}', "its picture is a number (5), not a file name"),
-    ('{"file_name": true, "text": "x"}', "its picture is true or false"),
-    ('{"file_name": ["a.png"], "text": "x"}', "its picture is a list"),
+    ('{"text": "x"}', "no image"),
+    ('{"file_name": null, "text": "x"}', "no image"),
+    ('{"file_name": NaN, "text": "x"}', "no image"),
+    ('{"file_name": 5, "text": "x"}', "its image is a number (5), not a file name"),
+    ('{"file_name": true, "text": "x"}', "its image is true or false"),
+    ('{"file_name": ["a.png"], "text": "x"}', "its image is a list"),
     ('{"file_name": "a.png", "text": 5}', "its caption is a number (5), not a text"),
     ('{"file_name": "a.png", "text": false}', "its caption is true or false"),
     ('{"file_name": "a.png", "text": {"en": "x"}}', "its caption is an object"),
@@ -69,8 +69,8 @@ HARD_LINES = [
     ('{"file_name": "a.png", "text": "a\\u0000b"}', "its caption contains NUL"),
     ('{"file_name": "a.png", "text": "a\\ud800b"}', "half a surrogate pair"),
     ('{"file_name": "gone.png", "text": "x"}', "'gone.png': no such file"),
-    ('{"file_name": "", "text": "x"}', "no extension is not an extension of pictures"),
-    ('{"file_name": "notes.heic", "text": "x"}', "'.heic' is not an extension of pictures"),
+    ('{"file_name": "", "text": "x"}', "no extension is not an extension of images"),
+    ('{"file_name": "notes.heic", "text": "x"}', "'.heic' is not an extension of images"),
     ('{"file_name": "deep\\\\a.png", "text": "x"}', "use / in names"),
     ('{"file_name": "a\\u0000.png", "text": "x"}', "no such file"),
     ('{"file_name": "a.png\\u001b[31m", "text": "x"}', "\\x1b[31m"),
@@ -104,12 +104,10 @@ def test_repeated_images_get_numbered_keys(tmp_path: Path) -> None:
     items = read(tmp_path)
     assert captions_of(items) == {"a.png": ("one",), "b.png": ("a thing",), "a.png#2": ("two",), "a.png#3": ("six",)}
     assert {item.media.name for item in items if isinstance(item, Sample) and "#" in item.key} == {"a.png"}
-    assert skipped_of(items, is_wanted=False) == {
-        "metadata.jsonl:4": "the same picture and caption as metadata.jsonl:1"
-    }
+    assert skipped_of(items, is_wanted=False) == {"metadata.jsonl:4": "the same image and caption as metadata.jsonl:1"}
     (note,) = [item for item in items if isinstance(item, Noted)]
     assert note.path == "metadata.jsonl"
-    assert "2 rows name pictures of an earlier row" in note.reason
+    assert "2 rows name images of an earlier row" in note.reason
     assert "metadata.jsonl:3 (a.png#2), metadata.jsonl:5 (a.png#3)" in note.reason
 
 
@@ -137,8 +135,8 @@ OUTSIDE = [
     "deep/../../secret.png",
     "deep/../a.png",
     "..\\secret.png",
-    "C:\\pictures\\a.png",
-    "c:/pictures/a.png",
+    "C:\\images\\a.png",
+    "c:/images/a.png",
     "\\\\server\\share\\a.png",
     "https://example.org/a.png",
     "FILE:///etc/a.png",

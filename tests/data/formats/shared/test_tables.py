@@ -96,7 +96,7 @@ def test_rows_of_csv_are_named_by_their_first_line(tmp_path: Path) -> None:
     assert set(reasons) == {f"metadata.csv:{i}" for i in (4, 5, 6, 7)}
     assert reasons["metadata.csv:4"].startswith("3 fields, but the header has 2")
     assert reasons["metadata.csv:6"].startswith("1 field, but")
-    assert reasons["metadata.csv:7"] == "no picture"
+    assert reasons["metadata.csv:7"] == "no image"
     assert skipped_of(items, is_wanted=True) == {"metadata.csv:8": "no caption"}
 
 

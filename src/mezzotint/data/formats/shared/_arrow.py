@@ -30,10 +30,10 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
         for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
             masks = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * batch.num_rows
             values = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), masks, strict=True)
-            for picture, caption, mask in values:
-                unpacked += _bytes_of(picture) + _bytes_of(caption) + _bytes_of(mask)
+            for image, caption, mask in values:
+                unpacked += _bytes_of(image) + _bytes_of(caption) + _bytes_of(mask)
                 _require_room(path, unpacked, size)
-                yield TableRow(number, picture, caption, mask=mask)
+                yield TableRow(number, image, caption, mask=mask)
                 number += 1
                 if number > size:
                     raise DatasetError(f"{path}: has more rows than bytes ({size:,}); {_OTHER_COPY}", code="E1211")
@@ -133,10 +133,10 @@ def _child(data: bytes, table: int, number: int = -1) -> int:
 
 def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
     """The names of the columns of images and captions, and of masks if it exists and is used; checks their types."""
-    picture, caption = require_columns(path, columns, schema.names)
-    if not _is_picture(schema.types[picture]):
+    image, caption = require_columns(path, columns, schema.names)
+    if not _is_image(schema.types[image]):
         raise DatasetError(
-            f"{path}: the column {schema.names[picture]!r} contains {schema.types[picture]}, not images (a struct of "
+            f"{path}: the column {schema.names[image]!r} contains {schema.types[image]}, not images (a struct of "
             "bytes and path, bytes, or file names); set data.columns.image",
             code="E1212",
         )
@@ -147,18 +147,18 @@ def _check_columns(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
             code="E1212",
         )
     if columns.mask not in schema.names:
-        return [schema.names[picture], schema.names[caption]]
+        return [schema.names[image], schema.names[caption]]
     kind = schema.types[schema.names.index(columns.mask)]
-    if not (_is_picture(kind) or pa.types.is_null(kind)):
+    if not (_is_image(kind) or pa.types.is_null(kind)):
         raise DatasetError(
             f"{path}: the column {columns.mask!r} contains {kind}, not masks (images, or file names); rename it, or "
             "remove data.mask.source=files",
             code="E1447",
         )
-    return [schema.names[picture], schema.names[caption], columns.mask]
+    return [schema.names[image], schema.names[caption], columns.mask]
 
 
-def _is_picture(kind: Any) -> bool:
+def _is_image(kind: Any) -> bool:
     if pa.types.is_struct(kind):
         return bool(kind.get_field_index("bytes") >= 0 or kind.get_field_index("path") >= 0)
     return _is_bytes(kind) or _is_text(kind)

@@ -47,7 +47,5 @@ def _entries(root: Path) -> Iterator[os.DirEntry[str]]:
 def _name_with_repeats(entry: os.DirEntry[str]) -> str | None:
     if not _LIKELY_NAME.fullmatch(entry.name) or not entry.is_dir():
         return None
-    is_picture = (
-        os.path.splitext(inside.name)[1].lower() in decoding.SUFFIXES for inside in _entries(Path(entry.path))
-    )
-    return entry.name if any(is_picture) else None
+    is_image = (os.path.splitext(inside.name)[1].lower() in decoding.SUFFIXES for inside in _entries(Path(entry.path)))
+    return entry.name if any(is_image) else None

@@ -39,7 +39,7 @@ def samples(
     source: Source, *, word: str, folder_of: Callable[[str], Repeated | None] = lambda name: None, by_name: bool = True
 ) -> Iterator[Item]:
     """One sample for each file of the listing that is not a sidecar, in order, or the reason why it is skipped. word:
-    the name for these files in messages, "picture" or "clip". folder_of: gives the repeats of a file's folder, which
+    the name for these files in messages, "image" or "clip". folder_of: gives the repeats of a file's folder, which
     are multiplied by those of the source, and the caption of files without one, or with a template the trigger word (an
     override `trigger`). by_name: whether file names could be captions.
 
@@ -141,9 +141,9 @@ def _suffix(name: str) -> str:
 def _without_captions(source: Source, names: Sequence[str], word: str, by_name: bool) -> str:
     first = PurePosixPath(names[0]).with_suffix(".txt").name
     table = next((n for n in _TABLES if (source.root / n).is_file()), None)
-    hint = f"data.format=metadata reads the {table} in this folder; otherwise " if table and word == "picture" else ""
+    hint = f"data.format=metadata reads the {table} in this folder; otherwise " if table and word == "image" else ""
     or_names = ", or data.captions.source=filename" if by_name else ""
-    if word == "picture" and by_name and (folders := seen_in(source.root)):
+    if word == "image" and by_name and (folders := seen_in(source.root)):
         hint += f"{folders[0]} looks like one of kohya's folders, which data.format=kohya reads; otherwise "
     return (
         f"{len(names)} {word}{'s have' if len(names) > 1 else ' has'} no caption: {format_names(names, 10)}; {hint}"

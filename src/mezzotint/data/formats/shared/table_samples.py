@@ -67,9 +67,9 @@ class _RowReader:
     def __init__(self, source: Source, kind: RowKind) -> None:
         self._source = source
         self._kind = kind
-        self._pictures = {name for name in source.listing.names if not is_table(name)}
+        self._images = {name for name in source.listing.names if not is_table(name)}
         self._refused = dict(source.listing.refused)
-        self._named: dict[str, dict[tuple[str, ...], str]] = {}  # picture → captions → the row that has them
+        self._named: dict[str, dict[tuple[str, ...], str]] = {}  # image → captions → the row that has them
         self._times: dict[str, int] = {}
         self._missing: list[str] = []
         self._outside: list[str] = []
@@ -112,7 +112,7 @@ class _RowReader:
             if path not in self._named:
                 yield Skipped(prefix + path, reason)
         for name in self._source.listing.names:
-            if name in self._pictures and name not in self._named:
+            if name in self._images and name not in self._named:
                 yield Skipped(prefix + name, "not named in any row of a table", is_wanted=True)
 
     def _item(self, table: str, row: TableRow, repeated: list[str]) -> Sample | Skipped | None:
@@ -121,7 +121,7 @@ class _RowReader:
         try:
             if row.fault:
                 raise Unusable(row.fault)
-            name, path = self._picture(table, row)
+            name, path = self._image(table, row)
             captions = captions_in(row.caption, self._source.settings.captions)
             mask = self._mask(table, row)
             if not captions:
@@ -161,9 +161,9 @@ class _RowReader:
                 repeated.append(f"{place} ({key})")
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
-    def _picture(self, table: str, row: TableRow) -> tuple[str, Path]:
+    def _image(self, table: str, row: TableRow) -> tuple[str, Path]:
         """The name below the root and the path of a row's image; the name is empty for an image inside the table."""
-        value = row.picture
+        value = row.image
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
         if isinstance(value, (bytes, bytearray)):
@@ -172,7 +172,7 @@ class _RowReader:
             raise Unusable(f"no {self._kind.word}")
         if not isinstance(value, str):
             raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not a file name")
-        if isinstance(row.picture, dict) and value.startswith("/"):
+        if isinstance(row.image, dict) and value.startswith("/"):
             cached = _of_library_cache(value, self._source)
             if cached is not None:
                 return "", self._put(cached)
@@ -198,8 +198,8 @@ class _RowReader:
         return path
 
     def _put(self, data: bytes) -> Path:
-        assert self._source.pictures is not None, "set whenever samples are read"
-        return self._source.pictures.put(data)
+        assert self._source.images is not None, "set whenever samples are read"
+        return self._source.images.put(data)
 
     def _below(self, written: str, table: str) -> str:
         """The name below the root for a name relative to the table's folder. Raises _Outside."""
@@ -211,7 +211,7 @@ class _RowReader:
         """The listed file that a row refers to. Raises _Outside and Unusable."""
         text, name = ascii(written[:100]), self._below(written, table)
         self._named.setdefault(name, {})
-        if name in self._pictures:
+        if name in self._images:
             return name
         if name in self._refused:
             raise Unusable(f"{text}: {self._refused[name]}")

@@ -27,11 +27,11 @@ _SHOWN_COLUMNS = 30
 
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
-    """The columns to read. pictures: possible names of the image column; the first existing one is used. caption: name
+    """The columns to read. images: possible names of the image column; the first existing one is used. caption: name
     of the caption column. remedy: advice if one is missing, instead of setting another in the recipe. mask: name of the
     optional mask column, or "" for none."""
 
-    pictures: tuple[str, ...]
+    images: tuple[str, ...]
     caption: str
     remedy: str = ""
     mask: str = ""
@@ -39,11 +39,11 @@ class ColumnNames:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption, mask: raw values,
+    """One row. number: of its first line, from 1, in text files; from 0 in others. image, caption, mask: raw values,
     None if absent. fault: why the row cannot be read, otherwise ""."""
 
     number: int
-    picture: Any = None
+    image: Any = None
     caption: Any = None
     fault: str = ""
     mask: Any = None
@@ -76,13 +76,13 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
             whole = chain((first,), lines) if first else iter(())
             reader = csv.reader(whole, delimiter=_delimiter(first, columns), strict=True, skipinitialspace=True)
             header = [name.strip() for name in next(reader, [])]
-            picture, caption = require_columns(path, columns, header)
+            image, caption = require_columns(path, columns, header)
             mask = header.index(columns.mask) if columns.mask in header else -1
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
                     own = fields[mask] or None if mask >= 0 else None
-                    yield TableRow(begin, fields[picture] or None, fields[caption] or None, mask=own)
+                    yield TableRow(begin, fields[image] or None, fields[caption] or None, mask=own)
                 elif fields:
                     many = f"{format_count(len(fields), 'field')}, but the header has {len(header)}"
                     yield TableRow(begin, fault=f"{many}; put texts that contain the separator in quotes")
@@ -95,18 +95,18 @@ def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> t
     """The indexes of the image and caption columns in `there`. Raises DatasetError E1212, which lists the columns."""
     names_text = format_names([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
     listing = f"its columns are {names_text}" if there else "it is empty"
-    picture = next((name for name in columns.pictures if name in there), None)
-    for name, names, word in ((picture, columns.pictures, "picture"), (columns.caption, [columns.caption], "caption")):
+    image = next((name for name in columns.images if name in there), None)
+    for name, names, word in ((image, columns.images, "image"), (columns.caption, [columns.caption], "caption")):
         if name not in there:
-            remedy = columns.remedy or f"set data.columns.{'image' if word == 'picture' else word}"
+            remedy = columns.remedy or f"set data.columns.{'image' if word == 'image' else word}"
             raise DatasetError(
                 f"{path}: no column {' or '.join(map(repr, names))} for the {word}; {listing}; {remedy}", code="E1212"
             )
-    assert picture is not None
-    for name in (picture, columns.caption):
+    assert image is not None
+    for name in (image, columns.caption):
         if list(there).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} exists twice; {listing}", code="E1212")
-    return list(there).index(picture), list(there).index(columns.caption)
+    return list(there).index(image), list(there).index(columns.caption)
 
 
 def require_data(path: Path) -> None:
@@ -151,13 +151,13 @@ def _parse(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Tabl
     if not isinstance(value, dict):
         return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
-    picture = next((value[name] for name in columns.pictures if value.get(name) is not None), None)
-    return TableRow(number, picture, value.get(columns.caption), mask=value.get(columns.mask) if columns.mask else None)
+    image = next((value[name] for name in columns.images if value.get(name) is not None), None)
+    return TableRow(number, image, value.get(columns.caption), mask=value.get(columns.mask) if columns.mask else None)
 
 
 def _delimiter(header: str, columns: ColumnNames) -> str:
     for delimiter in (",", ";", "\t"):
         names = {name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])}
-        if names & set(columns.pictures):
+        if names & set(columns.images):
             return delimiter
     return ","

@@ -90,7 +90,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
          "run.live.line": [*BAREST, FILE, "--load_settings_every_epoch"]},
     ),
     "load_settings_every_epoch": (["--load_settings_every_epoch"], {}),
-    "data_root": (["--data_root=my pictures"], {"data.path": ["my pictures"]}),
+    "data_root": (["--data_root=my images"], {"data.path": ["my images"]}),
     "resolution": (["--resolution=768"], {"data.resolution": 768}),
     "batch_size": (["--batch_size=6"], {"data.batch_size": 6, "sample.batch_size": 3}),
     "flip_p": (["--flip_p=0.5"], {"data.flip": 0.5}),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from foreign_lines import Lines
 
-BAREST = ("--config=configs/training/sd_xl_base_finetune_910b.yaml", "--data_path=pictures")
+BAREST = ("--config=configs/training/sd_xl_base_finetune_910b.yaml", "--data_path=images")
 
 DOCUMENTED: dict[str, Any] = {
     "version": "SDXL-base-1.0", "config": "configs/training/sd_xl_base_finetune_lora.yaml", "task": "txt2img",
@@ -32,7 +32,7 @@ EXPECTED: dict[str, Any] = {
     "schema": 1,
     "model.family": "sdxl", "model.path": "checkpoints/sd_xl_base_1.0_ms.ckpt", "model.train": ["denoiser"],
     "model.prediction": "epsilon", "model.attention": "auto",
-    "data.path": ["pictures"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
+    "data.path": ["images"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
     "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0, "data.resize": "bicubic",
     "data.antialias": False, "data.original_size": "stored", "data.small_images": "upscale", "data.workers": 2,
     "data.shuffle": True, "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,

@@ -66,7 +66,7 @@ EXPECTED: dict[str, Any] = {
     "sample.seed": 3407,
 }  # fmt: skip
 
-STILLS = ("--use_image_num=4", "--image_data=pictures.txt")
+STILLS = ("--use_image_num=4", "--image_data=images.txt")
 
 ACTS: dict[str, tuple[tuple[str, ...], list[str], dict[str, Any]]] = {
     # flag: words in both commands, the flag, what it changes

@@ -16,7 +16,7 @@ SETTINGS = {"data__verify": "on_first_use", "data__on_corrupt": "zero_weight", "
 
 def damage(world: Any) -> None:
     for name in BROKEN:
-        broken_inside(world.pictures / name)
+        broken_inside(world.images / name)
 
 
 @pytest.mark.slow

@@ -5,14 +5,14 @@ import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
 export const fileOf = (step, prompt, weights) => `${pad(step, 8)}/${pad(prompt, 2)}-${weights}.png`;
-export const address = (run, name, ending = "") => embedded ? embedded.pictures[name]
+export const address = (run, name, ending = "") => embedded ? embedded.images[name]
   : `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
 
 export class Previews {
   constructor(place, run, drawn) {
     this.place = place;
     this.run = run;
-    this.step = kept("picture") === null ? null : Number(kept("picture"));
+    this.step = kept("image") === null ? null : Number(kept("image"));
     this.take(drawn);
   }
 
@@ -54,7 +54,7 @@ export class Previews {
     this.slider.addEventListener("input", () => {
       const at = Number(this.slider.value);
       this.step = at === this.drawn.steps.length - 1 ? null : this.drawn.steps[at];
-      keep({ picture: this.step });
+      keep({ image: this.step });
       this.turn();
     });
     this.place.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.output), this.grid);
@@ -88,11 +88,11 @@ export class Previews {
           poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.words}, step ${step}` }));
       } else {
         const old = cell.frame.querySelector("img");
-        const picture = old || el("img", { loading: "lazy" });
-        picture.src = address(this.run, name);
-        picture.alt = `${cell.text || "no caption"}, ${cell.words}, step ${step}`;
-        if (!old) cell.frame.replaceChildren(el("a", { href: picture.src }, picture));
-        else old.parentElement.href = picture.src;
+        const image = old || el("img", { loading: "lazy" });
+        image.src = address(this.run, name);
+        image.alt = `${cell.text || "no caption"}, ${cell.words}, step ${step}`;
+        if (!old) cell.frame.replaceChildren(el("a", { href: image.src }, image));
+        else old.parentElement.href = image.src;
       }
     }
   }

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (an entry a line)
-"""Pictures and clips: the rows F7 and F9."""
+"""Images and clips: the rows F7 and F9."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from PIL import Image
 from support.hostile import seeds
 from support.hostile.entry import Content, Entry, Make, all_of, file
 
-_SOUND = file("sound.png", seeds.picture(size=(64, 64)))
+_SOUND = file("sound.png", seeds.image_file(size=(64, 64)))
 
 
 def _beside(name: str, content: Content) -> Make:
-    """A file beside a sound picture."""
+    """A file beside a sound image."""
     return all_of(file(name, content), _SOUND)
 
 
@@ -44,7 +44,7 @@ def _rows(width: int, height: int) -> bytes:
 def _turned(orientation: int) -> bytes:
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return seeds.picture("JPEG", exif=exif.tobytes())
+    return seeds.image_file("JPEG", exif=exif.tobytes())
 
 
 def _animated(kind: str) -> bytes:
@@ -75,18 +75,18 @@ def _tiff(entries: list[tuple[int, int, int, int]], following: int = 0) -> bytes
 
 
 def _cut(kind: str, share: float) -> bytes:
-    whole = seeds.picture(kind, size=(200, 160))
+    whole = seeds.image_file(kind, size=(200, 160))
     return whole[: int(len(whole) * share)]
 
 
 def _ok(id_: str, fault: str, make: Make, **more: object) -> Entry:
-    return Entry(id=f"picture-{id_}", reader="picture", fault=fault, row="F7", make=make, expected="ok", **more)  # type: ignore[arg-type]
+    return Entry(id=f"image-{id_}", reader="image", fault=fault, row="F7", make=make, expected="ok", **more)  # type: ignore[arg-type]
 
 
 def _skipped(id_: str, fault: str, name: str, content: Content, says: str = "", **more: object) -> Entry:
     make = _beside(name, content)
     return Entry(
-        id=f"picture-{id_}", reader="picture", fault=fault, row="F7", make=make, expected="S", says=says, names=name,
+        id=f"image-{id_}", reader="image", fault=fault, row="F7", make=make, expected="S", says=says, names=name,
         **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -96,30 +96,30 @@ _USED = [
     _ok(f"turned-{n}", f"EXIF says that it is turned the way {n}", _beside("x.jpg", _turned(n)), is_quick=n in (6, 9))
     for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 0)
 ] + [
-    _ok("exif-broken", "EXIF whose table has 65,535 entries and ends", _beside("x.jpg", seeds.picture("JPEG", exif=_EXIF_BOMB)), is_quick=True),
-    _ok("1x1", "one pixel", _beside("x.png", seeds.picture(size=(1, 1))), is_quick=True),
-    _ok("30000x1", "one pixel high and 30,000 wide", _beside("x.png", seeds.picture(size=(30_000, 1))), is_quick=True),
-    _ok("1x30000", "one pixel wide and 30,000 high", _beside("x.png", seeds.picture(size=(1, 30_000)))),
+    _ok("exif-broken", "EXIF whose table has 65,535 entries and ends", _beside("x.jpg", seeds.image_file("JPEG", exif=_EXIF_BOMB)), is_quick=True),
+    _ok("1x1", "one pixel", _beside("x.png", seeds.image_file(size=(1, 1))), is_quick=True),
+    _ok("30000x1", "one pixel high and 30,000 wide", _beside("x.png", seeds.image_file(size=(30_000, 1))), is_quick=True),
+    _ok("1x30000", "one pixel wide and 30,000 high", _beside("x.png", seeds.image_file(size=(1, 30_000)))),
     *(_ok(f"mode-{mode}", f"a PNG of mode {mode}", _beside("x.png", _of_mode(mode)), is_quick=mode in ("I;16", "P")) for mode in ("1", "L", "LA", "P", "RGBA", "I;16")),
     *(_ok(f"{kind.lower()}-{mode.lower()}", f"a {kind} of mode {mode}", _beside(f"x.{kind.lower()}", _of_mode(mode, kind)), is_quick=kind == "JPEG") for kind, mode in (("JPEG", "CMYK"), ("TIFF", "CMYK"), ("TIFF", "LAB"), ("TIFF", "I;16"), ("WEBP", "RGBA"), ("BMP", "P"), ("PPM", "L"), ("GIF", "P"))),
     *(_ok(f"animated-{kind.lower()}", f"an animated {kind}: its first frame counts", _beside(f"x.{kind.lower()}", _animated(kind))) for kind in ("GIF", "WEBP", "PNG", "TIFF")),
-    _ok("ending", "a JPEG that is called .png", _beside("x.png", seeds.picture("JPEG")), is_quick=True),
-    _ok("upper-case", "an ending in capital letters", _beside("X.JPG", seeds.picture("JPEG"))),
+    _ok("ending", "a JPEG that is called .png", _beside("x.png", seeds.image_file("JPEG")), is_quick=True),
+    _ok("upper-case", "an ending in capital letters", _beside("X.JPG", seeds.image_file("JPEG"))),
     _ok("profile-noise", "a colour profile that is noise", _beside("x.png", _profile(bytes(range(256)) * 4)), is_quick=True),
     _ok("profile-empty", "a colour profile of nothing", _beside("x.png", _profile(b""))),
     _ok("metadata-nan", "texts that say NaN, markup and a terminal's codes", _beside("x.png", seeds.png_text(dpi="NaN", Comment="<script>\x1b[31m", parameters="\u202e"))),
-    _ok("polyglot-after", "a program behind its last byte", _beside("x.png", seeds.picture() + b"\nimport os; os.system('touch canary')\n")),
+    _ok("polyglot-after", "a program behind its last byte", _beside("x.png", seeds.image_file() + b"\nimport os; os.system('touch canary')\n")),
     _ok("phys-zero", "no dots an inch", _beside("x.png", png(8, 8, _rows(8, 8), chunk(b"pHYs", bytes(9))))),
 ]  # fmt: skip
 _LEFT = [
     *(_skipped(f"cut-{kind.lower()}", f"a {kind} that ends in its middle", f"x.{kind.lower()}", _cut(kind, 0.6), is_quick=kind in ("PNG", "JPEG")) for kind in ("PNG", "JPEG", "WEBP", "TIFF", "BMP", "PPM", "AVIF")),
-    *(_skipped(f"head-{kind.lower()}", f"the first bytes of a {kind} and no more", f"x.{kind.lower()}", _cut(kind, 0)[:12] or seeds.picture(kind)[:12]) for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM")),
+    *(_skipped(f"head-{kind.lower()}", f"the first bytes of a {kind} and no more", f"x.{kind.lower()}", _cut(kind, 0)[:12] or seeds.image_file(kind)[:12]) for kind in ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM")),
     _skipped("empty", "no byte", "x.png", b"", "empty file", is_quick=True),
-    _skipped("zero-bytes", "4,096 zero bytes", "x.jpg", bytes(4096), "not a picture", is_quick=True),
-    _skipped("web-page", "a web page", "x.jpg", "<!doctype html><title>404</title>", "not a picture"),
-    _skipped("lfs", "a pointer of Git LFS", "x.png", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "not a picture"),
-    _skipped("text", "a text", "x.webp", "a caption", "not a picture"),
-    _skipped("svg", "a drawing that can run scripts", "x.png", "<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>", "not a picture"),
+    _skipped("zero-bytes", "4,096 zero bytes", "x.jpg", bytes(4096), "not an image", is_quick=True),
+    _skipped("web-page", "a web page", "x.jpg", "<!doctype html><title>404</title>", "not an image"),
+    _skipped("lfs", "a pointer of Git LFS", "x.png", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "not an image"),
+    _skipped("text", "a text", "x.webp", "a caption", "not an image"),
+    _skipped("svg", "a drawing that can run scripts", "x.png", "<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>", "not an image"),
     _skipped("bomb-png", "a header of 60,000 by 60,000 pixels over 70 bytes", "x.png", png(60_000, 60_000, b""), "more than data.max_pixels", is_quick=True),
     _skipped("bomb-body", "100 million pixels in 300 KB", "x.png", lambda: png(12_000, 12_000, b"\0" * 10_000_000), "more than data.max_pixels"),
     _skipped("bomb-gif", "a GIF of 65,535 by 65,535", "x.gif", b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b"\x2c" + bytes(4) + b"\xff\xff\xff\xff\0\x08\x01\0\0\x3b", "more than data.max_pixels"),
@@ -127,14 +127,14 @@ _LEFT = [
     _skipped("bmp-negative", "a BMP of a negative width", "x.bmp", b"BM" + struct.pack("<IHHIIiiHHIIiiII", 70, 0, 0, 54, 40, -5, 5, 1, 24, 0, 0, 0, 0, 0, 0) + bytes(100)),
     _skipped("text-bomb", "a compressed text of 60 MB that nobody asked for", "x.png", lambda: png(8, 8, _rows(8, 8), chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(60 << 20)))), "too large"),
     _skipped("no-width", "a header of 0 by 5 pixels", "x.png", png(0, 5, b""), is_quick=True),
-    _skipped("checksum", "a wrong checksum in the pixels", "x.png", seeds.picture().replace(b"IEND", b"IENE"), is_quick=True),
+    _skipped("checksum", "a wrong checksum in the pixels", "x.png", seeds.image_file().replace(b"IEND", b"IENE"), is_quick=True),
     _skipped("trailing-chunk", "a chunk that is 4 GB long", "x.png", png(8, 8, _rows(8, 8))[:-12] + b"\xff\xff\xff\xff" + b"IEND", "truncated"),
     _skipped("short-body", "a header of 64 by 64 pixels, and pixels for 8 rows", "x.png", png(64, 64, _rows(64, 8)), is_quick=True),
     _skipped("depth", "a depth of 7 bits", "x.png", png(8, 8, _rows(8, 8), depth=7)),
     _skipped("float", "float pixels", "x.tiff", _of_mode("F", "TIFF"), is_quick=True),
     _skipped("tiff-loop", "a TIFF whose next page is itself, without pixels", "x.tiff", _tiff([(256, 4, 1, 8), (257, 4, 1, 8)], 8)),
     _skipped("tiff-counts", "a TIFF with a tag of 4 billion values", "x.tiff", _tiff([(256, 4, 1, 8), (257, 4, 1, 8), (258, 3, 0xFFFFFFFF, 8), (273, 4, 0xFFFFFFFF, 8)])),
-    _skipped("jpeg-2000", "a JPEG 2000 under .jpg, which is not read here", "x.jpg", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(50), "not a picture"),
+    _skipped("jpeg-2000", "a JPEG 2000 under .jpg, which is not read here", "x.jpg", b"\0\0\0\x0cjP  \r\n\x87\n" + bytes(50), "not an image"),
     _skipped("jpeg-segments", "a JPEG of headers without end", "x.jpg", b"\xff\xd8" + b"\xff\xe1\xff\xff" * 2000),
     _skipped("ppm-number", "a width of 5,000 digits", "x.ppm", b"P6 " + b"9" * 5000 + b" 1 255\n\0"),
     _skipped("ppm-text", "numbers that are none", "x.ppm", b"P3 4 4 255\n a b c d"),
@@ -165,7 +165,7 @@ def _special(folder: Path, *, kind: str) -> None:
 
 _OTHER = [
     Entry(
-        id=f"picture-{kind}", reader="picture", fault=fault, row="F10", expected="S", names="x.png", is_quick=True,
+        id=f"image-{kind}", reader="image", fault=fault, row="F10", expected="S", names="x.png", is_quick=True,
         make=all_of(partial(_special, kind=kind), _SOUND),
     )
     for kind, fault in (
@@ -174,8 +174,8 @@ _OTHER = [
     )
 ] + [
     Entry(
-        id="picture-sparse", reader="picture", fault="64 GB that take no room on the disk", row="F7", expected="S",
-        make=all_of(_sparse, _SOUND), names="x.png", says="more than a picture may have", is_quick=True,
+        id="image-sparse", reader="image", fault="64 GB that take no room on the disk", row="F7", expected="S",
+        make=all_of(_sparse, _SOUND), names="x.png", says="more than an image may have", is_quick=True,
     )
 ]  # fmt: skip
 
@@ -215,7 +215,7 @@ _CLIPS = [
     _clip("cut", "it ends in its middle", partial(lambda: clip()[:-700])),
     _clip("no-index", "its index is gone", partial(lambda: clip().replace(b"moov", b"mook").replace(b"mvhd", b"mvhx"))),
     _clip("box-lies", "a box that says it is 2^63 bytes long", partial(lambda: b"\0\0\0\x01ftyp" + b"\x7f" + b"\xff" * 7 + clip()[8:])),
-    _clip("picture", "a picture under .mp4", seeds.picture(), says="a picture, not a clip", is_quick=True),
+    _clip("image", "an image under .mp4", seeds.image_file(), says="an image, not a clip", is_quick=True),
     _clip("playlist", "a playlist that names a file of this machine", b"#EXTM3U\nfile:///etc/passwd\n", says="a playlist", is_quick=True),
     _clip("concat", "a script that names another file", b"ffconcat version 1.0\nfile '/etc/passwd'\n", says="a playlist"),
     _clip("sound", "sound alone", b"ID3" + bytes(100), says="sound, not a clip"),
@@ -240,15 +240,15 @@ _NAMES = {
 }  # fmt: skip
 _NAMED = [
     Entry(
-        id=f"name-{id_}", reader="name", fault=f"a picture called {name[:40]!a}", row="F9", expected="ok",
-        make=_beside(name, seeds.picture()),
+        id=f"name-{id_}", reader="name", fault=f"an image called {name[:40]!a}", row="F9", expected="ok",
+        make=_beside(name, seeds.image_file()),
         is_quick=id_ in ("newline", "markup", "terminal", "254-bytes", "right-to-left", "surrogate", "at"),
     )
     for id_, name in _NAMES.items()
 ] + [
     Entry(
-        id=f"name-bad-{id_}", reader="name", fault=f"a file called {name[:40]!a} that is no picture", row="F9",
-        make=_beside(name, b"no picture"), expected="S", names=name,
+        id=f"name-bad-{id_}", reader="name", fault=f"a file called {name[:40]!a} that is no image", row="F9",
+        make=_beside(name, b"no image"), expected="S", names=name,
         is_quick=id_ in ("newline", "terminal", "surrogate"),
     )
     for id_, name in _NAMES.items() if id_ in ("newline", "terminal", "markup", "surrogate", "right-to-left", "254-bytes")

@@ -41,7 +41,7 @@ _MOST_PROMPTS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class PreviewPictures:
+class PreviewImages:
     """steps: steps with previews, in order. prompts: by number, from the metadata of the newest image. drawn:
     "STEP/NAME" of the existing images; clips: of those with a clip next to them."""
 
@@ -60,7 +60,7 @@ class PreviewPictures:
         }
 
 
-def previews(path: Path) -> PreviewPictures:
+def previews(path: Path) -> PreviewImages:
     """The previews in a run's `samples/`, of at most `_MOST_STEPS` steps and `_MOST_PROMPTS` prompts."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
@@ -80,7 +80,7 @@ def previews(path: Path) -> PreviewPictures:
             if match.string.replace(".png", ".mp4") in names:
                 clips.append(drawn[-1])
             newest[int(match[1])] = folder / match.string
-    return PreviewPictures(sorted(steps), {number: caption(file) for number, file in newest.items()}, drawn, clips)
+    return PreviewImages(sorted(steps), {number: caption(file) for number, file in newest.items()}, drawn, clips)
 
 
 def newest(path: Path) -> Path | None:

@@ -15,11 +15,11 @@ from mezzotint.tasks.doctor._examining import ExaminedData, by_digest
 _ADVICE = {
     Conversion.TURNED: "no action needed: the image is trained as viewers show it",
     Conversion.ALPHA: "set data.background to choose the background, or use masks (data.mask) to train only the object",
-    Conversion.DEEP: "no action needed, unless the picture is very dark: then convert it to 8 bits yourself",
+    Conversion.DEEP: "no action needed, unless the image is very dark: then convert it to 8 bits yourself",
     Conversion.CMYK: "check its colours; if they are wrong, save it as sRGB yourself",
     Conversion.PROFILE: "no action needed: its colour profile is applied",
     Conversion.BAD_PROFILE: "check its colours; if they are wrong, save it as sRGB yourself",
-    Conversion.FIRST_FRAME: "remove it, or save the frame that you want as a picture",
+    Conversion.FIRST_FRAME: "remove it, or save the frame that you want as an image",
     Conversion.COLOUR_SPACE: "check its colours; if they are wrong, save it as sRGB yourself",
     Conversion.VARIABLE_RATE: "encode the clip again at a constant frame rate",
 }
@@ -44,7 +44,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
     if alike:
         yield Finding(
             "near-duplicates", "look", len(alike),
-            f"{format_count(len(alike), 'pair')} of pictures that look alike: resized, compressed again, or of "
+            f"{format_count(len(alike), 'pair')} of images that look alike: resized, compressed again, or of "
             "one series",
             "keep the better one of each; near-identical images are memorised first",
             _pairs(examined, alike),
@@ -54,7 +54,7 @@ def of_likeness(examined: ExaminedData) -> Iterator[Finding]:
         count = len({place for pair in across for place in pair if not examined.trained[place]})
         yield Finding(
             "held-out-is-trained", "mend", count,
-            f"{format_count(count, 'held-out picture')} also among the trained ones, so the held-out loss is too low",
+            f"{format_count(count, 'held-out image')} also among the trained ones, so the held-out loss is too low",
             "remove the trained copies, or hold out a separate folder (data.holdout.path)",
             _pairs(examined, pairs),
         )  # fmt: skip
@@ -73,14 +73,14 @@ def _of_colours(examined: ExaminedData) -> Iterator[Finding]:
     plain = np.flatnonzero(examined.plain).tolist()
     if plain:
         yield Finding(
-            "plain", "look", len(plain), f"{format_count(len(plain), 'picture')} of a single colour",
+            "plain", "look", len(plain), f"{format_count(len(plain), 'image')} of a single colour",
             "remove those that are empty by mistake", _places(examined, plain),
         )  # fmt: skip
     grey = np.flatnonzero(examined.grey & ~examined.plain).tolist()
     if grey:
         share = len(grey) / max(1, len(examined.places))
         yield Finding(
-            "grey", "know", len(grey), f"{format_count(len(grey), 'picture')} without colours ({share:.0%})",
+            "grey", "know", len(grey), f"{format_count(len(grey), 'image')} without colours ({share:.0%})",
             "mention it in their captions (black and white photo), or generated images become less colourful",
             _places(examined, grey),
         )  # fmt: skip
@@ -92,7 +92,7 @@ def _places(examined: ExaminedData, places: Sequence[int]) -> tuple[Example, ...
 
 
 def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
-    """A finding for each kind of conversion that pictures undergo before training."""
+    """A finding for each kind of conversion that images undergo before training."""
     rows = examined.rows()
     flags = examined.dataset.catalogue.conversions[rows]
     for flag, advice in _ADVICE.items():
@@ -101,5 +101,5 @@ def of_conversions(examined: ExaminedData) -> Iterator[Finding]:
             yield Finding(
                 f"converted-{str(flag.name).lower().replace('_', '-')}", "look" if flag in _LOOK else "know",
                 len(places),
-                f"{format_count(len(places), 'picture')}: {WORDS[flag]}", advice, _places(examined, places),
+                f"{format_count(len(places), 'image')}: {WORDS[flag]}", advice, _places(examined, places),
             )  # fmt: skip
