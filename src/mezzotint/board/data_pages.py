@@ -143,7 +143,7 @@ class DataPages:
 
     def _require_inside(self, recipe: Recipe) -> None:
         places = self.pages.places
-        for path in recipe.data.path:
+        for path in recipe.data.paths:
             if not self.any_folder and places.name_of(path) is None:
                 raise DatasetError(
                     f"{path} is outside of the folders of this page; start the page with --data, or with that folder",

@@ -38,9 +38,10 @@ def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
 
 def find_undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
     """The rows whose images are small for their bucket (`buckets.is_undersized`)."""
-    width, height = catalogue.width[rows], catalogue.height[rows]
-    bucket = catalogue.buckets_of(rows, settings)
-    return rows[buckets.is_undersized(width, height, bucket, buckets.table(settings))]
+    placed = catalogue.buckets_of(rows, settings)
+    width, height = catalogue.width[rows][placed.sample], catalogue.height[rows][placed.sample]
+    small = buckets.is_undersized(width, height, placed.bucket, buckets.table(settings))
+    return rows[np.unique(placed.sample[small])]
 
 
 def write_undersized(
@@ -59,7 +60,7 @@ def write_undersized(
 
 def _undersized_lines(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[str]:
     sizes: Sequence[object] = buckets.table(settings)
-    bucket = catalogue.buckets_of(rows, settings)
-    for row, number in zip(rows.tolist(), bucket.tolist(), strict=True):
+    placed = catalogue.buckets_of(rows, settings)
+    for row, number in zip(rows[placed.sample].tolist(), placed.bucket.tolist(), strict=True):
         size = f"{catalogue.width[row]}×{catalogue.height[row]}"
         yield f"{readable(os.fspath(catalogue.path(row)))}, {size}, bucket {sizes[number]}\n"

@@ -73,9 +73,7 @@ def _findings(
     findings: dict[int, dict[str, Any]] = {}
     rows = np.arange(len(catalogue))
     if settings is not None:
-        sizes, bucket = buckets.table(settings), catalogue.buckets_of(rows, settings)
-        widths, heights = (np.asarray([getattr(size, side) for size in sizes])[bucket] for side in ("width", "height"))
-        for row in np.flatnonzero((catalogue.width < widths) | (catalogue.height < heights)).tolist():
+        for row in np.flatnonzero(images.enlargements(catalogue, rows, settings) > 1).tolist():
             findings.setdefault(row, {})["enlarged"] = True
         shares = images.seen_shares(catalogue, rows, settings)
         for row in np.flatnonzero(shares < images.MOSTLY_CUT).tolist():
@@ -100,8 +98,9 @@ def _lines(catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Map
     columns: list[NDArray[Any]] = [catalogue.conversions, catalogue.width, catalogue.height, catalogue.frames]
     table = [""]
     if settings is not None:
-        columns.append(catalogue.buckets_of(np.arange(len(catalogue)), settings))
-        table = [f', "bucket": {json.dumps(str(size))}' for size in buckets.table(settings)]
+        kinds, numbers = _bucket_names(catalogue, settings)
+        columns.append(numbers)
+        table = [f', "bucket": {json.dumps(kind)}' for kind in kinds]
 
     @cache
     def shared_part(flags: int, width: int, height: int, frames: int, bucket: int = 0) -> str:
@@ -116,6 +115,18 @@ def _lines(catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Map
             yield json.dumps({"id": path, "class": "skipped", "reason": reason})[1:]
     for path, reason in catalogue.report.notes:
         yield json.dumps({"id": path, "class": "noted", "reason": reason})[1:]
+
+
+def _bucket_names(catalogue: Catalogue, settings: DataSettings) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of the buckets of samples, `512×512`, or in several base sizes `512×512 768×768`; and the index of each
+    row's name, (n,)."""
+    sizes, placed = buckets.table(settings), catalogue.buckets_of(np.arange(len(catalogue)), settings)
+    if placed.is_one_each:
+        return [str(size) for size in sizes], placed.bucket.astype(np.int64)
+    of_row = np.full((len(catalogue), int(placed.choices.max(initial=1))), -1, np.int16)
+    of_row[placed.sample, placed.choice] = placed.bucket
+    kinds, numbers = np.unique(of_row, axis=0, return_inverse=True)
+    return [" ".join(str(sizes[i]) for i in kind if i >= 0) for kind in kinds.tolist()], numbers.ravel()
 
 
 _as_json = json.encoder.encode_basestring_ascii  # as `json.dumps` for a string, without its overhead

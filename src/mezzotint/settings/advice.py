@@ -99,12 +99,12 @@ def less_memory(recipe: Recipe) -> str:
     """What to do when a step does not fit into memory; only ways that the recipe does not use yet."""
     run = recipe.run
     ways = []
-    if run.micro_batch != 1 and recipe.data.batch_size > 1:
+    if run.micro_batch != 1 and recipe.data.largest_batch > 1:
         value = f" below {run.micro_batch}" if run.micro_batch is not None else "=1"
         ways.append(f"{'lower' if run.micro_batch else 'set'} run.micro_batch{value} (the mathematics stays the same)")
     if not run.gradient_checkpointing.enabled:
         ways.append("set run.gradient_checkpointing.enabled=true")
-    ways.append(f"set data.resolution below {recipe.data.resolution}")
+    ways.append(f"set data.resolution below {max(recipe.data.resolution)}")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
@@ -114,9 +114,9 @@ _Notes = Iterator[tuple[str, str]]
 def _of_rates(seen: Seen) -> _Notes:
     optim, data = seen.recipe.optim, seen.recipe.data
     schedule, steps = optim.schedule, seen.steps
-    most = 5e-6 if data.resolution < 768 else 2.5e-6
+    most = 5e-6 if max(data.resolution) < 768 else 2.5e-6
     if seen.has_rate and data.batch_size * optim.accumulation <= 8 and seen.rate > 1.5 * most:
-        yield "optim.lr", f"is effectively {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
+        yield "optim.lr", f"is effectively {seen.rate:.3g} with batches of {data.batch_size} at {max(data.resolution)}"
     decay = schedule.decay_steps
     if decay is not None and steps is not None and schedule.kind not in ("constant", "piecewise"):
         after = ""
@@ -137,10 +137,10 @@ def _of_images(seen: Seen) -> _Notes:
     if data.captions.dropout > 0.15:
         yield "data.captions.dropout", f"is {data.captions.dropout:g}"
     yield from _of_flips(seen)
-    if memory is not None and is_on and data.resolution < 640 and memory > 0.8 * BOUNDARY:
-        yield "run.gradient_checkpointing.enabled", f"is true at {data.resolution} on {format_bytes(memory)}"
-    if memory is not None and not is_on and data.resolution > 768 and memory <= 1.1 * BOUNDARY:
-        yield "run.gradient_checkpointing.enabled", f"is false at {data.resolution} on {format_bytes(memory)}"
+    if memory is not None and is_on and max(data.resolution) < 640 and memory > 0.8 * BOUNDARY:
+        yield "run.gradient_checkpointing.enabled", f"is true at {max(data.resolution)} on {format_bytes(memory)}"
+    if memory is not None and not is_on and max(data.resolution) > 768 and memory <= 1.1 * BOUNDARY:
+        yield "run.gradient_checkpointing.enabled", f"is false at {max(data.resolution)} on {format_bytes(memory)}"
 
 
 def _of_flips(seen: Seen) -> _Notes:

@@ -9,12 +9,21 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 S = TypeVar("S", bound="Section")
@@ -154,6 +163,38 @@ Interval = Annotated[
         }
     ),
 ]
+
+
+def as_only(value: Any) -> Any:
+    """The entry of a list of one."""
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+
+
+def optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[Section]:
+    """A section with the same settings, or those of `fields`, of which each is None until it is set: for values that
+    replace those of `section`."""
+    chosen = section.model_fields if fields is None else fields
+    copies: dict[str, Any] = {}
+    for field in chosen:
+        info = section.model_fields[field]
+        copies[field] = (
+            Annotated[info.annotation, *info.metadata] | None,
+            Field(default=None, description=info.description),
+        )
+    return create_model(name, __base__=Section, __doc__=section.__doc__, **copies)
+
+
+def override(section: S, values: Section) -> S:
+    """A section with the values that are set in another one, section by section, checked like one that was read. Raises
+    ValidationError."""
+    changes: dict[str, Any] = {}
+    for name in type(values).model_fields:
+        value = getattr(values, name)
+        if isinstance(value, Section):
+            changes[name] = override(getattr(section, name), value)
+        elif value is not None:
+            changes[name] = value
+    return type(section).model_validate({**dict(section), **changes})
 
 
 def with_values(section: S, values: Mapping[str, Any]) -> S:

@@ -186,7 +186,7 @@ class Recipe(Section):
         why = "optim.in_backward frees each gradient at once, and"
         if optim.accumulation > 1:
             yield f"{why} optim.accumulation={optim.accumulation} sums them over batches; set optim.accumulation=1"
-        if run.micro_batch is not None and run.micro_batch < self.data.batch_size:
+        if run.micro_batch is not None and run.micro_batch < self.data.largest_batch:
             yield f"{why} run.micro_batch={run.micro_batch} sums them over passes; leave it out"
         if optim.clip.norm is not None and optim.clip.scope != "tensor":
             yield (f"{why} optim.clip needs many of them together; set optim.clip.norm=null or optim.clip.scope=tensor")

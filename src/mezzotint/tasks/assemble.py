@@ -118,7 +118,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     """Lists, checks and indexes the images; the first process does the work, the others wait for it. Raises RecipeError
     E1020 without data.path, E1293 without OpenCV if it resizes, E1474 for a learned token that is in no caption;
     DatasetError for errors in the data, E1110 for a cache folder, E1475 without masks."""
-    if not recipe.data.path:
+    if not (recipe.data.path or recipe.data.sets):
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of images", code="E1020")
     decoding.require_packages(resize=recipe.data.resize, antialias=recipe.data.antialias)
     try:
@@ -140,7 +140,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
 def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
     """Replaces an error about missing images with DatasetError E1110 if a folder of the recipe is a cache of
     Mezzotint."""
-    named = [path for path in recipe.data.path if is_cache(path)] if error.code in ("E1202", "E1210") else []
+    named = [path for path in recipe.data.paths if is_cache(path)] if error.code in ("E1202", "E1210") else []
     if named:
         raise DatasetError(
             f"data.path: {named[0]} is a cache of Mezzotint and contains no images; set data.path to the folder of the "
@@ -158,7 +158,7 @@ def _index(
     runtime.barrier()
     address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
-        catalogue = catalogues.at_address(address) or catalogues.build(settings, index)
+        catalogue = catalogues.at_address(address, settings) or catalogues.build(settings, index)
     _require_same_data(runtime, catalogue)
     return catalogue
 
@@ -166,7 +166,9 @@ def _index(
 def _held_set(
     recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> HeldSet:
-    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,), "prior": PriorSettings(), "mask.path": ()})
+    settings = with_values(
+        recipe.data, {"path": path, "sets": (), "repeats": 1.0, "prior": PriorSettings(), "mask.path": None}
+    )
     try:
         catalogue = _index(recipe, settings, runtime, progress)
     except DatasetError as error:
@@ -224,7 +226,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files of another trainer, and no text encoder is needed: no caption
     is dropped, no preview is generated."""
-    is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
+    is_other = recipe.data.drops_captions or recipe.run.preview.every is not None
     if recipe.data.clips.images_from == "images":
         joined_images = catalogues.joined_images_settings(recipe.data)
         is_other |= not format_spec(joined_images.format).reads_texts(joined_images)
@@ -263,9 +265,9 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
 
 def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
     """Raises RecipeError E1803 for a batch with fewer samples than processes."""
-    if recipe.data.batch_size < processes:
+    if recipe.data.smallest_batch < processes:
         raise RecipeError(
-            f"data.batch_size is {recipe.data.batch_size}, too few for {processes} processes; write "
+            f"data.batch_size is {recipe.data.smallest_batch}, too few for {processes} processes; write "
             f"data.batch_size={processes} or more, or start fewer",
             code="E1803",
         )
@@ -486,5 +488,5 @@ def open_trainer(
             rate_factor=resolved.rate_factor,
             max_nonfinite_steps=recipe.run.max_nonfinite_steps,
             update_check=update_check,
-            pad_to=padded_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
+            pad_to=padded_size(recipe.run, recipe.data.largest_batch, world_size or runtime.world_size),
         )

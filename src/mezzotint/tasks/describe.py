@@ -136,7 +136,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
         sets={name: len(one.rows) for name, one in dataset.sets.items()},
     )  # fmt: skip
-    return f"{samples}{_joined_images(recipe, dataset)}; from {', '.join(map(str, recipe.data.path))}{flips}"
+    return f"{samples}{_joined_images(recipe, dataset)}; from {', '.join(map(str, recipe.data.paths))}{flips}"
 
 
 def _joined_images(recipe: Recipe, dataset: Dataset) -> str:
@@ -157,7 +157,7 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
     """The number of samples in each bucket with samples, by the bucket's index in the table."""
-    return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
+    return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).bucket.tolist())
 
 
 def _batch_line(recipe: Recipe, dataset: Dataset, processes: int) -> str:

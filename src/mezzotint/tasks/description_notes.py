@@ -32,7 +32,7 @@ def of_settings(recipe: Recipe, *, prediction: str | None, device: str, buckets:
     sentences = [
         f"data.path names {folder} {'twice' if count == 2 else f'{count} times'}: an epoch visits each of its images "
         "as often; use data.repeats instead"
-        for folder, count in Counter(path.resolve() for path in recipe.data.path).items()
+        for folder, count in Counter(path.resolve() for path in recipe.data.paths).items()
         if count > 1
     ]
     if recipe.objective.zero_terminal_snr and prediction == "epsilon":

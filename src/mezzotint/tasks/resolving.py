@@ -53,7 +53,7 @@ def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
 
 
 def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
-    if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == (1.0,):
+    if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == 1.0:
         raise DatasetError(
             f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} images, so "
             "there is no batch; write data.remainder=short, or a smaller data.batch_size",

@@ -118,7 +118,7 @@ class RecipePages:
             _problem_json(
                 Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
             )
-            for path in data.path
+            for path in data.paths
             if not is_remote(path)
             and not any(map(os.path.exists, (folder / path, *candidate_paths(path, beside, shipped=DATA))))
         ]

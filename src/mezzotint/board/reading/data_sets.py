@@ -20,6 +20,7 @@ from mezzotint import outside
 from mezzotint.board.reading import token_counts
 from mezzotint.board.reading.tails import make_printable, to_count
 from mezzotint.data.buckets import buckets
+from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings import images
@@ -51,13 +52,13 @@ _LENGTHS = "Caption length"
 
 @dataclass(slots=True)
 class DataSet:
-    """An opened data set. masks: for each problem, the rows that have it. bucket: index of each row's bucket. same: by
+    """An opened data set. masks: for each problem, the rows that have it. placed: the buckets of all rows. same: by
     row, the row it is a copy of. lost: by row, the number of tokens cut off, from the run's data report."""
 
     recipe: Recipe
     catalogue: Catalogue
     masks: dict[str, NDArray[np.bool_]]
-    bucket: NDArray[np.int16]
+    placed: Placed
     same: Mapping[int, int]
     lost: Mapping[int, int]
     tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"
@@ -102,7 +103,8 @@ class DataSet:
         kept = np.ones(len(self.catalogue), bool)
         if bucket:
             sizes = [str(size) for size in buckets.table(self.settings)]
-            kept &= self.bucket == (sizes.index(bucket) if bucket in sizes else -1)
+            of_bucket = self.placed.bucket == (sizes.index(bucket) if bucket in sizes else -1)
+            kept &= np.isin(np.arange(len(kept)), self.placed.sample[of_bucket])
         if problem:
             kept &= self.masks.get(problem, np.zeros(len(kept), bool))
         if text:
@@ -114,10 +116,12 @@ class DataSet:
     def sample(self, row: int, *, epoch: int = 0, number: int = 0) -> dict[str, Any]:
         """The facts of a row, and how the model sees it at a visit. `frame`: left, top, width and height of the crop as
         shares of the whole image."""
-        catalogue, settings = self.catalogue, self.settings
+        catalogue, settings = self.catalogue, self.catalogue.settings_of(row, self.settings)
         seed, at_epoch = plan.epoch_address(settings, self.recipe.run.seed, epoch)
         visit = Visit(row, int(catalogue.key_hash[row]), seed, at_epoch, number)
-        size = buckets.table(settings)[int(self.bucket[row])]
+        entry = int(np.searchsorted(self.placed.sample, row))
+        entry += number % int(self.placed.choices[entry])  # as visits are numbered in a plan
+        size = buckets.table(self.settings)[int(self.placed.bucket[entry])]
         crop = placement.at_visit(catalogue, visit, size, settings)
         row_dropout = catalogue.overrides.caption_dropout_of(row)
         dropout = settings.captions.dropout if row_dropout is None else row_dropout
@@ -172,7 +176,7 @@ class DataSet:
     def _histograms(self) -> list[dict[str, Any]]:
         catalogue = self.catalogue
         table = [str(size) for size in buckets.table(self.settings)]
-        counts = np.bincount(self.bucket, minlength=len(table))
+        counts = np.bincount(self.placed.bucket, minlength=len(table))
         of_buckets = [
             (table[place], int(counts[place])) for place in np.argsort(-counts, kind="stable") if counts[place]
         ]
@@ -231,14 +235,11 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
     settings = recipe.data
     catalogue = catalogues.build(settings, settings.cache.path.expanduser() / "catalogues", progress=progress)
     rows = np.arange(len(catalogue))
-    bucket = catalogue.buckets_of(rows, settings)
-    table = buckets.table(settings)
-    wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
     same = images.find_copies(catalogue)
     lost = _lost_tokens(catalogue, run)
     _, held = catalogue.split(settings.holdout, recipe.run.seed, at_most=settings.max_samples)
     masks = {
-        "enlarged": (catalogue.width < wide) | (catalogue.height < high),
+        "enlarged": images.enlargements(catalogue, rows, settings) > 1,
         "cut": images.seen_shares(catalogue, rows, settings) < images.MOSTLY_CUT,
         "same": np.isin(rows, [*same.keys(), *same.values()]),
         "empty": np.isin(rows, catalogue.with_empty_captions()),
@@ -246,7 +247,7 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
         "converted": np.asarray(catalogue.conversions) != 0,
         "held-out": np.isin(rows, held),
     }
-    return DataSet(recipe, catalogue, masks, bucket, same, lost)
+    return DataSet(recipe, catalogue, masks, catalogue.buckets_of(rows, settings), same, lost)
 
 
 def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:

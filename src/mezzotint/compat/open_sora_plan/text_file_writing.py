@@ -73,7 +73,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
 def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file of their embedding, for every entry whose clip or image exists."""
     clips = recipe.data.clips
-    lists = list(recipe.data.path)
+    lists = list(recipe.data.paths)
     stills_are_listed = joined_images_settings(recipe.data).format == recipe.data.format
     if clips.images_from == "images" and stills_are_listed:
         lists += clips.images_path

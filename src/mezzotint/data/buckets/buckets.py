@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -22,23 +23,74 @@ _CHUNK = 1 << 15
 _MARGIN = 1.02
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Samples in their buckets: once, or with `resolution_mode: each` or `random` once for each base size of their set.
+    sample: (m,) int64, ascending, index of the sample. bucket: (m,) int16, index in `table`. choice: (m,) int16, number
+    of the base size among those of the set. choices: (m,) int16, how many these are."""
+
+    sample: NDArray[np.int64]
+    bucket: NDArray[np.int16]
+    choice: NDArray[np.int16]
+    choices: NDArray[np.int16]
+
+    @property
+    def is_one_each(self) -> bool:
+        """Whether every sample has one bucket."""
+        return bool((self.choices == 1).all())
+
+
 def table(settings: DataSettings) -> tuple[Size, ...]:
-    """The buckets of a recipe: sizes of images (`shapes`), or of clips (`clip_buckets.table`)."""
-    if settings.has_clips:
-        return clip_buckets.table(settings.clips, () if settings.clips.buckets else shapes(settings))
-    return shapes(settings)
+    """The buckets of a recipe, each once: sizes of images (`shapes`) of all sets in all base sizes, or of clips
+    (`clip_buckets.table`)."""
+    if settings.has_clips and settings.clips.buckets:
+        return clip_buckets.table(settings.clips, ())
+    sizes = tuple(dict.fromkeys(size for one in settings.image_sets() for of in one.sizes for size in shapes(of)))
+    return clip_buckets.table(settings.clips, sizes) if settings.has_clips else sizes
+
+
+def place(
+    widths: ArrayLike, heights: ArrayLike, sets: ArrayLike, settings: DataSettings,
+    most: NDArray[np.int32] | None = None,
+) -> Placed:  # fmt: skip
+    """Assigns samples to their buckets. widths, heights: (n,) pixels, above 0, after EXIF rotation. sets: (n,) number
+    of the set in `settings.image_sets`. most: with `clips.buckets`, the frames of each, see `clip_buckets.of_clips`."""
+    width, height, of_set = np.asarray(widths), np.asarray(heights), np.asarray(sets)
+    if settings.has_clips and settings.clips.buckets:
+        assert most is not None, "clips need their numbers of frames"
+        return _placed_once(clip_buckets.of_clips(width, height, most, table(settings)))
+    every = settings.image_sets()
+    if len({(one.settings.resolution, one.settings.buckets) for one in every}) == 1 and len(every[0].sizes) == 1:
+        return _placed_once(of_images(width, height, every[0].settings))
+    numbers = {(size.width, size.height): number for number, size in enumerate(table(settings))}
+    choices = np.array([len(one.sizes) for one in every], np.int16)[of_set]
+    sample = np.repeat(np.arange(len(width)), choices)
+    choice = (np.arange(len(sample)) - np.repeat(np.cumsum(choices) - choices, choices)).astype(np.int16)
+    bucket = np.empty(len(sample), np.int16)
+    for number, one in enumerate(every):
+        for of, of_size in enumerate(one.sizes):
+            chosen = np.flatnonzero((of_set[sample] == number) & (choice == of))
+            rows = sample[chosen]
+            in_table = np.array([numbers[size.width, size.height] for size in shapes(of_size)], np.int16)
+            bucket[chosen] = in_table[of_images(width[rows], height[rows], of_size)]
+    return Placed(sample, bucket, choice, choices[sample])
+
+
+def _placed_once(bucket: NDArray[np.int16]) -> Placed:
+    none, ones = np.broadcast_to(np.int16(0), len(bucket)), np.broadcast_to(np.int16(1), len(bucket))
+    return Placed(np.arange(len(bucket)), bucket, none, ones)
 
 
 def shapes(settings: DataSettings) -> tuple[Size, ...]:
-    """The sizes of images, sorted by width over height, from tall to wide; with `buckets.shape=table` in the order of
-    that table; with `list`, sizes with the same aspect ratio from small to large.
+    """The sizes of images of one set in one base size, sorted by width over height, from tall to wide; with
+    `buckets.shape=table` in the order of that table; with `list`, sizes with the same aspect ratio from small to large.
 
     Sides are multiples of `buckets.step`, the area is at most resolution², the aspect at most `buckets.max_aspect`.
     Of these sizes the table contains those that fit into no other one, so each is as large as its aspect allows, and
     each aspect occurs once. It always contains the square, and with each size its transpose. With
     `buckets.shape=square` it contains only the square.
     """
-    base, step = settings.resolution, settings.buckets.step
+    [base], step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
         return _table_sizes(base)
     if settings.buckets.shape == "list":

@@ -148,7 +148,7 @@ class LatentCache(_Entries[LatentLayout]):
         )
         self.content = settings.cache.content
         self.is_imported = data_format.is_encoded
-        self.is_drawn = data_format.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
+        self.is_drawn = data_format.own_flips or any(_is_drawn(one.settings) for one in settings.image_sets())
         self.is_drawn |= settings.has_clips and settings.clips.start != "first"
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
@@ -169,7 +169,8 @@ class LatentCache(_Entries[LatentLayout]):
 
     def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
         """The placement of a row in its bucket for one of its views, in [0, views): the same in every epoch."""
-        return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
+        settings = catalogue.settings_of(row, self._settings)
+        return placement.cached_view(catalogue, row, bucket, settings, seed=self._seed, view=view)
 
     def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
         """The address of the stored posterior draw; None if moments, or samples of another trainer, are stored. still:
@@ -192,8 +193,9 @@ class LatentCache(_Entries[LatentLayout]):
         if self.is_drawn or not len(rows) or catalogue.rate.any():
             placed = ((row, self.placement(catalogue, row, view, bucket)) for row in rows.tolist())
             return [self.address(catalogue, row, placement, view) for row, placement in placed]
-        # nothing is drawn, so images of the same size have the same placement
-        size = catalogue.width[rows].astype(np.int64) << 32 | catalogue.height[rows]
+        # nothing is drawn, so images of the same size and set have the same placement
+        size = catalogue.width[rows].astype(np.int64) << 24 | catalogue.height[rows].astype(np.int64)
+        size = size << 16 | catalogue.set[rows]
         _, firsts, kinds = np.unique(size, return_index=True, return_inverse=True)
         around = [
             self._around_draw(catalogue, row, self.placement(catalogue, row, view, bucket), view)
@@ -296,11 +298,17 @@ class LatentCache(_Entries[LatentLayout]):
         return masks
 
 
+def _is_drawn(settings: DataSettings) -> bool:
+    """Whether crops or flips are drawn."""
+    return settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
+
+
 def has_mask(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
     """Whether a row's image has a mask, by `data.mask.source`: a file, or pixels that are not opaque."""
-    if settings.mask.source == "alpha":
+    mask = catalogue.settings_of(row, settings).mask
+    if mask.source == "alpha":
         return bool(int(catalogue.conversions[row]) & Conversion.ALPHA)
-    return settings.mask.is_on and catalogue.overrides.mask_of(row) is not None
+    return mask.is_on and catalogue.overrides.mask_of(row) is not None
 
 
 def _fetch(store: Store, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
@@ -340,7 +348,7 @@ class TextCache(_Entries[TextLayout]):
             **_encoding(encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
         )
         self._before = f"text\0{self.identity}\0".encode()
-        self.drops = settings.captions.dropout > 0
+        self.drops = settings.drops_captions
         self.is_imported = format_of(settings.format).is_encoded
         self._settings = settings
         self._rows: TextRows | None = None
@@ -365,14 +373,17 @@ class TextCache(_Entries[TextLayout]):
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         """All texts that a row's captions can become, whose embeddings are needed."""
-        return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
+        settings = catalogue.settings_of(row, self._settings)
+        return DrawnCaptions.of(catalogue, row, settings).all_cached(catalogue.captions(row))
 
     def captions_as_written(
         self, catalogue: Catalogue, rows: NDArray[np.int32]
     ) -> tuple[list[bytes], NDArray[np.int32]] | None:
         """The captions of rows in UTF-8 and the row of each, in order; None if captions change before encoding."""
-        changes = Changes.of(self._settings.captions, shuffles_own=bool(catalogue.overrides.shuffle_tags[rows].any()))
-        return None if changes.are_any else catalogue.captions_in_utf8(rows)
+        every = [one.settings for one in catalogue.sets] or [self._settings]
+        shuffles_own = bool(catalogue.overrides.shuffle_tags[rows].any())
+        changes = (Changes.of(settings.captions, shuffles_own=shuffles_own) for settings in every)
+        return None if any(change.are_any for change in changes) else catalogue.captions_in_utf8(rows)
 
     def rows(self) -> TextRows | None:
         """The stored rows; None before `define`."""

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets, clip_buckets
+from mezzotint.data.buckets.buckets import Placed
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.catalogue.data_report import DataReport, explain_no_samples, readable, report_of
@@ -37,7 +38,7 @@ from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings, ImageSet, SetSettings
 from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
@@ -49,6 +50,7 @@ _CHUNK = 1 << 16
 """Number of rows processed at once: intermediate results stay in the processor's cache."""
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
+    "set",
 )  # fmt: skip
 
 
@@ -59,11 +61,12 @@ class Catalogue:
     second, 0 for an image), digest ((n, 32) uint8, SHA-256 of the file), key_hash (uint64, `draws.text_key` of the key,
     which addresses every random draw of the loader), repeats, weight (float32), conversions (uint16,
     `media.Conversion`), root (uint16, index in `roots`; the number after the last is the folder of images extracted
-    from other files, next to the index). overrides: settings of single samples that replace the recipe's.
+    from other files, next to the index), set (uint16, index in `DataSettings.image_sets`). overrides: settings of
+    single samples that replace the recipe's.
 
     fingerprint: a hash of keys, images, captions, repeats, weights and `overrides`, independent of the location.
     stills: the images that are joined to batches of these clips, or None. sizes: for the catalogue of such images, the
-    sizes of the clips that they are joined to.
+    sizes of the clips that they are joined to. sets: of `data.sets` and `data.prior.path`; () without them.
     A catalogue is sent to other processes as its address.
     """
 
@@ -80,6 +83,7 @@ class Catalogue:
     weight: NDArray[np.float32]
     conversions: NDArray[np.uint16]
     root: NDArray[np.uint16]
+    set: NDArray[np.uint16]
     overrides: SampleOverrides
     fingerprint: str
     report: DataReport
@@ -90,6 +94,7 @@ class Catalogue:
     _caption_starts: NDArray[np.int64]
     joined_images: Catalogue | None = None
     sizes: tuple[Size, ...] = ()
+    sets: tuple[ImageSet, ...] = ()
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
@@ -114,7 +119,11 @@ class Catalogue:
         return len(self.width)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.folder, self.roots, self.fingerprint, self.joined_images, self.sizes))
+        return (_reopen, (self.folder, self.roots, self.fingerprint, self.joined_images, self.sizes, self.sets))
+
+    def settings_of(self, row: int, shared: DataSettings) -> DataSettings:
+        """The settings of a row's set; without sets the shared ones."""
+        return self.sets[int(self.set[row])].settings if self.sets else shared
 
     def key(self, row: int) -> str:
         """The key of a sample: its path relative to its folder, with slashes; with several folders prefixed by the
@@ -223,22 +232,25 @@ class Catalogue:
         numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)
         return np.searchsorted(self._caption_starts, numbers, side="right") - 1, numbers
 
-    def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
-        """The index in `buckets.table(settings)` of the bucket of each row, (n,)."""
-        chosen = np.asarray(rows)
-        of_rows = np.empty(len(chosen), np.int16)
-        for start in range(0, len(chosen), _CHUNK):
-            portion = slice(start, start + _CHUNK)
-            of_rows[portion] = self._buckets_of(chosen[portion].astype(np.int64), settings)
-        return of_rows
+    def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> Placed:
+        """The buckets of each row; `Placed.sample` are indexes in `rows`."""
+        chosen, parts = np.asarray(rows).astype(np.int64), []
+        for start in range(0, max(len(chosen), 1), _CHUNK):
+            part = self._buckets_of(chosen[start : start + _CHUNK], settings)
+            parts.append(replace(part, sample=part.sample + start))
+        names = ("sample", "bucket", "choice", "choices")
+        return (
+            parts[0]
+            if len(parts) == 1
+            else Placed(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
+        )
 
-    def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> NDArray[np.int16]:
-        width, height = self.width[chosen], self.height[chosen]
-        if not settings.has_clips or not settings.clips.buckets:
-            return buckets.of_images(width, height, settings)
-        starts = self.overrides.start[chosen]
-        most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
-        return clip_buckets.of_clips(width, height, most, buckets.table(settings))
+    def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> Placed:
+        most = None
+        if settings.has_clips and settings.clips.buckets:
+            starts = self.overrides.start[chosen]
+            most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
+        return buckets.place(self.width[chosen], self.height[chosen], self.set[chosen], settings, most)
 
     def beside_fingerprint(self) -> tuple[NDArray[Any], ...]:
         """The columns that affect cache entries and are not part of the fingerprint."""
@@ -290,7 +302,7 @@ class Catalogue:
 def build(
     settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
 ) -> Catalogue:
-    """The catalogue of `settings.path`, from its index in `folder`; the index is created if there is no matching one.
+    """The catalogue of the sets of a recipe, from its index in `folder`, which is created if there is no matching one.
 
     folder: of indexes (shared by runs and processes). workers: number of decoding threads; None for the number of
     processors. progress: called with (files done, files in total) while files are decoded; not called if no file needs
@@ -315,6 +327,7 @@ def build(
                 catalogue = Catalogue.open(index, roots)
                 _prune(parent, index)
     _check(catalogue, settings)
+    catalogue = replace(catalogue, sets=_sets_of(settings))
     return _with_stills(catalogue, settings, folder, workers, progress)
 
 
@@ -334,7 +347,7 @@ def _with_stills(
             code="E1291",
         )
     table = buckets.table(settings)
-    used = [table[i] for i in np.unique(catalogue.buckets_of(np.arange(len(catalogue)), settings)).tolist()]
+    used = [table[i] for i in np.unique(catalogue.buckets_of(np.arange(len(catalogue)), settings).bucket).tolist()]
     sizes = tuple(dict.fromkeys(Size(size.width, size.height) for size in used))
     fingerprint = hashlib.sha256(f"{catalogue.fingerprint} {joined_images.fingerprint}".encode("ascii")).hexdigest()
     return replace(catalogue, fingerprint=fingerprint, joined_images=replace(joined_images, sizes=sizes))
@@ -344,14 +357,21 @@ def joined_images_settings(settings: DataSettings) -> DataSettings:
     """The section for images joined to video batches: their paths and format, one frame each; the rest unchanged."""
     clips = settings.clips
     usual = format_spec(settings.format).joined_images_format
-    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,)}
+    sets = tuple(SetSettings(path=path) for path in clips.images_path)
+    update = {"path": None, "sets": sets, "format": clips.images_format or usual, "repeats": 1.0}
     return with_values(settings, {**update, "clips": ClipsSettings(frames=1), "prior": PriorSettings()})
 
 
 def _reopen(
-    folder: Path, roots: Sequence[Path], fingerprint: str, joined_images: Catalogue | None, sizes: tuple[Size, ...]
-) -> Catalogue:
-    return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, joined_images=joined_images, sizes=sizes)
+    folder: Path, roots: Sequence[Path], fingerprint: str, joined_images: Catalogue | None, sizes: tuple[Size, ...],
+    sets: tuple[ImageSet, ...],
+) -> Catalogue:  # fmt: skip
+    opened = Catalogue.open(folder, roots)
+    return replace(opened, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes, sets=sets)
+
+
+def _sets_of(settings: DataSettings) -> tuple[ImageSet, ...]:
+    return settings.image_sets() if settings.sets or settings.prior.path else ()
 
 
 def to_address(catalogue: Catalogue) -> str:
@@ -362,11 +382,11 @@ def to_address(catalogue: Catalogue) -> str:
     return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, joined_images, sizes])
 
 
-def at_address(address: str) -> Catalogue | None:
-    """Opens the data set that another process has indexed. None if its index is not on this machine, or if one of 64
-    files, spread over all, differs on this machine: this process must then index it itself."""
+def at_address(address: str, settings: DataSettings) -> Catalogue | None:
+    """Opens the data set of these settings that another process has indexed. None if its index is not on this machine,
+    or if one of 64 files, spread over all, differs on this machine: this process must then index it itself."""
     folder, roots, fingerprint, stills_address, sizes = json.loads(address)
-    joined_images = at_address(stills_address) if stills_address else None
+    joined_images = at_address(stills_address, joined_images_settings(settings)) if stills_address else None
     try:
         catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
     except (FileNotFoundError, DamagedColumns):
@@ -376,7 +396,9 @@ def at_address(address: str) -> Catalogue | None:
     ):
         return None
     sizes = tuple(Size(width, height) for width, height in sizes)
-    return replace(catalogue, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes)
+    return replace(
+        catalogue, fingerprint=fingerprint, joined_images=joined_images, sizes=sizes, sets=_sets_of(settings)
+    )
 
 
 def _spread(count: int, at_most: int) -> list[int]:
@@ -449,10 +471,11 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
     if not len(catalogue):
         raise DatasetError(f"{where}: {explain_no_samples(report, listed)}", code="E1202")
     is_class = catalogue.overrides.prior != 0
-    if settings.prior.path and (is_class.all() or not is_class.any()):
-        empty, other = ("data.path", "data.prior.path") if is_class.any() else ("data.prior.path", "data.path")
+    if settings.has_class_images and (is_class.all() or not is_class.any()):
+        empty, other = ("other", "class") if is_class.any() else ("class", "other")
         raise DatasetError(
-            f"{where}: {empty} has no usable image, {other} has {len(catalogue)}; add images, or remove data.prior",
+            f"{where}: there is no usable {empty} image, only {len(catalogue)} {other} images; add images, or remove "
+            "data.prior and class_images in data.sets",
             code="E1453",
         )
     num, files = len(report.skipped), len(catalogue) + len(report.skipped)

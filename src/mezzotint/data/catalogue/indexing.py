@@ -34,11 +34,11 @@ from mezzotint.data.media import clip_files, decoding, timeouts
 from mezzotint.errors import DatasetError
 from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings, ImageSet
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
-VERSION = 6
+VERSION = 7
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
@@ -55,68 +55,40 @@ TEXTS = "texts"
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
-    """Lists the folders of `data.path`, then those of `data.prior.path`. Raises DatasetError E1201 for a missing
-    folder, and if there is none."""
-    if not settings.path:
+    """Lists the folder of each set (`DataSettings.image_sets`). Raises DatasetError E1201 for a missing folder, and if
+    there is none."""
+    if settings.path is None and not settings.sets:
         raise DatasetError("data.path is empty; set it to the folder of images", code="E1201")
-    data_format = format_of(settings.format)
-    own, paths = len(settings.path), (*settings.path, *settings.prior.path)
-    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
-    repeats += (1.0,) * (len(paths) - own)
-    listings = [data_format.files_at(path, settings) for path in settings.path]
-    try:
-        listings += [data_format.files_at(path, settings) for path in settings.prior.path]
-    except DatasetError as error:
-        raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
-    of_masks: list[masks.Masks | None] = [None] * len(listings)
-    if settings.mask.source == "files":
-        folders = [*_folder_for_each(settings.mask.path, own), *[None] * (len(paths) - own)]
-        is_listed = ".png" in data_format.suffixes
-        split = [
-            masks.split_masks(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
-            for listing, folder in zip(listings, folders, strict=True)
-        ]
-        listings, of_masks = [listing for listing, _ in split], [its_masks for _, its_masks in split]
-    return tuple(
-        Source(
-            listing.root,
-            _of_source(settings, number),
-            times,
-            listing,
-            f"{number}/" if len(paths) > 1 else "",
-            is_prior=number >= own,
-            template=_template(settings, number),
-            trigger=_of_folder(settings.captions.trigger, settings, number),
-            masks=its_masks,
-        )
-        for number, (listing, times, its_masks) in enumerate(zip(listings, repeats, of_masks, strict=True))
-    )
+    data_format, sets = format_of(settings.format), settings.image_sets()
+    is_listed = ".png" in data_format.suffixes
+    mask_folders = {path for one in sets if (path := one.settings.mask.path) is not None}
+    sources = []
+    for number, one in enumerate(sets):
+        assert one.settings.path is not None, "a set has a folder"
+        try:
+            listing = data_format.files_at(one.settings.path, one.settings)
+        except DatasetError as error:
+            if number == 0 and not settings.sets:
+                raise
+            name = f"data.sets.{number}" if number < len(settings.sets) else "data.prior.path"
+            raise DatasetError(f"{name}: {error.message}", code=error.code) from error
+        of_masks = None
+        if one.settings.mask.source == "files":
+            listing, of_masks = masks.split_masks(
+                listing, one.settings.mask.path, mask_folders, decoding.SUFFIXES, is_listed=is_listed
+            )
+        prefix = f"{number}/" if len(sets) > 1 else ""
+        sources.append(Source(listing.root, _for_reading(one), listing, prefix, is_class=one.is_class, masks=of_masks))
+    return tuple(sources)
 
 
-def _folder_for_each(folders: Sequence[Path], num: int) -> list[Path | None]:
-    """One folder for each of `data.path`, from one for all, one for each, or none."""
-    return [*folders] if len(folders) > 1 else [folders[0] if folders else None] * num
-
-
-def _of_folder(texts: Sequence[str], settings: DataSettings, number: int) -> str:
-    """The text for a folder of `data.path`, from one for all or one for each; empty for class images."""
-    if number >= len(settings.path) or len(texts) not in (1, len(settings.path)):
-        return ""
-    return texts[number if len(texts) > 1 else 0]
-
-
-def _template(settings: DataSettings, number: int) -> str:
-    default = "{trigger} {caption}" if _of_folder(settings.captions.trigger, settings, number) else ""
-    return _of_folder(settings.captions.template, settings, number) or default
-
-
-def _of_source(settings: DataSettings, number: int) -> DataSettings:
-    """The section for a folder: if all images have the same caption, they do not need caption files."""
-    template = _template(settings, number)
+def _for_reading(one: ImageSet) -> DataSettings:
+    """The section of a set: if all of its images have the same caption, they do not need caption files."""
+    template = one.settings.captions.full_template
     has_one = bool(template) and "{caption}" not in template
-    if number >= len(settings.path):
-        has_one = bool(settings.prior.class_prompt)
-    return with_values(settings, {"captions.missing": "empty"}) if has_one else settings
+    if one.is_class:
+        has_one = bool(one.settings.prior.class_prompt)
+    return with_values(one.settings, {"captions.missing": "empty"}) if has_one else one.settings
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -131,32 +103,15 @@ def _probe_within(prober: _probing.Prober, path: Path, max_pixels: int, seconds:
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, a hash of everything it depends on: settings, names, sizes and times of the files, and the
     content of the format's manifests, which are given by name or extension."""
-    captions = settings.captions
-    columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
-    small = (settings.small_images, settings.resolution, settings.buckets.model_dump_json())
     depends_on: tuple[object, ...] = (
-        captions.source,
-        captions.lines,
-        captions.missing,
+        *(_set_dependencies(source) for source in sources),
         settings.max_pixels,
-        settings.repeats,
-        small,
-        columns_read,
+        settings.columns.model_dump_json(),
+        settings.split,
+        settings.hub_config,
     )
-    if settings.prior.path:
-        depends_on += (f"class images behind {len(settings.path)} folders", settings.prior.class_prompt)
-    if captions.trigger or captions.template:
-        depends_on += ("template", captions.trigger, captions.template)
-    if settings.mask.source == "files":
-        depends_on += ("masks", *(source.masks.listing.digest().hex() for source in sources if source.masks))
-    if captions.wildcards:
-        depends_on += ("wildcards",)  # captions are measured with the first alternative
-    if captions.prefix:
-        depends_on += (f"prefix {captions.prefix}",)
     if settings.verify != "on_start":
         depends_on += (f"verified at {settings.verify}",)
-    if captions.clean:
-        depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
         beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
@@ -165,6 +120,20 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     manifests = format_of(settings.format).manifests
     states = [text for source in sources for text in _state(source, manifests)]
     return _hash(str(VERSION), str(decoding.PREPROCESSING), settings.format, repr(depends_on), *states)[:32]
+
+
+def _set_dependencies(source: Source) -> tuple[object, ...]:
+    """What an index depends on of the settings of one set."""
+    settings, captions = source.settings, source.settings.captions
+    changed = {"dropout", "dropped", "shuffle_tags", "keep_tags", "tag_dropout"}  # at each visit
+    return (
+        captions.model_dump_json(exclude=changed),
+        caption_cleaning.VERSION if captions.clean else 0,
+        settings.repeats,
+        (settings.small_images, settings.resolution, settings.buckets.model_dump_json()),
+        settings.prior.class_prompt if source.is_class else None,
+        source.masks.listing.digest().hex() if source.masks else "",
+    )
 
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
@@ -215,7 +184,7 @@ def make(
         prober=lambda path, most: _probe_within(prober, near.at(path), most, settings.decode_timeout),
         patient=settings.decode_timeout,
     )
-    table, about = _assemble(samples, files, settings, workers)
+    table, about = _assemble(samples, files, settings, sources, workers)
     if settings.verify != "on_start":
         about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
@@ -226,22 +195,22 @@ def make(
 
 
 def _with_trained_captions(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
-    """A sample with its captions as trained; a class image is marked as such, and has no trigger word."""
+    """A sample with its captions as trained; a class image is marked as such."""
     settings = source.settings.captions
     if not isinstance(item, Sample):
         return item
-    if source.template:
+    if template := settings.full_template:
         others = dict(item.overrides)
         of_folder = others.pop("trigger", "")
         item = replace(item, overrides=tuple(others.items()))
-        if trigger := source.trigger or of_folder:
-            item = apply_template(item, source.template, trigger)
-    if source.is_prior:
+        if trigger := settings.trigger or of_folder:
+            item = apply_template(item, template, trigger)
+    if source.is_class:
         prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
         if prompt:
             item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
         item = replace(item, overrides=(*own.items(), ("prior", "true")))
-    elif settings.prefix:
+    if settings.prefix:
         item = add_prefix(item, settings.prefix)
     return caption_cleaning.clean_captions(item) if settings.clean else item
 
@@ -268,6 +237,7 @@ class _SampleColumns:
     caption: TextBuilder = field(default_factory=TextBuilder)
     num_captions: array[int] = field(default_factory=lambda: array("q"))
     root: array[int] = field(default_factory=lambda: array("H"))
+    set: array[int] = field(default_factory=lambda: array("H"))
     repeats: array[float] = field(default_factory=lambda: array("f"))
     weight: array[float] = field(default_factory=lambda: array("f"))
     overrides: OverridesBuilder = field(default_factory=OverridesBuilder)
@@ -281,6 +251,7 @@ class _SampleColumns:
         if isinstance(item, Noted):
             self.notes.append(item)
             return
+        self.set.append(number)
         path = os.fspath(item.media)
         if path.startswith(os.fspath(self.images) + os.sep):
             root, number = self.images, self.images_root
@@ -297,10 +268,11 @@ class _SampleColumns:
 
 
 def _assemble(
-    samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings, workers: int
+    samples: _SampleColumns, files: _probing.KnownFiles, settings: DataSettings, sources: Sequence[Source], workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the usable samples, and the data of the report."""
     keys = samples.key.texts()
+    of_set = np.frombuffer(samples.set, np.uint16)
     is_small = _is_small(samples, files.facts, settings)
     skipped = [*samples.skipped, *(Skipped(keys[i], reason) for i, reason in files.reasons.items())]
     facts = files.facts
@@ -309,11 +281,11 @@ def _assemble(
         for i, reason in _excluded_clips(samples, facts, settings.clips):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
-    if settings.small_images == "skip":
-        reason = "{}×{} is smaller than its bucket (data.small_images=skip)"
-        for i in np.flatnonzero(is_small & is_used).tolist():
-            skipped.append(Skipped(keys[i], reason.format(facts["width"][i], facts["height"][i]), is_wanted=True))
-        is_used &= ~is_small
+    skips_small = np.array([source.settings.small_images == "skip" for source in sources])[of_set]
+    for i in np.flatnonzero(is_small & is_used & skips_small).tolist():
+        reason = f"{facts['width'][i]}×{facts['height'][i]} is smaller than its bucket (data.small_images=skip)"
+        skipped.append(Skipped(keys[i], reason, is_wanted=True))
+    is_used &= ~(is_small & skips_small)
     rows = np.flatnonzero(is_used)
     key, captions, starts = columns.select_texts(keys, rows), *_captions(samples, rows)
     table: dict[str, NDArray[Any]] = {
@@ -323,6 +295,7 @@ def _assemble(
         "caption_starts": starts,
         "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
         "root": np.frombuffer(samples.root, np.uint16)[rows],
+        "set": np.frombuffer(samples.set, np.uint16)[rows],
         "repeats": np.frombuffer(samples.repeats, np.float32)[rows],
         "weight": np.frombuffer(samples.weight, np.float32)[rows],
         **samples.overrides.columns(rows),
@@ -330,10 +303,12 @@ def _assemble(
         "stats": files.stats[rows],
         **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
     }
-    if settings.mask.source == "files":
+    if any(source.masks for source in sources):
         sizes = np.stack([table["width"], table["height"]], axis=1)
         table |= _masking.probe_masks(samples.overrides.masks(rows), sizes, settings.max_pixels, workers)
-    is_empty, is_long = _caption_lengths(captions, has_wildcards=settings.captions.wildcards)
+    is_empty, is_long = _caption_lengths(
+        captions, has_wildcards=any(source.settings.captions.wildcards for source in sources)
+    )
     about = {
         "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
@@ -368,16 +343,19 @@ def _excluded_clips(samples: _SampleColumns, facts: NDArray[Any], clips: ClipsSe
 
 
 def _is_small(samples: _SampleColumns, facts: NDArray[Any], settings: DataSettings) -> NDArray[np.bool_]:
-    table = buckets.table(settings)
-    sides = np.maximum(facts["width"], 1), np.maximum(facts["height"], 1)
+    """Which images are smaller than their bucket, in at least one of their base sizes."""
+    width, height = np.maximum(facts["width"], 1), np.maximum(facts["height"], 1)
+    frames = None
     if settings.has_clips and settings.clips.buckets:
-        starts, clips = samples.overrides.starts(), settings.clips
-        most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
-        bucket = clip_buckets.of_clips(*sides, np.maximum(most, clip_buckets.counts(clips)[0]).astype(np.int32), table)
-    else:
-        bucket = buckets.of_images(*sides, settings)
-    width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
-    return np.asarray((facts["width"] < width) | (facts["height"] < height))
+        most = clip_buckets.most_frames(facts["frames"], facts["rate"], samples.overrides.starts(), settings.clips)
+        frames = np.maximum(most, clip_buckets.counts(settings.clips)[0]).astype(np.int32)
+    placed = buckets.place(width, height, np.frombuffer(samples.set, np.uint16), settings, frames)
+    sizes = buckets.table(settings)
+    wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed.bucket] for side in ("width", "height"))
+    small = (facts["width"][placed.sample] < wide) | (facts["height"][placed.sample] < high)
+    is_small = np.zeros(len(width), np.bool_)
+    is_small[placed.sample[small]] = True
+    return is_small
 
 
 def _caption_lengths(captions: Texts, *, has_wildcards: bool) -> tuple[int, int]:

@@ -19,17 +19,17 @@ from mezzotint.settings.sections.data import DataSettings
 def count_masks(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> int:
     """The number of rows with a mask (`data.cache.entries.has_mask`)."""
     indexes = np.asarray(rows, dtype=np.int64)
-    if settings.mask.source == "alpha":
-        return int(np.count_nonzero(catalogue.conversions[indexes] & np.uint16(Conversion.ALPHA)))
+    sources = np.array([one.settings.mask.source for one in settings.image_sets()])[catalogue.set[indexes]]
+    count = int(np.count_nonzero(catalogue.conversions[indexes[sources == "alpha"]] & np.uint16(Conversion.ALPHA)))
     digests = catalogue.overrides.mask_digest
-    return 0 if digests is None or not settings.mask.is_on else int(digests[indexes].any(axis=1).sum())
+    return count if digests is None else count + int(digests[indexes[sources == "files"]].any(axis=1).sum())
 
 
 def require_masks(catalogue: Catalogue, settings: DataSettings) -> None:
     """Raises DatasetError E1475 if the recipe uses masks and no image has one."""
-    if not settings.mask.is_on or count_masks(catalogue, np.arange(len(catalogue)), settings):
+    if not settings.has_masks or count_masks(catalogue, np.arange(len(catalogue)), settings):
         return
-    place = ", ".join(map(str, settings.mask.path or catalogue.roots))
+    place = ", ".join(map(str, [settings.mask.path] if settings.mask.path else catalogue.roots))
     if settings.mask.source == "alpha":
         problem, remedy = "no image has transparent pixels", "save images with an alpha channel (PNG, WebP)"
     elif settings.mask.path:

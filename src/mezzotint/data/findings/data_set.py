@@ -54,7 +54,7 @@ def _all(
         yield from files.of_files(each.report, each.roots)
     if format_spec(settings.format).hints_at_repeats:
         yield from files.of_repeats(catalogue.roots, settings)
-    paths = [path.resolve() for path in settings.path]
+    paths = [path.resolve() for path in settings.paths]
     if len(set(paths)) == len(paths):  # a folder that is listed twice has its own note
         yield from images.of_copies(catalogue, rows)
     all_rows = np.concatenate([rows, held])

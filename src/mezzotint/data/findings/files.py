@@ -50,8 +50,8 @@ def of_files(report: DataReport, roots: Iterable[Path]) -> Iterator[Finding]:
 
 def of_repeats(roots: Iterable[Path], settings: DataSettings) -> Iterator[Finding]:
     """Folders whose names contain the repeats of their images, which the format does not read."""
-    is_once = set(settings.repeats) == {1}
-    effect = "uses every image once" if is_once else "does not read it; data.repeats applies to all of a folder"
+    is_once = all(one.settings.repeats == 1 for one in settings.image_sets())
+    effect = "uses every image once" if is_once else "does not read it; data.repeats applies to all of a set"
     for root in dict.fromkeys(roots):
         if folders := seen_in(root):
             yield Finding(

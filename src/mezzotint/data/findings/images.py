@@ -21,14 +21,28 @@ _MUCH = 1.5
 
 
 def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.float64]:
-    """The share of each image's area that is left after the crop to its bucket, (n,), 0 to 1."""
+    """The share of each image's area that is left after the crop to its bucket, (n,), 0 to 1; with several base sizes
+    the smallest."""
     chosen = np.asarray(rows, dtype=np.int64)
-    table = buckets.table(settings)
-    bucket = catalogue.buckets_of(chosen, settings)
+    table, placed = buckets.table(settings), catalogue.buckets_of(chosen, settings)
     wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
     aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
-    ratio = aspect / (wide / high)[bucket]
-    return np.minimum(ratio, 1.0 / ratio)
+    ratio = aspect[placed.sample] / (wide / high)[placed.bucket]
+    shares = np.ones(len(chosen))
+    np.minimum.at(shares, placed.sample, np.minimum(ratio, 1.0 / ratio))
+    return shares
+
+
+def enlargements(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.float64]:
+    """The factor by which each image is enlarged to fill its bucket, (n,); at most 1 for one that is not. With several
+    base sizes the largest."""
+    chosen = np.asarray(rows, dtype=np.int64)
+    table, placed = buckets.table(settings), catalogue.buckets_of(chosen, settings)
+    wide, high = (np.asarray([getattr(size, side) for size in table])[placed.bucket] for side in ("width", "height"))
+    width, height = catalogue.width[chosen][placed.sample], catalogue.height[chosen][placed.sample]
+    factor = np.zeros(len(chosen))
+    np.maximum.at(factor, placed.sample, np.maximum(wide / width, high / height))
+    return factor
 
 
 def find_copies(catalogue: Catalogue) -> dict[int, int]:
@@ -71,10 +85,8 @@ def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding
 def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[Finding]:
     """Samples smaller than their bucket, and images that are mostly cropped."""
     word = "clip" if settings.has_clips else "image"
-    table, bucket = buckets.table(settings), catalogue.buckets_of(rows, settings)
-    wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
     width, height = catalogue.width[rows], catalogue.height[rows]
-    factor = np.maximum(wide / width, high / height)
+    factor = enlargements(catalogue, rows, settings)
     small = np.flatnonzero(factor > 1)
     if len(small):
         order = small[np.argsort(-factor[small], kind="stable")].tolist()
@@ -87,8 +99,8 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
             f"{worst}; the model learns blur",
             "lower data.resolution, skip them with data.small_images, or use larger originals",
             examples_of(rows[order].tolist(), (
-                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, enlarged {factor[i]:.2g} times to "
-                f"{table[int(bucket[i])]})" for i in order
+                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, enlarged {factor[i]:.2g} times)"
+                for i in order
             )),
         )  # fmt: skip
     if settings.has_clips:

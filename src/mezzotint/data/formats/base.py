@@ -32,25 +32,26 @@ class ImageStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One folder of `data.path` or `data.prior.path`. root: the folder. settings: the recipe's section. repeats: of its
-    samples. listing: the result of `Format.files_at`. prefix: of each key, which makes keys of several folders distinct
-    ("0/", "1/", …; empty for a single folder). is_prior: whether it is in `data.prior.path`. template, trigger: of
-    `data.captions`. images: storage for images extracted from other files; set whenever samples are read. texts:
-    cached content of caption files. masks: of its images, which are not in `listing`. near: gives local paths of files
-    on object storage."""
+    """The folder of one set of images. root: the folder. settings: of the set (`DataSettings.image_sets`). listing: the
+    result of `Format.files_at`. prefix: of each key, which makes keys of several sets distinct ("0/", "1/", …; empty
+    for a single one). is_class: whether it has class images. images: storage for images extracted from other files; set
+    whenever samples are read. texts: cached content of caption files. masks: of its images, which are not in `listing`.
+    near: gives local paths of files on object storage."""
 
     root: Path
     settings: DataSettings
-    repeats: float
     listing: Listing
     prefix: str = ""
-    is_prior: bool = False
-    template: str = ""
-    trigger: str = ""
+    is_class: bool = False
     images: ImageStore | None = None
     texts: RememberedTexts | None = None
     masks: Masks | None = None
     near: NearFiles | None = None
+
+    @property
+    def repeats(self) -> float:
+        """How often an epoch visits each sample, if the format gives it no other number."""
+        return self.settings.repeats
 
     def file(self, name: str) -> Path:
         """The local path of a listed file, downloaded if it is on object storage. Raises DatasetError E1841."""

@@ -95,7 +95,7 @@ class Loader:
         # cache rows are copied from a memory map: sending them between processes takes several times longer
         self._num_workers = 0 if caches.latents is not None else settings.workers
         self._prefetch = settings.prefetch
-        self._has_classes = bool(settings.prior.path)
+        self._has_classes = settings.has_class_images
         self._device = device or torch.device("cpu")
         self._worker = worker_of(catalogue, settings, seed=timeline.seed, caches=caches)
         self._answers: Iterator[HostBatch | MezzotintError] | None = None
@@ -199,18 +199,19 @@ def held_out_batches(
     """The held-out rows as batches of at most `data.batch_size`, by bucket; always the same.
 
     Without caption and tag dropout and tag shuffling; wildcards give their first alternative, and all samples have the
-    same weight. Random captions, crops and flips are those of the first visit in epoch 0. positions: indexes in `rows`.
-    Raises as the loader.
+    same weight. Random captions, crops and flips are those of the first visit in epoch 0. With several base sizes an
+    image is measured in each of them. positions: indexes in `rows`, or in all images in their sizes. Raises as the
+    loader.
     """
     rows = np.asarray(rows, dtype=np.int32)
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
-    of_bucket = catalogue.buckets_of(rows, settings)
-    batches = []
-    for bucket in np.unique(of_bucket).tolist():
-        places = np.flatnonzero(of_bucket == bucket)
-        for of_batch in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
-            zeros, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
-            request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], zeros, ones, of_batch)
+    placed, batches = catalogue.buckets_of(rows, settings), []
+    for bucket in np.unique(placed.bucket).tolist():
+        entries = np.flatnonzero(placed.bucket == bucket)
+        for of_batch in (entries[i : i + settings.batch_size] for i in range(0, len(entries), settings.batch_size)):
+            visits, ones = placed.choice[of_batch].astype(np.int32), np.ones(len(of_batch), dtype=np.float32)
+            chosen = rows[placed.sample[of_batch]]
+            request = BatchRequest(0, 0, len(placed.sample), False, bucket, chosen, visits, ones, of_batch)
             answer = worker[request]
             if isinstance(answer, MezzotintError):
                 raise answer

@@ -103,6 +103,8 @@ class BatchWorker(Dataset[Any]):
         self._text = caches.text
         self._is_training = is_training
         self._table = buckets.table(settings)
+        self._has_classes, self._has_masks = settings.has_class_images, settings.has_masks
+        self._weights = np.array([one.weight for one in settings.image_sets()], np.float32)
 
     def __getitem__(self, request: BatchRequest) -> HostBatch | MezzotintError:
         try:
@@ -143,8 +145,8 @@ class BatchWorker(Dataset[Any]):
             is_moments=latents is not None and latents.content == "moments",
             text=self._embedded([visit.row for visit in visits], chosen),
             dropped=self._dropped(visits),
-            is_class=torch.from_numpy(self._is_class(request)) if self._settings.prior.path else None,
-            mask=self._masks(visits, placed, bucket, keys, broken) if self._settings.mask.is_on else None,
+            is_class=torch.from_numpy(self._is_class(request)) if self._has_classes else None,
+            mask=self._masks(visits, placed, bucket, keys, broken) if self._has_masks else None,
             broken=tuple(keys[i] for i in broken),
         )
         return replace(batch, joined_images=self._stills(batch, visits, placed))
@@ -161,30 +163,37 @@ class BatchWorker(Dataset[Any]):
         return self._text.read(chosen, marks)
 
     def _dropout(self, visit: Visit) -> float:
-        keeps = self._settings.prior.path and not self._settings.prior.dropout
+        keeps = not self._settings.prior.dropout
         if not self._is_training or (keeps and self._catalogue.overrides.prior[visit.row]):
             return 0.0
         own = self._catalogue.overrides.caption_dropout_of(visit.row)
-        return self._settings.captions.dropout if own is None else own
+        return self._settings_of(visit).captions.dropout if own is None else own
+
+    def _settings_of(self, visit: Visit) -> DataSettings:
+        return self._catalogue.settings_of(visit.row, self._settings)
 
     def _dropped(self, visits: Sequence[Visit]) -> Tensor | None:
-        if self._settings.captions.dropped == "empty":
+        zeros = [self._settings_of(visit).captions.dropped == "zeros" for visit in visits]
+        if not any(zeros):
             return None
-        return torch.tensor([captions.is_dropped(visit, self._dropout(visit)) for visit in visits], dtype=torch.bool)
+        pairs = zip(visits, zeros, strict=True)
+        return torch.tensor([zero and captions.is_dropped(visit, self._dropout(visit)) for visit, zero in pairs])
 
     def _caption(self, visit: Visit) -> str:
         chosen = captions.choose(self._catalogue.captions(visit.row), visit, dropout=self._dropout(visit))
+        settings = self._settings_of(visit)
         if not self._is_training:
-            return captions.without_changes(chosen, captions.Changes.of(self._settings.captions))
-        drawn = captions.DrawnCaptions.of(self._catalogue, visit.row, self._settings)
+            return captions.without_changes(chosen, captions.Changes.of(settings.captions))
+        drawn = captions.DrawnCaptions.of(self._catalogue, visit.row, settings)
         return drawn.at_visit(chosen, visit, is_cached=self._text is not None)
 
     def _weight(self, request: BatchRequest) -> NDArray[np.float32]:
         if not self._is_training:
             return request.factor
         weight = np.asarray(self._catalogue.weight[request.rows] * request.factor, dtype=np.float32)
+        weight *= self._weights[self._catalogue.set[request.rows]]
         prior = self._settings.prior
-        if not prior.path:
+        if not self._has_classes:
             return weight
         # with pairs each half of a batch has its own mean: twice its share of the mean over all
         halves = np.float32(2 if prior.balance == "pairs" else 1)
@@ -196,7 +205,7 @@ class BatchWorker(Dataset[Any]):
     def _placement(self, visit: Visit, bucket: Size, view: int) -> Placement:
         if self._latents is not None:
             return self._latents.placement(self._catalogue, visit.row, view, bucket)
-        return placement.at_visit(self._catalogue, visit, bucket, self._settings)
+        return placement.at_visit(self._catalogue, visit, bucket, self._settings_of(visit))
 
     def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, broken: list[int]) -> Tensor:
         frames = (bucket.frames,) if self._settings.has_clips and not self.is_joined_image else ()

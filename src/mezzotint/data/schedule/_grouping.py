@@ -20,45 +20,64 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class BatchGroups:
-    """Groups of samples that may share a batch. of_sample: (n,) int16 or int32, the group of each sample. bucket, name:
-    (g,) of each group; 0 for no name. The nameless group of bucket b is group b."""
+    """Groups of samples that may share a batch. of_sample: (n,) int16 or int32, the group of each sample. cell, name:
+    (g,) of each group: its bucket and batch size, as bucket + `num_buckets` · number in `batch_sizes`; 0 for no name.
+    The nameless group of cell c is group c."""
 
     of_sample: NDArray[np.int16] | NDArray[np.int32]
-    bucket: _Ints
+    cell: _Ints
     name: _Ints
+    num_buckets: int
+    batch_sizes: tuple[int, ...]
 
     @property
     def is_named(self) -> bool:
         return bool(self.name.any())
 
+    @property
+    def bucket(self) -> _Ints:
+        """The bucket of each group, (g,)."""
+        return self.cell % max(self.num_buckets, 1)
+
+    @property
+    def batch_size(self) -> _Ints:
+        """The batch size of each group, (g,)."""
+        return np.asarray(self.batch_sizes, np.int64)[self.cell // max(self.num_buckets, 1)]
+
     def sizes(self, counts: _Ints) -> _Ints:
         """Visits of each group, given those of each sample, before `after_spill`. Exact below 2⁵³."""
-        sizes = np.zeros(len(self.bucket))
+        sizes = np.zeros(len(self.cell))
         for start in range(0, len(counts), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             sizes += np.bincount(self.of_sample[chunk], weights=counts[chunk], minlength=len(sizes))
         return sizes.astype(np.int64)
 
-    def after_spill(self, sizes: _Ints, batch_size: int) -> _Ints:
+    def after_spill(self, sizes: _Ints) -> _Ints:
         """Visits of each group after those that fill no batch of their name have joined the nameless group."""
-        moved = np.where(self.name > 0, sizes % batch_size, 0)
+        moved = np.where(self.name > 0, sizes % self.batch_size, 0)
         remaining = sizes - moved
-        np.add.at(remaining, self.bucket, moved)
+        np.add.at(remaining, self.cell, moved)
         return remaining
 
 
-def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> BatchGroups:
-    """The groups of samples. bucket: (n,). name: (n,), 0 for a sample without a name; None if no sample has one."""
-    num = int(bucket.max(initial=-1)) + 1
+def batch_groups(
+    bucket: NDArray[np.int16], name: NDArray[np.int32] | None, batch_sizes: tuple[int, ...],
+    size_of: NDArray[np.int16] | None = None,
+) -> BatchGroups:  # fmt: skip
+    """The groups of samples. bucket: (n,). name: (n,), 0 for a sample without a name; None if no sample has one.
+    size_of: (n,) index in `batch_sizes`; None if there is one."""
+    num_buckets = int(bucket.max(initial=-1)) + 1
+    num = num_buckets * len(batch_sizes)
+    cell = bucket if size_of is None else (bucket + num_buckets * size_of.astype(np.int32))
     nameless = np.arange(num, dtype=np.int64)
     if name is None or not name.any():
-        return BatchGroups(bucket, nameless, np.zeros(num, np.int64))
+        return BatchGroups(cell, nameless, np.zeros(num, np.int64), num_buckets, batch_sizes)
     named = name > 0
-    pairs, number = np.unique(name[named].astype(np.int64) * num + bucket[named], return_inverse=True)
-    of_sample = bucket.astype(np.int32)
+    pairs, number = np.unique(name[named].astype(np.int64) * num + cell[named], return_inverse=True)
+    of_sample = cell.astype(np.int32)
     of_sample[named] = num + number
     names = np.concatenate((np.zeros(num, np.int64), pairs // num))
-    return BatchGroups(of_sample, np.concatenate((nameless, pairs % num)), names)
+    return BatchGroups(of_sample, np.concatenate((nameless, pairs % num)), names, num_buckets, batch_sizes)
 
 
 def arrange_batches(name: _Ints, accumulation: int, *, seed: int, epoch: int) -> _Ints:

@@ -14,8 +14,11 @@ from mezzotint.stages import Epoch
 _Ints = NDArray[np.int64]
 
 
-def balance_repeats(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Repeats with which an epoch visits class images as often as all others together, (n,).
+def balance_repeats(
+    repeats: NDArray[np.float32] | NDArray[np.float64], prior: NDArray[np.bool_], per_visit: NDArray[np.int16] | int = 1
+) -> NDArray[np.float64]:
+    """Repeats with which an epoch visits class images as often as all others together, (n,). per_visit: how many of the
+    entries share a visit (`Choices.is_random`).
 
     The rule of kohya's scripts (`DreamBoothDataset`: repeats of regularisation images grow until there are as many
     visits). If there are too many, kohya's scripts use the first ones; in Mezzotint a fraction is a probability, so
@@ -23,7 +26,8 @@ def balance_repeats(repeats: NDArray[np.float32], prior: NDArray[np.bool_]) -> N
     """
     exact = repeats.astype(np.float64)
     if prior.any() and not prior.all():
-        exact[prior] *= exact[~prior].sum() / exact[prior].sum()
+        visits = exact / per_visit
+        exact[prior] *= visits[~prior].sum() / visits[prior].sum()
     return exact
 
 

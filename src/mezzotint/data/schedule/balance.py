@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.schedule._grouping import batch_groups
 from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -56,19 +55,18 @@ class Fill:
 
 def fills(columns: PlanColumns, settings: DataSettings) -> tuple[Fill, ...]:
     """Every name and bucket with images, each used once, nameless ones first."""
-    sizes, batch = buckets.table(settings), settings.batch_size
-    groups = batch_groups(columns.bucket, columns.group)
+    sizes, groups = buckets.table(settings), columns.groups(settings)
     images = groups.sizes(np.ones(len(columns), np.int64))
-    after = groups.after_spill(images, batch)
+    after, bucket, batch = groups.after_spill(images), groups.bucket, groups.batch_size
     return tuple(
         Fill(
             group=int(groups.name[group]),
-            bucket=sizes[int(groups.bucket[group])],
+            bucket=sizes[int(bucket[group])],
             images=int(images[group]),
-            over=int(images[group] % batch),
+            over=int(images[group] % batch[group]),
             joined=int(max(0, after[group] - images[group])),
-            filled=int(-after[group] % batch) if settings.remainder in ("fill", "repeat") else 0,
-            batch_size=batch,
+            filled=int(-after[group] % batch[group]) if settings.remainder in ("fill", "repeat") else 0,
+            batch_size=int(batch[group]),
         )
         for group in np.flatnonzero(images + after).tolist()
     )

@@ -12,7 +12,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from mezzotint import draws
 from mezzotint.data.schedule._grouping import BatchGroups, arrange_batches, batch_groups
 from mezzotint.data.schedule._pairing import Pairs, balance_repeats
 from mezzotint.errors import DatasetError
-from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.settings.sections.subjects import RatingSettings
 from mezzotint.stages import Epoch
@@ -36,10 +35,24 @@ _CHUNK = 1 << 16  # this many numbers stay in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
+class Choices:
+    """Entries of samples that are trained in several base sizes: each sample once for each, one after the other.
+    sample: (n,) int32, ascending, of each entry. number, count: (n,) int16, which of the sample's base sizes, of how
+    many. is_random: (n,), whether a visit draws one of them; otherwise the sample is visited at each."""
+
+    sample: _Rows
+    number: NDArray[np.int16]
+    count: NDArray[np.int16]
+    is_random: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class PlanColumns:
-    """The input of a plan for each sample. key_hash: (n,) uint64. bucket: (n,) int16, index in `buckets.table`.
-    repeats: (n,) float32 or float64, above 0. group: (n,) int32, 0 without a name, or None if no sample has one.
-    rating: (n,) float32, above 0, or None if all ratings are equal. prior: (n,), which are class images, or None."""
+    """The input of a plan for each sample, or for each of its base sizes (`choices`). key_hash: (n,) uint64. bucket:
+    (n,) int16, index in `buckets.table`. repeats: (n,) float32 or float64, above 0. group: (n,) int32, 0 without a
+    name, or None if no sample has one. rating: (n,) float32, above 0, or None if all ratings are equal. prior: (n,),
+    which are class images, or None. batch_sizes: those of the sets, or () for that of the settings; size_of: (n,) index
+    in them, or None if there is one. choices: None if each sample has one base size."""
 
     key_hash: NDArray[np.uint64]
     bucket: NDArray[np.int16]
@@ -47,28 +60,58 @@ class PlanColumns:
     group: NDArray[np.int32] | None = None
     rating: NDArray[np.float32] | None = None
     prior: NDArray[np.bool_] | None = None
+    batch_sizes: tuple[int, ...] = ()
+    size_of: NDArray[np.int16] | None = None
+    choices: Choices | None = None
 
     def __len__(self) -> int:
         return len(self.key_hash)
+
+    def groups(self, settings: DataSettings) -> BatchGroups:
+        """The groups of samples that may share a batch."""
+        return batch_groups(self.bucket, self.group, self.batch_sizes or (settings.batch_size,), self.size_of)
 
 
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
     """The columns of rows of a catalogue. `Epoch.order` then contains indices into `rows`. Raises DatasetError E1454 if
     images are paired and have several sizes."""
-    indexes = np.asarray(rows, dtype=np.int64)
-    bucket = catalogue.buckets_of(indexes, settings)
+    indexes, sets = np.asarray(rows, dtype=np.int64), settings.image_sets()
+    placed = catalogue.buckets_of(indexes, settings)
+    choices = None
+    if not placed.is_one_each:
+        random = np.array([one.settings.resolution_mode == "random" for one in sets])
+        sample = placed.sample.astype(np.int32)
+        indexes = indexes[sample]
+        choices = Choices(sample, placed.choice, placed.choices, random[catalogue.set[indexes]])
     group, rating = catalogue.overrides.group[indexes], catalogue.overrides.rating[indexes]
-    prior, repeats = catalogue.overrides.prior[indexes] != 0, catalogue.repeats[indexes]
+    prior = catalogue.overrides.prior[indexes] != 0
+    repeats: NDArray[np.float32] | NDArray[np.float64] = catalogue.repeats[indexes]
     if prior.any() and settings.prior.balance == "pairs":
-        _refuse_several_sizes(len(np.unique(bucket)))
+        _refuse_several_sizes(len(np.unique(placed.bucket)))
+    if prior.any() and settings.prior.balance == "visits":
+        per_visit = 1 if choices is None else np.where(choices.is_random, choices.count, 1)
+        repeats = balance_repeats(repeats, prior, per_visit)
+    sizes = tuple(dict.fromkeys(one.settings.batch_size for one in sets))
+    numbers = np.array([sizes.index(one.settings.batch_size) for one in sets], np.int16)
     return PlanColumns(
-        catalogue.key_hash[indexes],
-        bucket,
-        balance_repeats(repeats, prior) if prior.any() and settings.prior.balance == "visits" else repeats,
+        _hashes(catalogue.key_hash[indexes], choices),
+        placed.bucket,
+        repeats,
         group=group if group.any() else None,
         rating=rating if (rating != 1).any() else None,
         prior=prior if prior.any() else None,
+        batch_sizes=sizes,
+        size_of=numbers[catalogue.set[indexes]] if len(sizes) > 1 else None,
+        choices=choices,
     )
+
+
+def _hashes(key_hash: NDArray[np.uint64], choices: Choices | None) -> NDArray[np.uint64]:
+    """The hashes that order visits: those of the samples, and others for further base sizes."""
+    if choices is None:
+        return key_hash
+    others = draws.keys(0, "resolution", key_hash, choices.number.astype(np.uint64))
+    return np.where(choices.number == 0, key_hash, others)
 
 
 def _refuse_several_sizes(num: int) -> None:
@@ -106,20 +149,27 @@ class Visit:
 
 
 def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, seed: int, epoch: int) -> Epoch:
-    """The batches of one epoch, a pure function of its arguments. `Epoch.order` contains indices into the columns. With
+    """The batches of one epoch, a pure function of its arguments. `Epoch.order` contains indices of samples. With
     `data.prior.balance=pairs` pairs are planned, half as many per batch (`_pairing.py`)."""
     if columns.prior is None or settings.prior.balance != "pairs":
-        return _plan_samples(columns, settings, accumulation, seed, epoch)
-    pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
-    each, halved = _of_pairs(columns, pairs, settings)
-    return pairs.taken_apart(_plan_samples(each, halved, accumulation, seed, epoch))
+        planned = _plan_samples(columns, settings, accumulation, seed, epoch)
+    else:
+        pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
+        each = _of_pairs(columns, pairs, settings)
+        planned = pairs.taken_apart(_plan_samples(each, settings, accumulation, seed, epoch))
+    if columns.choices is None:
+        return planned
+    # visits of a sample have different numbers in all of its base sizes
+    choices, entry = columns.choices, planned.order
+    visit = planned.visit * choices.count[entry] + choices.number[entry]
+    return replace(planned, order=choices.sample[entry], visit=visit.astype(np.int32))
 
 
-def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> tuple[PlanColumns, DataSettings]:
-    """Columns and settings of a plan of pairs."""
+def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> PlanColumns:
+    """Columns of a plan of pairs."""
     bucket = np.full(pairs.num, columns.bucket[0])
-    each = PlanColumns(draws.keys(0, "pair", np.arange(pairs.num)), bucket, np.ones(pairs.num, np.float32))
-    return each, with_values(settings, {"batch_size": settings.batch_size // 2})
+    hashes, ones = draws.keys(0, "pair", np.arange(pairs.num)), np.ones(pairs.num, np.float32)
+    return PlanColumns(hashes, bucket, ones, batch_sizes=(settings.batch_size // 2,))
 
 
 def _plan_samples(columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int, epoch: int) -> Epoch:
@@ -127,7 +177,7 @@ def _plan_samples(columns: PlanColumns, settings: DataSettings, accumulation: in
 
     A sample is visited ⌊repeats⌋ times, and once more with the probability of the fraction; with `rating.share`, as
     often as its rating allows. All visits are put in an order drawn by address, assigned to their groups
-    (`_grouping.py`: their bucket, and their name if they have one) in that order and cut into batches of `batch_size`;
+    (`_grouping.py`: their bucket and batch size, and their name if they have one) in that order and cut into batches;
     the batches are shuffled by address, and `accumulation` consecutive batches form a step (the last step may have
     fewer). Visits that do not fill a batch form a smaller one (`short`), are filled up with visits of their bucket from
     the first (`fill`) or with their own, drawn by address (`repeat`: the whole batch then counts less) — both counted,
@@ -136,12 +186,10 @@ def _plan_samples(columns: PlanColumns, settings: DataSettings, accumulation: in
     """
     seed_of, epoch_of = epoch_address(settings, seed, epoch)
     counts = _num_visits(columns, settings, seed, epoch)
-    groups, visits = batch_groups(columns.bucket, columns.group), _visits(counts)
+    groups, visits = columns.groups(settings), _visits(counts)
     sizes = groups.sizes(counts)
-    order = _assign(
-        columns, visits, groups, sizes, settings.batch_size, (seed_of, epoch_of) if settings.shuffle else None
-    )
-    cut = _cut(groups.after_spill(sizes, settings.batch_size), settings.batch_size, settings.remainder)
+    order = _assign(columns, visits, groups, sizes, (seed_of, epoch_of) if settings.shuffle else None)
+    cut = _cut(groups.after_spill(sizes), groups.batch_size, settings.remainder)
     if settings.shuffle:
         name = groups.name[cut.group] if groups.is_named else np.broadcast_to(np.int64(0), len(cut.group))
         batches = arrange_batches(name, accumulation, seed=seed_of, epoch=epoch_of)
@@ -211,14 +259,39 @@ def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int
     return -(-_num_batches(columns, counts, settings) // accumulation)
 
 
-def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
-    if columns.prior is not None and settings.prior.balance == "pairs":
+@dataclass(frozen=True, slots=True)
+class BucketVisits:
+    """The visits of an epoch by bucket, (buckets,). total: all; rest: those that do not fill a batch; missing: how many
+    more would fill all batches."""
+
+    total: _Ints
+    rest: _Ints
+    missing: _Ints
+
+
+def bucket_visits(columns: PlanColumns, settings: DataSettings, *, seed: int, epoch: int, buckets: int) -> BucketVisits:
+    """The visits of each bucket in an epoch. buckets: their number."""
+    groups, sizes, each = _group_visits(columns, _num_visits(columns, settings, seed, epoch), settings)
+    rest = sizes % groups.batch_size
+    of_groups = (sizes, rest, np.where(rest > 0, groups.batch_size - rest, 0))
+    sums = (np.bincount(groups.bucket, weights=numbers, minlength=buckets) for numbers in of_groups)
+    return BucketVisits(*(each * numbers.astype(np.int64) for numbers in sums))
+
+
+def _group_visits(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> tuple[BatchGroups, _Ints, int]:
+    """The groups of an epoch, the visits of each, and how many samples a visit has: two in pairs."""
+    is_paired = columns.prior is not None and settings.prior.balance == "pairs"
+    if is_paired:
+        assert columns.prior is not None
         pairs = Pairs.of(counts, columns.prior)
-        columns, settings = _of_pairs(columns, pairs, settings)
-        counts = np.ones(pairs.num, np.int64)
-    groups = batch_groups(columns.bucket, columns.group)
-    sizes = groups.after_spill(groups.sizes(counts), settings.batch_size)
-    return len(_cut(sizes, settings.batch_size, settings.remainder).group)
+        columns, counts = _of_pairs(columns, pairs, settings), np.ones(pairs.num, np.int64)
+    groups = columns.groups(settings)
+    return groups, groups.after_spill(groups.sizes(counts)), 1 + is_paired
+
+
+def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
+    groups, sizes, _ = _group_visits(columns, counts, settings)
+    return len(_cut(sizes, groups.batch_size, settings.remainder).group)
 
 
 @dataclass(slots=True)
@@ -248,6 +321,27 @@ def share_of(rating: RatingSettings, epoch: int) -> float:
 
 
 def _num_visits(columns: PlanColumns, settings: DataSettings, seed: int, epoch: int) -> _Ints:
+    """The visits of each sample, or of each of its base sizes, (n,)."""
+    choices = columns.choices
+    if choices is None:
+        return _visits_of_samples(columns, settings, seed, epoch)
+    first = choices.number == 0
+    rating = None if columns.rating is None else columns.rating[first]
+    samples = PlanColumns(columns.key_hash[first], columns.bucket[first], columns.repeats[first], rating=rating)
+    counts = np.asarray(_visits_of_samples(samples, settings, seed, epoch))
+    at_each = counts[choices.sample]
+    if not choices.is_random.any():
+        return at_each
+    drawn = np.zeros(len(columns), np.int64)
+    entry = np.repeat(np.flatnonzero(first), counts)  # of each visit, the first of its sample
+    number = np.arange(len(entry)) - np.repeat(np.cumsum(counts) - counts, counts)
+    seed, epoch = epoch_address(settings, seed, epoch)
+    chance = draws.uniforms(draws.keys(seed, "resolution", epoch, columns.key_hash[entry], number))
+    np.add.at(drawn, entry + (chance * choices.count[entry]).astype(np.int64), 1)
+    return np.where(choices.is_random, drawn, at_each)
+
+
+def _visits_of_samples(columns: PlanColumns, settings: DataSettings, seed: int, epoch: int) -> _Ints:
     share = share_of(settings.rating, epoch)
     seed, epoch = epoch_address(settings, seed, epoch)
     if share < 1.0:
@@ -311,20 +405,19 @@ def _assign(
     visits: _Visits,
     groups: BatchGroups,
     sizes: _Ints,
-    batch_size: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
     """All visits, sorted by group and within a group by the draw "order", or without an address in sample order."""
-    order = _sorted(columns, visits, lambda which, sample: groups.of_sample[sample], len(groups.bucket), address)
+    order = _sorted(columns, visits, lambda which, sample: groups.of_sample[sample], len(groups.cell), address)
     if not groups.is_named:
         return order
     group = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    is_over = (groups.name[group] > 0) & (rank >= (sizes // batch_size * batch_size)[group])
-    group[is_over] = groups.bucket[group[is_over]]
+    is_over = (groups.name[group] > 0) & (rank >= (sizes // groups.batch_size * groups.batch_size)[group])
+    group[is_over] = groups.cell[group[is_over]]
     of_visit = np.empty(len(order), np.int32)
     of_visit[order] = group
-    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(groups.bucket), address)
+    return _sorted(columns, visits, lambda which, sample: of_visit[which], len(groups.cell), address)
 
 
 def _sorted(
@@ -362,19 +455,20 @@ def _sorted(
     return packed.view(np.int32)[: visits.num]
 
 
-def _cut(sizes: _Ints, size: int, remainder: str) -> _Cut:
+def _cut(sizes: _Ints, size: _Ints, remainder: str) -> _Cut:
+    """sizes: visits of each group. size: the batch size of each group."""
     drop, fill = remainder == "drop", remainder in ("fill", "repeat")
     num = sizes // size if drop else -(-sizes // size)
     group = np.repeat(np.arange(len(sizes), dtype=np.int32), num)
     starts = np.cumsum(sizes) - sizes
     nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)
-    nth *= size
-    real = np.minimum(size, sizes[group] - nth).astype(np.int32)
+    nth *= size[group]
+    real = np.minimum(size[group], sizes[group] - nth).astype(np.int32)
     nth += starts[group]
     return _Cut(
         group,
         nth.astype(np.int32),
-        np.full(len(group), size, np.int32) if fill else real,
+        size[group].astype(np.int32) if fill else real,
         real,
         starts,
         sizes,
@@ -411,8 +505,8 @@ def _repeat(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int])
 class Timeline:
     """Maps steps of the run to epochs; shared by the run and its loader, which may be another thread.
 
-    With integer repeats all epochs have the same length. With fractional ones, or ratings, each has its own length,
-    computed when it is first reached. Raises DatasetError E1207 if an epoch has no batches.
+    With integer repeats all epochs have the same length. With fractional ones, ratings, or random base sizes, each has
+    its own length, computed when it is first reached. Raises DatasetError E1207 if an epoch has no batches.
     """
 
     def __init__(self, columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int) -> None:
@@ -421,7 +515,9 @@ class Timeline:
         self._settings = settings
         self._accumulation = accumulation
         self._lock = threading.RLock()
-        self._is_even = settings.rating.fraction is None and bool((columns.repeats == np.floor(columns.repeats)).all())
+        is_drawn = columns.choices is not None and bool(columns.choices.is_random.any())
+        is_whole = bool((columns.repeats == np.floor(columns.repeats)).all())
+        self._is_even = settings.rating.fraction is None and is_whole and not is_drawn
         self._ends: list[int] = []
         self._plans: OrderedDict[int, Epoch] = OrderedDict()
 

@@ -163,7 +163,7 @@ def _with_class_images(recipe: Recipe) -> Recipe:
     is_remote = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(data.cache.path))
     cache = CacheSettings().path if is_remote else data.cache.path
     folder = cache.expanduser().absolute() / "class-images" / "-".join(filter(None, (words, digest[:8])))
-    return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or (folder,)})
+    return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or folder})
 
 
 def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:

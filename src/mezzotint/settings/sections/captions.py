@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, field_validator
 
-from mezzotint.settings.base import ALLOW, Section, Share, as_list
+from mezzotint.settings.base import ALLOW, Section, Share, as_only
 
-OneForEach = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-"""One text for all folders, or one for each."""
+Text = Annotated[str, BeforeValidator(as_only)]
 
 
 class CaptionSettings(Section):
@@ -31,15 +30,14 @@ class CaptionSettings(Section):
     caption file: it belongs to the caption's first part, which stays when tags are shuffled or dropped, and its commas
     count. A dropped caption is empty all the same. Prompts do not get it."""
 
-    trigger: Annotated[OneForEach, ALLOW] = ()
-    """The word you put in a prompt to get a folder's subject or style, such as `sks dog`: one for all, or one for each
-    folder of `data.path`, "" for none. Without a template captions start with it. With `data.format=kohya` a template
-    uses the word in the folder's name if none is given here. Not used for class images."""
+    trigger: Annotated[Text, ALLOW] = ""
+    """The word you put in a prompt to get the subject or style of the images, such as `sks dog`. Without a template
+    captions start with it. With `data.format=kohya` a template uses the word in the folder's name if none is given
+    here. Class images use only the trigger of their own set."""
 
-    template: Annotated[OneForEach, ALLOW] = ()
-    """How captions are built from the trigger: one for all, or one for each folder of `data.path`, "" for none.
-    `{trigger}` is the trigger and is required; `{caption}` is the image's caption: `a photo of {trigger}, {caption}`.
-    Without `{caption}` images need no caption."""
+    template: Annotated[Text, ALLOW] = ""
+    """How captions are built from the trigger. `{trigger}` is the trigger and is required; `{caption}` is the image's
+    caption: `a photo of {trigger}, {caption}`. Without `{caption}` images need no caption."""
 
     missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
     """An image without a caption: `error` names the first ten and stops, `skip` leaves the image out, `empty` trains it
@@ -76,27 +74,24 @@ class CaptionSettings(Section):
     """Splits the caption at commas and drops each part after the first with this probability at each visit, drawn by
     address, except those kept by `keep_tags`."""
 
-    @field_validator("prefix")
+    @field_validator("prefix", "trigger", "template")
     @classmethod
     def _one_line(cls, value: str) -> str:
         if "\0" in value or len(value.splitlines()) > 1:
             raise ValueError("must be one line of text")
         return value.strip()
 
-    @field_validator("trigger", "template")
-    @classmethod
-    def _lines_of_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if any("\0" in text or len(text.splitlines()) > 1 for text in value):
-            raise ValueError("must be one line of text")
-        return tuple(text.strip() for text in value)
+    @property
+    def full_template(self) -> str:
+        """The template, or the default one with a trigger; "" if captions are used as they are."""
+        return self.template or ("{trigger} {caption}" if self.trigger else "")
 
     def contradictions(self) -> Iterator[str]:
-        for template in self.template:
-            if template and "{trigger}" not in template:
-                yield (
-                    f"data.captions.template {template!r} does not contain {{trigger}}; write it where the trigger "
-                    "belongs, such as 'a photo of {trigger}'"
-                )
+        if self.template and "{trigger}" not in self.template:
+            yield (
+                f"data.captions.template {self.template!r} does not contain {{trigger}}; write it where the trigger "
+                "belongs, such as 'a photo of {trigger}'"
+            )
         if self.clean and self.wildcards:
             yield (
                 "data.captions.clean removes the braces of data.captions.wildcards before they are read; leave out "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,27 +12,46 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    ValidationError,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from mezzotint.settings.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
+from mezzotint.settings.base import (
+    ALLOW,
+    FREE,
+    DataPath,
+    OutputPath,
+    PublishedPath,
+    Section,
+    Share,
+    as_list,
+    as_only,
+    optional_copy,
+    override,
+    with_values,
+)
 from mezzotint.settings.counting import nearest_multiples
 from mezzotint.settings.formats import base as formats
 from mezzotint.settings.formats.base import FormatSpec, format_spec
 from mezzotint.settings.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.settings.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.settings.sections.clips import ClipsSettings
-from mezzotint.settings.sections.subjects import MaskSettings, Paths, PriorSettings, RatingSettings
+from mezzotint.settings.sections.subjects import Folder, MaskSettings, PriorSettings, RatingSettings
 
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
-Factors = Annotated[tuple[Annotated[float, Field(gt=0.0, le=10**6)], ...], BeforeValidator(as_list)]
-
+Factor = Annotated[float, Field(gt=0.0, le=10**6), BeforeValidator(as_only)]
+BatchSize = Annotated[int, Field(gt=0, le=10**6)]
+Crop = Literal["center", "random", "triangular", "stretch"]
+Resolutions = Annotated[
+    tuple[Annotated[int, Field(ge=16, le=4096, multiple_of=8)], ...], BeforeValidator(as_list), Field(min_length=1)
+]
 
 SDXL = (
     "512x2048 512x1984 512x1920 512x1856 576x1792 576x1728 576x1664 640x1600 640x1536 704x1472 704x1408 704x1344 "
@@ -173,12 +193,96 @@ class HoldoutSettings(Section):
         return value
 
 
+SetCaptions = optional_copy(CaptionSettings, "SetCaptions")
+SetBuckets = optional_copy(BucketSettings, "SetBuckets")
+SetMask = optional_copy(MaskSettings, "SetMask", ("source", "path"))
+
+
+class SetSettings(Section):
+    """One of several sets of images (`data.sets`). What it does not set is as in `data`."""
+
+    path: Annotated[Folder, FREE]
+    """The folder of its images, in the format `data.format`. Looked up like `data.path`."""
+
+    class_images: Annotated[bool, ALLOW] = False
+    """Whether these are class images (`data.prior`), which are neither held out nor counted by `data.max_samples`, and
+    do not get the trigger, template and prefix of `data.captions`."""
+
+    weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
+    """The loss of its images is multiplied by this; of class images, by `data.prior.weight`, too."""
+
+    repeats: Annotated[Factor | None, ALLOW] = None
+    """How often an epoch visits each of its images."""
+
+    batch_size: Annotated[BatchSize | None, ALLOW] = None
+    """Samples of one batch over all devices. Sets with different batch sizes are never in one batch."""
+
+    resolution: Annotated[Resolutions | None, ALLOW] = None
+    """Its base size, or several."""
+
+    resolution_mode: Annotated[Literal["each", "random"] | None, ALLOW] = None
+    """With several base sizes: trained at `each` of them, or at a `random` one."""
+
+    buckets: SetBuckets = SetBuckets()  # type: ignore[valid-type]
+    """Its sizes."""
+
+    crop: Annotated[Crop | None, ALLOW] = None
+    """Where its images are cropped."""
+
+    jitter: Annotated[Share | None, ALLOW] = None
+    """With `crop=triangular`: the largest fraction that is cut from each edge."""
+
+    flip: Annotated[Share | None, ALLOW] = None
+    """The probability that its images are mirrored."""
+
+    small_images: Annotated[Literal["upscale", "skip"] | None, ALLOW] = None
+    """What happens to images smaller than their bucket."""
+
+    captions: SetCaptions = SetCaptions()  # type: ignore[valid-type]
+    """Its captions; every setting of `data.captions`."""
+
+    mask: SetMask = SetMask()  # type: ignore[valid-type]
+    """Where its masks come from: `source` and `path` of `data.mask`."""
+
+    def over(self, shared: DataSettings) -> DataSettings:
+        """The section for this set only: the shared one with its own values. Raises ValidationError."""
+        own = dict.fromkeys(("class_images", "weight"))
+        if self.class_images:
+            none = {"captions.prefix": "", "captions.trigger": "", "captions.template": "", "mask.path": None}
+            shared = with_values(shared, none)
+        alone = {"path": None, "sets": (), "prior.path": None, "prior.num_class_images": 0}
+        return override(with_values(shared, alone), self.model_copy(update=own))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSet:
+    """A set of images as it is read. settings: the section with its own values, and no further sets. weight: factor of
+    its loss."""
+
+    settings: DataSettings
+    weight: float = 1.0
+    is_class: bool = False
+
+    @property
+    def sizes(self) -> tuple[DataSettings, ...]:
+        """Its settings for each of its base sizes."""
+        resolutions = self.settings.resolution
+        return tuple(with_values(self.settings, {"resolution": (side,)}) for side in resolutions)
+
+
 class DataSettings(Section):
     """The samples of a run: files, captions, sizes, order, batches, caches."""
 
-    path: Annotated[Paths, FREE] = ()
-    """The folder of images, or a list of folders. Relative paths are looked up next to the recipe, then in the current
-    folder. On resume only the content is compared, not the path."""
+    path: Annotated[Folder | None, FREE] = None
+    """The folder of images; several are listed in `data.sets`. Relative paths are looked up next to the recipe, then in
+    the current folder. On resume only the content is compared, not the path."""
+
+    sets: Annotated[tuple[SetSettings, ...], ALLOW] = ()
+    """Several sets of images instead of `data.path`, each with its `path` and what differs from the other settings of
+    `data`: [{path: subject, repeats: 10}, {path: style, weight: 0.5, captions: {trigger: in my style}}]. A set may have
+    `class_images`, `weight`, `repeats`, `batch_size`, `resolution`, `resolution_mode`, `buckets`, `crop`, `jitter`,
+    `flip`, `small_images`, `captions` (every setting of `data.captions`) and `mask` (`source`, `path`). See
+    `docs/guides/data-sets.md`."""
 
     format: Annotated[str, ALLOW] = "image-folder"
     """The format of the data set: a file name in `data/formats/`. `image-folder`: every image below the folder, with
@@ -214,11 +318,11 @@ class DataSettings(Section):
     """With a data set of the hub: the folder where the library `datasets` keeps its downloads. None uses the library's
     default (`HF_DATASETS_CACHE`)."""
 
-    repeats: Annotated[Factors, ALLOW] = (1.0,)
-    """How often an epoch visits each image: one number for all, or one for each folder of `data.path`. With 2.5 every
-    image is visited twice and half of them, drawn again each epoch, a third time."""
+    repeats: Annotated[Factor, ALLOW] = 1.0
+    """How often an epoch visits each image. With 2.5 every image is visited twice and half of them, drawn again each
+    epoch, a third time."""
 
-    batch_size: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 4
+    batch_size: Annotated[BatchSize, ALLOW] = 4
     """Samples of one batch over all devices together, all of one bucket. The batch is divided among devices; noise and
     timesteps do not depend on how."""
 
@@ -235,14 +339,18 @@ class DataSettings(Section):
     rows; batches of several sizes are ordered by their first image. What is trained last is remembered best, so switch
     this off only for comparisons."""
 
-    resolution: Annotated[int, Field(ge=16, le=4096, multiple_of=8), ALLOW] = 512
+    resolution: Annotated[Resolutions, ALLOW] = (512,)
     """The base size in pixels: buckets have about resolution² pixels. 512 for SD1.x and SD2-base, 768 for SD2.1-v, 1024
-    for SDXL."""
+    for SDXL. Several, such as [512, 768, 1024], train each image in several sizes (`data.resolution_mode`)."""
+
+    resolution_mode: Annotated[Literal["each", "random"], ALLOW] = "each"
+    """With several base sizes: `each` visits an image at every one of them as often as `repeats` says, so an epoch is
+    as many times longer; `random` draws one for each visit."""
 
     buckets: BucketSettings = BucketSettings()
     """The sizes that batches may have."""
 
-    crop: Annotated[Literal["center", "random", "triangular", "stretch"], ALLOW] = "center"
+    crop: Annotated[Crop, ALLOW] = "center"
     """Where a resized image is cropped to its bucket. `center`: the middle. `random`: anywhere, drawn at each visit.
     `triangular`: more likely near the middle, after cutting a little from each edge (`jitter`), as EveryDream2 does.
     `stretch`: no crop, the whole image is distorted to its bucket, as diffusers' textual inversion scripts do."""
@@ -356,19 +464,10 @@ class DataSettings(Section):
         return value.lower()
 
     def contradictions(self) -> Iterator[str]:
-        if len(self.repeats) not in (1, len(self.path)):
-            yield (
-                f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
-                "give one for all or one for each"
-            )
-        for name, texts in (("trigger", self.captions.trigger), ("template", self.captions.template)):
-            if self.path and len(texts) not in (0, 1, len(self.path)):
-                yield (
-                    f"data.captions.{name} has {len(texts)} texts for {len(self.path)} folders; give one for all or "
-                    "one for each"
-                )
+        if self.sets:
+            yield from self._about_sets()
         spec = format_spec(self.format)
-        if any(self.captions.template) and not any(self.captions.trigger) and not spec.has_folder_words:
+        if self.captions.template and not self.captions.trigger and not spec.has_folder_words:
             yield (
                 "data.captions.template contains {trigger}, and data.captions.trigger is empty; set it, such as "
                 "data.captions.trigger='sks dog'"
@@ -393,6 +492,55 @@ class DataSettings(Section):
                 "would be drawn only once; set data.cache.shuffles above 1, or data.cache.text=false"
             )
 
+    @property
+    def has_class_images(self) -> bool:
+        """Whether there are class images."""
+        return bool(self.prior.path or self.prior.num_class_images) or any(one.class_images for one in self.sets)
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether images may have masks, in any set."""
+        return any(one.settings.mask.is_on for one in self.image_sets())
+
+    @property
+    def drops_captions(self) -> bool:
+        """Whether captions may be dropped, in any set."""
+        return any(one.settings.captions.dropout > 0 for one in self.image_sets())
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The folders of all sets but the class images of `prior.path`."""
+        return tuple(one.path for one in self.sets) or ((self.path,) if self.path is not None else ())
+
+    @property
+    def smallest_batch(self) -> int:
+        """The smallest batch size of all sets."""
+        return min((one.batch_size or self.batch_size for one in self.sets), default=self.batch_size)
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch size of all sets."""
+        return max((one.batch_size or self.batch_size for one in self.sets), default=self.batch_size)
+
+    def image_sets(self) -> tuple[ImageSet, ...]:
+        """Every set of images: the entries of `sets`, or the one of `path`; then the class images of `prior.path`."""
+        named = self.sets or (SetSettings(path=self.path or Path()),)
+        if self.prior.path is not None:
+            named = (*named, SetSettings(path=self.prior.path, class_images=True, repeats=1.0))
+        return tuple(ImageSet(one.over(self), one.weight, one.class_images) for one in named)
+
+    def _about_sets(self) -> Iterator[str]:
+        if self.path is not None:
+            yield "data.path and data.sets are both given; add the folder of data.path to data.sets, or leave it out"
+        for number, one in enumerate(self.sets):
+            try:
+                one.over(self)
+            except ValidationError as error:
+                first = error.errors()[0]
+                yield f"data.sets.{number} ({one.path}): {first.get('ctx', {}).get('error', first['msg'])}"
+        if all(one.class_images for one in self.sets):
+            yield "all data.sets are class images; add a set of other images, or leave out class_images"
+
     def _of_other_formats(self) -> Iterator[str]:
         for name, spec in formats.specs().items():
             kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
@@ -400,12 +548,12 @@ class DataSettings(Section):
                 yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
 
     def random_caption_settings(self) -> list[str]:
-        """Paths of the settings that change captions at random in each epoch."""
-        captions = self.captions
+        """Names of the settings of captions that change them at random in each epoch, in any set."""
+        every = [one.settings.captions for one in self.image_sets()]
         random = {
-            "shuffle_tags": captions.shuffle_tags,
-            "tag_dropout": captions.tag_dropout > 0,
-            "wildcards": captions.wildcards,
+            "shuffle_tags": any(captions.shuffle_tags for captions in every),
+            "tag_dropout": any(captions.tag_dropout > 0 for captions in every),
+            "wildcards": any(captions.wildcards for captions in every),
         }
         return [f"data.captions.{name}" for name, is_on in random.items() if is_on]
 
@@ -427,7 +575,7 @@ class DataSettings(Section):
                 f"data.clips has no effect with data.format={self.format}, whose samples are images; leave it out, "
                 "or set data.format=videofolder"
             )
-        if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
+        if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != (512,)):
             yield (
                 "data.clips.buckets lists all sizes, so data.resolution and data.buckets have no effect; leave "
                 "them out, or leave out the list"
@@ -440,6 +588,8 @@ class DataSettings(Section):
             yield (
                 f"data.prior.balance=pairs needs an even data.batch_size, got {self.batch_size}; write an even number"
             )
+        if self.prior.balance == "pairs" and any(one.batch_size not in (None, self.batch_size) for one in self.sets):
+            yield "data.prior.balance=pairs needs one batch size for all sets; leave out batch_size in data.sets"
         spec = format_spec(self.format)
         if self.prior.num_class_images and not spec.takes_drawn:
             yield (
@@ -452,12 +602,12 @@ class DataSettings(Section):
                 "data.prior.class_prompt='photo of a dog'"
             )
         yield from self.mask.with_format(self.format, joined_images=self.clips.images)
-        if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
+        if self.prior.is_changed and not self.has_class_images:
             yield (
-                f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "
-                "or one for each"
+                "data.prior has no effect without class images; write data.prior.path=FOLDER, "
+                "data.prior.num_class_images=100, or data.prior={} for none"
             )
-        if self.prior.path and self.rating.fraction is not None:
+        if self.has_class_images and self.rating.fraction is not None:
             yield "data.rating.fraction selects among all images, class images too; leave out it or data.prior"
 
     def _about_squares(self) -> Iterator[str]:
@@ -475,15 +625,18 @@ class DataSettings(Section):
 
     def _about_table(self) -> Iterator[str]:
         """A resolution without a bucket table."""
-        if self.buckets.shape == "table" and self.resolution not in TABLES:
-            yield (
-                f"data.buckets.shape=table has no sizes for data.resolution={self.resolution}; write one of "
-                f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
-            )
         is_computed = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
-        if is_computed and self.resolution % self.buckets.step:
-            near, step = nearest_multiples(self.resolution, self.buckets.step), self.buckets.step
-            yield f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({step}); {near}"
+        for side in self.resolution:
+            if self.buckets.shape == "table" and side not in TABLES:
+                yield (
+                    f"data.buckets.shape=table has no sizes for data.resolution={side}; write one of "
+                    f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
+                )
+            if is_computed and side % self.buckets.step:
+                near, step = nearest_multiples(side, self.buckets.step), self.buckets.step
+                yield f"data.resolution ({side}) must be a multiple of data.buckets.step ({step}); {near}"
+        if len(self.resolution) > 1 and self.buckets.shape == "list":
+            yield ("data.buckets.shape=list ignores data.resolution, of which there are several; leave out one of them")
 
 
 def _default(name: str, spec: FormatSpec) -> object:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
-from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, Share, as_list
+from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, Share, as_only
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.captions import CaptionSettings
 
-Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
+Folder = Annotated[DataPath, BeforeValidator(as_only)]
 
 
 class PriorSettings(Section):
@@ -19,10 +19,11 @@ class PriorSettings(Section):
     together with those of the subject, so that the model does not forget what others of the class look like. kohya's
     scripts call them regularisation images."""
 
-    path: Annotated[Paths, FREE] = ()
-    """The folder of class images, or a list of folders, in the format of the data set; with `kohya` a folder that
-    contains `N_class` folders. They are neither held out nor counted by `data.max_samples`. Looked up like `data.path`.
-    Empty, with `num_class_images`, means a folder in the cache, `class-images/`, one for each model and prompt."""
+    path: Annotated[Folder | None, FREE] = None
+    """The folder of class images, in the format of the data set; with `kohya` a folder that contains `N_class` folders.
+    They are neither held out nor counted by `data.max_samples`. Looked up like `data.path`. Short for an entry of
+    `data.sets` with `class_images: true`. None, with `num_class_images`, means a folder in the cache, `class-images/`,
+    one for each model and prompt."""
 
     weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
     """The loss of class images is multiplied by this (`prior_loss_weight` in other trainers)."""
@@ -48,28 +49,18 @@ class PriorSettings(Section):
     class-00000.png and so on, which record how they were generated. They are kept, an interrupted start continues, and
     no file is replaced. 100 to 300 are usual and can take hours on a CPU; 0 generates none."""
 
-    def contradictions(self) -> Iterator[str]:
-        if self.num_class_images and len(self.path) > 1:
-            yield (
-                "data.prior.num_class_images generates images into one folder, and data.prior.path names several; "
-                "give one, or leave out num_class_images"
-            )
-        is_set = self.weight != 1.0 or self.balance != "visits" or self.class_prompt
-        if is_set and not (self.path or self.num_class_images):
-            yield (
-                "data.prior has no effect without class images; write data.prior.path=FOLDER, "
-                "data.prior.num_class_images=100, or data.prior={} for none"
-            )
+    @property
+    def is_changed(self) -> bool:
+        """Whether it has settings that need class images."""
+        return self.weight != 1.0 or self.balance != "visits" or bool(self.class_prompt)
 
     def derived_prompt(self, captions: CaptionSettings) -> str:
         """The default caption of class images: the template with the class of the trigger, which is the trigger without
-        its first word, if there is one template and one trigger. "" if there is no such class."""
-        triggers, templates = set(captions.trigger), set(captions.template)
-        kind = next(iter(triggers)).partition(" ")[2] if len(triggers) == 1 else ""
-        template = next(iter(templates)) if len(templates) == 1 else ""
-        if not kind or "{caption}" in template:
+        its first word. "" if there is no such class."""
+        kind = captions.trigger.partition(" ")[2]
+        if not kind or not captions.template or "{caption}" in captions.template:
             return kind
-        return template.replace("{trigger}", kind) if template else kind
+        return captions.template.replace("{trigger}", kind)
 
 
 class MaskSettings(Section):
@@ -82,9 +73,9 @@ class MaskSettings(Section):
     `mask`. A clip has one mask for all its frames. White counts, black is background, grey is in between. Mask files
     are not trained as images."""
 
-    path: Annotated[Paths, FREE] = ()
-    """With `files`: the folder of masks, named like their images, with any extension; or one folder for each of
-    `data.path`. Looked up like `data.path`. Empty uses files next to the images."""
+    path: Annotated[Folder | None, FREE] = None
+    """With `files`: the folder of masks, named like their images, with any extension. Looked up like `data.path`. None
+    uses files next to the images."""
 
     background: Annotated[Share, ALLOW] = 0.0
     """The weight of masked-out parts, 0 to 1; 0 ignores them (`unmasked_weight` in other trainers)."""

@@ -15,9 +15,10 @@ from mezzotint.settings.sections.data import CaptionSettings, DataSettings
 
 def with_images(settings: DataSettings, count: int, below: Path) -> DataSettings:
     """The settings with `count` synthetic images, written below a folder, in place of their data set."""
-    folder = write(below / "stand-in" / f"{count}-images-of-{settings.resolution}", count, settings.resolution)
+    side = max(settings.resolution)
+    folder = write(below / "stand-in" / f"{count}-images-of-{side}", count, side)
     captions = CaptionSettings(dropout=settings.captions.dropout)
-    values = {"path": (folder,), "format": "image-folder", "repeats": (1.0,), "captions": captions}
+    values = {"path": folder, "sets": (), "format": "image-folder", "repeats": 1.0, "captions": captions}
     return with_values(settings, values)
 
 

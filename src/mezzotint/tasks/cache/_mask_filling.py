@@ -24,15 +24,15 @@ _AT_ONCE = 64
 def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, rows: NDArray[np.int32]) -> int:
     """Stores the missing masks of these rows, whose latents are cached already. Returns their number. Raises
     DatasetError E1251 for a mask file that changed without a change of size and times, and as reading does."""
-    if not settings.mask.is_on:
+    if not settings.has_masks:
         return 0
     table, done = buckets.table(settings), 0
-    of_bucket = catalogue.buckets_of(rows, settings)
-    for number in np.unique(of_bucket).tolist():
+    of_rows = catalogue.buckets_of(rows, settings)
+    for number in np.unique(of_rows.bucket).tolist():
         store = latents.mask_store(table[number])
         assert store is not None, "latents were filled before"
         placed = {}
-        for row, view in product(rows[of_bucket == number].tolist(), range(latents.views)):
+        for row, view in product(rows[of_rows.sample[of_rows.bucket == number]].tolist(), range(latents.views)):
             if has_mask(catalogue, row, settings):
                 at = latents.placement(catalogue, row, view, table[number])
                 placed[latents.mask_address(catalogue, row, at)] = row, at

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 from PIL import Image
@@ -54,10 +55,16 @@ def missing(recipe: Recipe) -> list[int]:
     return [n for n in range(prior.num_class_images - others) if _name(n) not in names]
 
 
+def _folder(recipe: Recipe) -> Path:
+    """The folder of generated class images."""
+    assert recipe.data.prior.path is not None, "set when the recipe's paths were resolved"
+    return recipe.data.prior.path.expanduser()
+
+
 def _existing(recipe: Recipe) -> list[str]:
     """The images in the folder of class images, without masks."""
     try:
-        names = walk(recipe.data.prior.path[0], decoding.SUFFIXES).names
+        names = walk(_folder(recipe), decoding.SUFFIXES).names
     except DatasetError:  # a missing folder is created later
         return []
     return [name for name in names if recipe.data.mask.source != "files" or not is_named_mask(name)]
@@ -72,7 +79,7 @@ def of_other_settings(recipe: Recipe) -> str:
     expected = image_files.generation_facts(Request(prior.class_prompt, Size(1, 1), sample.negative_prompt), sample)
     count, example = 0, ""
     for name in filter(_NAME.fullmatch, _existing(recipe)):
-        with suppress(OSError, AttributeError), Image.open(prior.path[0].expanduser() / name) as image:
+        with suppress(OSError, AttributeError), Image.open(_folder(recipe) / name) as image:
             facts = image_files.recorded_in(image)
             other = next((key for key in _COMPARED if facts.get(key, expected[key]) != expected[key]), None)
             if other is not None:
@@ -81,7 +88,7 @@ def of_other_settings(recipe: Recipe) -> str:
     if not count:
         return ""
     return (
-        f"{prior.path[0]}: {format_count(count, 'class image')} in it were generated with other settings ({example}); "
+        f"{prior.path}: {format_count(count, 'class image')} in it were generated with other settings ({example}); "
         "they are kept and trained with data.prior.class_prompt as caption; to generate new ones, move them away"
     )
 
@@ -105,7 +112,7 @@ def _warning(recipe: Recipe, count: int) -> str:
     prior, sample = recipe.data.prior, recipe.sample
     passes = count * sample.steps * (1 if sample.guidance[0] in (0.0, 1.0) else 2)
     return (
-        f"{format_count(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path[0]} before "
+        f"{format_count(count, 'class image')} of {prior.class_prompt!r} will be generated into {prior.path} before "
         f"training starts: {sample.steps} steps each, about {passes:,} passes of the model, which can take hours on a "
         "CPU. To avoid it, put images of your own into that folder, set data.prior.path to a folder that has some, "
         "or lower data.prior.num_class_images"
@@ -128,7 +135,7 @@ def generate(
     runtime.barrier()  # all processes count before any of them generates
     if not numbers:
         return
-    folder = recipe.data.prior.path[0].expanduser()
+    folder = _folder(recipe)
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     say(f"note: {_warning(recipe, len(numbers))}")
@@ -208,7 +215,7 @@ def _generate(
 
 def _request(recipe: Recipe, family: ModelFamily, number: int) -> Request:
     """A request of the model's native size, or else of the training resolution."""
-    side = max(1, round(recipe.data.resolution / family.grid.side)) * family.grid.side
+    side = max(1, round(max(recipe.data.resolution) / family.grid.side)) * family.grid.side
     native = family.native_size or Size(side, side)
     prompt, negative = recipe.data.prior.class_prompt, recipe.sample.negative_prompt
     return Request(prompt, Size(native.width, native.height), negative, recipe.run.seed, number)

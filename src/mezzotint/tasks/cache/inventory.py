@@ -86,11 +86,10 @@ def latent_entries(
     frames that are trained as images; for images that are batched with clips, each in every clip size."""
     if catalogue.sizes:
         return tuple(_of_bucket(catalogue, rows, latents, size, is_joined_image=True) for size in catalogue.sizes)
-    table = buckets.table(settings)
-    of_bucket = catalogue.buckets_of(rows, settings)
+    table, placed = buckets.table(settings), catalogue.buckets_of(rows, settings)
     groups = []
-    for number in np.unique(of_bucket).tolist():
-        in_bucket = rows[of_bucket == number]
+    for number in np.unique(placed.bucket).tolist():
+        in_bucket = rows[placed.sample[placed.bucket == number]]
         groups.append(_of_bucket(catalogue, in_bucket, latents, table[number]))
         if settings.clips.images_from == "clips":
             groups.append(_frames_of_bucket(catalogue, in_bucket, latents, table[number], settings.clips.images))
@@ -259,7 +258,7 @@ class Ledger:
 
     def __init__(self, folder: Path, settings: DataSettings) -> None:
         self._memo = Memo(folder)
-        self._key = (_LEDGER.descr, [str(path.absolute()) for path in settings.path])
+        self._key = (_LEDGER.descr, [str(path.absolute()) for path in settings.paths])
         lines = self._memo.get("ledger", self._key) or b""
         self._old = np.frombuffer(lines[: len(lines) - len(lines) % _LEDGER.itemsize], _LEDGER)
 
@@ -371,9 +370,9 @@ def describe(noun: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str
 
 
 def _placing(settings: DataSettings) -> tuple[object, ...]:
-    b = settings.buckets
-    return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
-            settings.resize, settings.antialias, settings.background, settings.cache.crops,
+    of_sets = [(one.resolution, one.buckets.model_dump_json(), one.crop, one.jitter, one.flip)
+               for one in (one.settings for one in settings.image_sets())]  # fmt: skip
+    return (of_sets, settings.resize, settings.antialias, settings.background, settings.cache.crops,
             *([settings.clips.model_dump_json()] if settings.has_clips else []))  # fmt: skip
 
 

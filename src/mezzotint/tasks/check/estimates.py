@@ -16,9 +16,8 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
-from mezzotint.settings.base import Every, with_values
+from mezzotint.settings.base import Every
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.sections.tokens import PART
 from mezzotint.shapes import Size, latent_size
@@ -113,20 +112,16 @@ def bucket_rows(dataset: Dataset, recipe: Recipe) -> tuple[BucketRow, ...]:
     settings, columns, epoch = recipe.data, dataset.timeline.columns, dataset.timeline.epoch(0)
     table = buckets.table(settings)
     count = partial(np.bincount, minlength=len(table))
-    whole = with_values(settings, {"remainder": "short"})
-    every = plan(columns, whole, accumulation=recipe.optim.accumulation, seed=recipe.run.seed, epoch=0)
-    visits = count(every.bucket, weights=np.diff(every.starts)).astype(np.int64).tolist()
+    visits = bucket_visits(columns, settings, seed=recipe.run.seed, epoch=0, buckets=len(table))
     images, batches = count(columns.bucket).tolist(), count(epoch.bucket).tolist()
     largest = np.zeros(len(table), dtype=np.int64)
     np.maximum.at(largest, epoch.bucket, np.diff(epoch.starts))
     rows = []
     for i in np.flatnonzero(images).tolist():
-        rest = visits[i] % settings.batch_size
-        repeated = settings.batch_size - rest if settings.remainder in ("fill", "repeat") and rest else 0
+        total, rest, missing = (int(numbers[i]) for numbers in (visits.total, visits.rest, visits.missing))
+        repeated = missing if settings.remainder in ("fill", "repeat") else 0
         short, left_out = (rest if settings.remainder == policy else 0 for policy in ("short", "drop"))
-        rows.append(
-            BucketRow(table[i], images[i], visits[i], batches[i], int(largest[i]), rest, short, repeated, left_out)
-        )
+        rows.append(BucketRow(table[i], images[i], total, batches[i], int(largest[i]), rest, short, repeated, left_out))
     return tuple(rows)
 
 
@@ -197,7 +192,7 @@ def _latents(
             yield len(entries.addresses), present, _latent_bytes(recipe, memory, entries.bucket)
         return
     table = buckets.table(recipe.data)
-    counts = np.bincount(catalogue.buckets_of(rows, recipe.data), minlength=len(table))
+    counts = np.bincount(catalogue.buckets_of(rows, recipe.data).bucket, minlength=len(table))
     for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
         yield count, None, _latent_bytes(recipe, memory, size)
 

@@ -115,7 +115,7 @@ def _with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
 
 def _smaller(recipe: Recipe) -> dict[str, Any]:
     """Settings that make passes smaller and change no result, if the recipe does not have them."""
-    has_one = recipe.data.batch_size == 1 or recipe.run.micro_batch == 1
+    has_one = recipe.data.largest_batch == 1 or recipe.run.micro_batch == 1
     of_step = {} if has_one else {"run.micro_batch": 1}
     return of_step | ({} if recipe.run.gradient_checkpointing.enabled else {"run.gradient_checkpointing.enabled": True})
 

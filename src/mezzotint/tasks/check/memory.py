@@ -147,7 +147,7 @@ def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int
     share = shared_among(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    whole = padded_size(recipe.run, recipe.data.batch_size, processes)
+    whole = padded_size(recipe.run, recipe.data.largest_batch, processes)
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     memory = Memory(
         parts=parts,

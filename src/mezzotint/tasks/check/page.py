@@ -137,7 +137,7 @@ def _files(checked: Checked) -> Iterator[str]:
         for one in checked.files
     ]
     yield from _table(rows, "<<>><", "")
-    for path in checked.recipe.data.path:
+    for path in checked.recipe.data.paths:
         if not is_remote(path) and not path.exists():
             yield f"{path} does not exist"
 

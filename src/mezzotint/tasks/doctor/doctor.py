@@ -106,8 +106,9 @@ def examine(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] 
     dataset, data = examined.dataset, examined.recipe.data
     held = len(dataset.held) + sum(len(data_set.rows) for data_set in dataset.sets.values())
     about = (
-        ("data", ", ".join(map(str, data.path))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
-        ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
+        ("data", ", ".join(map(str, data.paths))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
+        ("format", data.format), ("resolution", ", ".join(map(str, data.resolution))),
+        ("model", str(examined.recipe.model.path)),
         *((("note", "; ".join(notes)),) if notes else ()),
     )  # fmt: skip
     return Report(about, in_order(findings)), examined

@@ -188,7 +188,7 @@ class PreviewPrompts:
             self._warn(sentence)
 
     def _size(self, line: Line, file: PromptFile) -> Size:
-        side = self._recipe.data.resolution
+        side = max(self._recipe.data.resolution)
         usual = file.settings.get("size") or self._recipe.sample.size or (side, side)
         width, height = line.size(*usual)
         pixels = self._model.family.grid.side
@@ -258,13 +258,13 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
     sizes = in_buckets and recipe.sample.size is None and not recipe.data.has_clips
     table = buckets.table(recipe.data) if sizes else ()
     seen: set[str] = set()
-    changes = Changes.of(recipe.data.captions)
     for row in np.sort(dataset.rows)[:_LOOKED_AT].tolist():
-        caption = without_changes(dataset.catalogue.captions(row)[0], changes)
+        settings = dataset.catalogue.settings_of(row, recipe.data)
+        caption = without_changes(dataset.catalogue.captions(row)[0], Changes.of(settings.captions))
         if caption in seen:
             continue
         seen.add(caption)
-        size = table[int(dataset.catalogue.buckets_of([row], recipe.data)[0])] if sizes else None
+        size = table[int(dataset.catalogue.buckets_of([row], recipe.data).bucket[-1])] if sizes else None
         yield Line(caption, width=size.width if size else None, height=size.height if size else None)
         if len(seen) == _CAPTIONS:
             return

@@ -179,7 +179,7 @@ def _drawings(
     if settings.image is not None and settings.size is None:
         default = size_of(settings.image)
     usual = settings.size or (
-        (default.width, default.height) if default else (recipe.data.resolution, recipe.data.resolution)
+        (default.width, default.height) if default else (max(recipe.data.resolution), max(recipe.data.resolution))
     )
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.clean_prompt(negative, recipe.data.captions)

@@ -60,7 +60,7 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
             yield Skipped(source.prefix + name, str(answer))
             continue
         folder = folder_of(name) or _NO_REPEATS
-        overrides = (("trigger", folder.words),) if source.template and folder.words else ()
+        overrides = (("trigger", folder.words),) if source.settings.captions.full_template and folder.words else ()
         if not answer and folder.words:
             answer = ("" if overrides else folder.words,)
         repeats = source.repeats * folder.repeats
