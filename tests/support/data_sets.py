@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.data.formats.base import Item, Noted, Skipped, Source, format_of
+from mezzotint.settings.base import with_values
 from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -20,7 +21,9 @@ def put(root: Path, *names: str, text: str | bytes = b"x") -> Path:
 
 
 def settings_of(*paths: Path, **values: Any) -> DataSettings:
-    return DataSettings.model_validate({"path": list(paths), **values})
+    """Settings of one folder, or of several sets."""
+    where = {"sets": [{"path": path} for path in paths]} if len(paths) > 1 else {"path": list(paths)}
+    return DataSettings.model_validate({**where, **values})
 
 
 def small_of(*paths: Path, **values: Any) -> DataSettings:
@@ -33,7 +36,7 @@ def read(path: Path, *, prefix: str = "", repeats: float = 1.0, **values: Any) -
     settings = settings_of(path, **values)
     chosen = format_of(settings.format)
     listing = chosen.files_at(path, settings)
-    return list(chosen.read_samples(Source(listing.root, settings, repeats, listing, prefix)))
+    return list(chosen.read_samples(Source(listing.root, with_values(settings, {"repeats": repeats}), listing, prefix)))
 
 
 def samples_in(items: Iterable[Item]) -> dict[str, Sample]:

@@ -166,8 +166,21 @@ Interval = Annotated[
 
 
 def as_only(value: Any) -> Any:
-    """The entry of a list of one."""
-    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+    """The entry of a list of one; None for an empty list. Raises ValueError for a longer one."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if len(value) > 1:
+        raise ValueError(
+            "takes one value; for several folders write data.sets=[{path: A}, {path: B}], each with its own"
+        )
+    return value[0] if value else None
+
+
+def one_line(value: str) -> str:
+    """A text without spaces around it. Raises ValueError for several lines."""
+    if "\0" in value or len(value.splitlines()) > 1:
+        raise ValueError("must be one line of text")
+    return value.strip()
 
 
 def optional_copy(section: type[Section], name: str, fields: Iterable[str] | None = None) -> type[Section]:
@@ -185,8 +198,7 @@ def optional_copy(section: type[Section], name: str, fields: Iterable[str] | Non
 
 
 def override(section: S, values: Section) -> S:
-    """A section with the values that are set in another one, section by section, checked like one that was read. Raises
-    ValidationError."""
+    """A section with the values that are set in another one, section by section. Contradictions are not checked."""
     changes: dict[str, Any] = {}
     for name in type(values).model_fields:
         value = getattr(values, name)
@@ -194,7 +206,7 @@ def override(section: S, values: Section) -> S:
             changes[name] = override(getattr(section, name), value)
         elif value is not None:
             changes[name] = value
-    return type(section).model_validate({**dict(section), **changes})
+    return section.model_copy(update=changes)
 
 
 def with_values(section: S, values: Mapping[str, Any]) -> S:

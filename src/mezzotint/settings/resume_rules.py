@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mezzotint.errors import Problem
-from mezzotint.settings.base import ChangeKind, Every
+from mezzotint.settings.base import ChangeKind, Every, Section, change_of
 from mezzotint.settings.reading.nearest import advice
 from mezzotint.settings.reading.paths import Setting, by_path, sections, settings
 from mezzotint.settings.reading.wording import format_value
@@ -47,7 +47,8 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     for setting in settings():
         before, after = _at(old, setting), _at(now, setting)
         if before != after and not (setting.path == "run.seed" and after == -1):
-            change: ChangeKind = "free" if _only_extends(setting.path, old, now) else setting.change
+            is_free = _only_extends(setting.path, old, now) or _only_moves(setting, before, after)
+            change: ChangeKind = "free" if is_free else setting.change
             differing.append(Difference(setting.path, before, after, change))
     unknown = sorted(set(_leaves(old)) - set(by_path()))
     return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in unknown))
@@ -107,6 +108,16 @@ def unknown_allowances(allow_change: Sequence[str]) -> list[Problem]:
 
 def _is_allowed(path: str, allow_change: Sequence[str]) -> bool:
     return any(path == word or (word not in ("data", "code") and path.startswith(word + ".")) for word in allow_change)
+
+
+def _only_moves(setting: Setting, before: Any, after: Any) -> bool:
+    """Whether entries of a list, such as `data.sets`, differ only in settings that may change."""
+    entry = setting.shape.item(0).base if setting.shape.is_list else None
+    if not (isinstance(entry, type) and issubclass(entry, Section) and isinstance(before, list)):
+        return False
+    free = {name for name in entry.model_fields if change_of(entry, name) == "free"}
+    old, new = ([{key: one[key] for key in one.keys() - free} for one in entries] for entries in (before, after))
+    return old == new
 
 
 def _only_extends(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:

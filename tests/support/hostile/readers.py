@@ -39,7 +39,7 @@ def listed(format_: str, path: str = ".", **values: object) -> Callable[[Path], 
         given = {"path": [folder / path], "format": format_, "captions": {"missing": "empty"}, **values}
         settings, chosen = DataSettings.model_validate(given), format_of(format_)
         listing = chosen.files_at(folder / path, settings)
-        for _ in chosen.read_samples(Source(listing.root, settings, 1.0, listing, images=Nowhere())):
+        for _ in chosen.read_samples(Source(listing.root, settings, listing, images=Nowhere())):
             pass
 
     return read

@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from mezzotint import __version__
 from mezzotint.errors import did_you_mean
+from mezzotint.settings.base import Section
 from mezzotint.settings.reading.foreign_names import value_of
 from mezzotint.settings.reading.nearest import advice, nearest
-from mezzotint.settings.reading.paths import Shape, by_path, join_lines, owner, sections, sections_in, word_of
+from mezzotint.settings.reading.paths import Shape, by_path, join_lines, owner, sections, sections_in, shape_of, word_of
 from mezzotint.settings.reading.wording import NUMBER, format_value, message_for
 from mezzotint.settings.recipe import Recipe
 from mezzotint.settings.renamed import new_value
@@ -218,9 +219,7 @@ def _wrong_types_in_section(section: Any, tree: Any, place: Place) -> Iterator[t
         if nested:
             yield from _wrong_types_in_section(_select(nested, tree[word]), tree[word], inside)
         else:
-            setting = by_path().get(dotted_path(inside))
-            if setting is not None:
-                yield from _wrong_types_in_value(setting.shape, tree[word], inside)
+            yield from _wrong_types_in_value(shape_of(info.annotation, tuple(info.metadata)), tree[word], inside)
 
 
 def _select(options: tuple[Any, ...], tree: Any) -> Any:
@@ -234,7 +233,9 @@ def _select(options: tuple[Any, ...], tree: Any) -> Any:
 
 
 def _wrong_types_in_value(shape: Shape, value: Any, place: Place) -> Iterator[tuple[Place, str, str]]:
-    if shape.is_list:
+    if isinstance(shape.base, type) and issubclass(shape.base, Section):
+        yield from _wrong_types_in_section(shape.base, value, place)
+    elif shape.is_list:
         if isinstance(value, list):
             for index, item in enumerate(value):
                 yield from _wrong_types_in_value(shape.item(index), item, (*place, index))

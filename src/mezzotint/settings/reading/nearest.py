@@ -12,8 +12,9 @@ import functools
 import re
 from collections.abc import Sequence
 
+from mezzotint.settings.counting import format_names
 from mezzotint.settings.reading.foreign_names import foreign_names, meaning_of
-from mezzotint.settings.reading.paths import Setting, by_path, first_sentence, sections, settings
+from mezzotint.settings.reading.paths import Setting, by_path, entry_section, first_sentence, sections, settings
 from mezzotint.settings.renamed import new_path
 
 _SAME = {
@@ -85,6 +86,10 @@ def search(phrase: str) -> list[str]:
 def advice(path: str) -> str:
     """The hint for an unknown path: `did you mean optim.lr?`, what to do instead of another trainer's setting without a
     counterpart, or where to look."""
+    if (entry := entry_section(path)) is not None:
+        section, _, name = path.rpartition(".")
+        near = difflib.get_close_matches(name, entry.model_fields, 1)
+        return f"did you mean {section}.{near[0]}?" if near else f"it has {format_names(list(entry.model_fields), 30)}"
     renamed = new_path(path)
     if renamed is not None:
         return f"it was renamed to {renamed}; `mezzotint migrate RECIPE` renames it in a file"

@@ -175,6 +175,20 @@ def owner(path: str) -> tuple[Setting, tuple[str, ...]] | None:
     return None
 
 
+def entry_section(path: str) -> type[Section] | None:
+    """The section that a key within an entry of a list belongs to, such as that of `data.sets.0.repeats`."""
+    owned = owner(path)
+    if owned is None or len(owned[1]) < 2 or not owned[0].shape.is_list:
+        return None
+    section: Any = owned[0].shape.item(0).base
+    for word in owned[1][1:-1]:
+        info = section.model_fields.get(word)
+        section = sections_in(info.annotation)[0] if info is not None and sections_in(info.annotation) else None
+        if section is None:
+            return None
+    return section if isinstance(section, type) and issubclass(section, Section) else None
+
+
 def _walk(section: type[Section], prefix: str, defaults: dict[str, Any]) -> Iterator[Setting]:
     for name, info in section.model_fields.items():
         path = prefix + word_of(name, info)

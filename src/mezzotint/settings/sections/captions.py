@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt
 
-from mezzotint.settings.base import ALLOW, Section, Share, as_only
+from mezzotint.settings.base import ALLOW, Section, Share, as_only, one_line
 
-Text = Annotated[str, BeforeValidator(as_only)]
+Text = Annotated[str, BeforeValidator(as_only), AfterValidator(one_line)]
 
 
 class CaptionSettings(Section):
@@ -25,7 +25,7 @@ class CaptionSettings(Section):
     by address; `first` takes the first that is not empty, as kohya's scripts do, and is the default with
     `data.format=kohya`."""
 
-    prefix: Annotated[str, ALLOW] = ""
+    prefix: Annotated[Text, ALLOW] = ""
     """Text at the start of every caption, such as a trigger word, followed by a space, as if it were written in each
     caption file: it belongs to the caption's first part, which stays when tags are shuffled or dropped, and its commas
     count. A dropped caption is empty all the same. Prompts do not get it."""
@@ -73,13 +73,6 @@ class CaptionSettings(Section):
     tag_dropout: Annotated[Share, ALLOW] = 0.0
     """Splits the caption at commas and drops each part after the first with this probability at each visit, drawn by
     address, except those kept by `keep_tags`."""
-
-    @field_validator("prefix", "trigger", "template")
-    @classmethod
-    def _one_line(cls, value: str) -> str:
-        if "\0" in value or len(value.splitlines()) > 1:
-            raise ValueError("must be one line of text")
-        return value.strip()
 
     @property
     def full_template(self) -> str:

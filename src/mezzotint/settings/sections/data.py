@@ -201,7 +201,7 @@ SetMask = optional_copy(MaskSettings, "SetMask", ("source", "path"))
 class SetSettings(Section):
     """One of several sets of images (`data.sets`). What it does not set is as in `data`."""
 
-    path: Annotated[Folder, FREE]
+    path: Annotated[DataPath, BeforeValidator(as_only), FREE]
     """The folder of its images, in the format `data.format`. Looked up like `data.path`."""
 
     class_images: Annotated[bool, ALLOW] = False
@@ -245,7 +245,7 @@ class SetSettings(Section):
     """Where its masks come from: `source` and `path` of `data.mask`."""
 
     def over(self, shared: DataSettings) -> DataSettings:
-        """The section for this set only: the shared one with its own values. Raises ValidationError."""
+        """The section for this set only: the shared one with its own values."""
         own = dict.fromkeys(("class_images", "weight"))
         if self.class_images:
             none = {"captions.prefix": "", "captions.trigger": "", "captions.template": "", "mask.path": None}
@@ -273,7 +273,7 @@ class ImageSet:
 class DataSettings(Section):
     """The samples of a run: files, captions, sizes, order, batches, caches."""
 
-    path: Annotated[Folder | None, FREE] = None
+    path: Annotated[Folder, FREE] = None
     """The folder of images; several are listed in `data.sets`. Relative paths are looked up next to the recipe, then in
     the current folder. On resume only the content is compared, not the path."""
 
@@ -524,6 +524,8 @@ class DataSettings(Section):
 
     def image_sets(self) -> tuple[ImageSet, ...]:
         """Every set of images: the entries of `sets`, or the one of `path`; then the class images of `prior.path`."""
+        if not self.sets and self.prior.path is None:
+            return (ImageSet(self),)
         named = self.sets or (SetSettings(path=self.path or Path()),)
         if self.prior.path is not None:
             named = (*named, SetSettings(path=self.prior.path, class_images=True, repeats=1.0))
@@ -534,7 +536,7 @@ class DataSettings(Section):
             yield "data.path and data.sets are both given; add the folder of data.path to data.sets, or leave it out"
         for number, one in enumerate(self.sets):
             try:
-                one.over(self)
+                DataSettings.model_validate(dict(one.over(with_values(self, {"prior": PriorSettings()}))))
             except ValidationError as error:
                 first = error.errors()[0]
                 yield f"data.sets.{number} ({one.path}): {first.get('ctx', {}).get('error', first['msg'])}"

@@ -11,7 +11,7 @@ from mezzotint.settings.base import ALLOW, FREE, DataPath, Section, Share, as_on
 from mezzotint.settings.formats.base import format_spec
 from mezzotint.settings.sections.captions import CaptionSettings
 
-Folder = Annotated[DataPath, BeforeValidator(as_only)]
+Folder = Annotated[DataPath | None, BeforeValidator(as_only)]
 
 
 class PriorSettings(Section):
@@ -19,7 +19,7 @@ class PriorSettings(Section):
     together with those of the subject, so that the model does not forget what others of the class look like. kohya's
     scripts call them regularisation images."""
 
-    path: Annotated[Folder | None, FREE] = None
+    path: Annotated[Folder, FREE] = None
     """The folder of class images, in the format of the data set; with `kohya` a folder that contains `N_class` folders.
     They are neither held out nor counted by `data.max_samples`. Looked up like `data.path`. Short for an entry of
     `data.sets` with `class_images: true`. None, with `num_class_images`, means a folder in the cache, `class-images/`,
@@ -73,7 +73,7 @@ class MaskSettings(Section):
     `mask`. A clip has one mask for all its frames. White counts, black is background, grey is in between. Mask files
     are not trained as images."""
 
-    path: Annotated[Folder | None, FREE] = None
+    path: Annotated[Folder, FREE] = None
     """With `files`: the folder of masks, named like their images, with any extension. Looked up like `data.path`. None
     uses files next to the images."""
 

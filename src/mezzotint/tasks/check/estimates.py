@@ -16,6 +16,7 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.schedule.plan import Timeline, bucket_visits
 from mezzotint.errors import StorageError
 from mezzotint.settings.base import Every
 from mezzotint.settings.recipe import Recipe
