@@ -87,5 +87,5 @@ def test_lines_of_many_samples_are_copied_by_a_later_start(
         assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     cut = data_report.write(catalogue, tmp_path, settings, {1: 6}).read_bytes()
     assert cut == plain.replace(b'"lost_tokens": 5', b'"lost_tokens": 6')
-    larger = settings.model_copy(update={"resolution": 128})
+    larger = settings.model_copy(update={"resolution": (128,)})
     assert b'"enlarged": true' in data_report.write(catalogue, tmp_path, larger, {1: 6}).read_bytes()

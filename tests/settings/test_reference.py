@@ -49,7 +49,7 @@ def test_every_row_has_help_a_type_and_a_rule() -> None:
         ("run.seed", ["below 2^63", "start a new run"]),
         ("model.prediction", ["one of epsilon, v, edm, v-edm, epsilon-unscaled, or null", "default null"]),
         ("data.resolution", ["whole number at least 16, at most 4096, multiple of 8"]),
-        ("data.path", ["path, or a list of them"]),
+        ("data.resolution", ["multiple of 8, or a list of them"]),
         ("optim.optimizer.betas", ["number at least 0, below 1, number at least 0, below 1"]),
         ("optim.part_lr.text_encoder", ["mapping from name to number"]),
         ("run.save.every", ["interval such as", "default 500 steps", "may change"]),
@@ -81,7 +81,7 @@ def test_schema_accepts_what_the_reader_accepts() -> None:
     good: list[dict[str, Any]] = [
         {},
         {"schema": 1, "data": {"path": "photos", "repeats": 2.5}, "model": {"train": "denoiser"}},
-        {"data": {"path": ["a", "b"], "repeats": [1, 2]}, "sample": {"size": [64, 64]}},
+        {"data": {"sets": [{"path": "a", "repeats": 2}, {"path": "b"}]}, "sample": {"size": [64, 64]}},
         {"run": {"save": {"every": "2 epochs"}, "steps": None}, "optim": {"part_lr": {"denoiser": 1e-4}}},
         Recipe().model_dump(mode="json", by_alias=True),
     ]

@@ -23,11 +23,11 @@ def test_folder_listed_twice_is_noted(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     (tmp_path / "link").symlink_to("a")
-    assert said("data.path=[a,b]") == ""
-    twice = said("data.path=[a,b,./b/../a]")
+    assert said("data.sets=[{path: a}, {path: b}]") == ""
+    twice = said("data.sets=[{path: a}, {path: b}, {path: ./b/../a}]")
     assert f"{tmp_path / 'a'} twice" in twice
     assert "data.repeats" in twice
-    assert f"{tmp_path / 'a'} 3 times" in said("data.path=[a,link,a]")
+    assert f"{tmp_path / 'a'} 3 times" in said("data.sets=[{path: a}, {path: link}, {path: a}]")
 
 
 def test_schedule_of_another_prediction_type_is_noted() -> None:

@@ -81,7 +81,7 @@ def test_quick_start_prompt_and_size_occur_in_its_training_data(tmp_path: Path) 
     report = [row for row in range(len(catalogue)) if prompt in catalogue.captions(row)]
     assert report, prompt
     table = buckets.table(recipe.data)
-    sizes = [table[number] for number in catalogue.buckets_of(report, recipe.data)]
+    sizes = [table[number] for number in catalogue.buckets_of(report, recipe.data).bucket]
     assert [(size.width, size.height) for size in sizes] == [recipe.sample.size or (64, 64)]
 
 

@@ -111,7 +111,9 @@ def _refuse_without_keys(recipe: Recipe, name: str) -> None:
 
 
 def _reading_from(loaded: LoadedRecipe, recipe: Recipe, folder: Path) -> LoadedRecipe:
-    changed = with_values(recipe, {"data.path": (folder,), "data.format": "metadata", "data.repeats": (1.0,)})
+    changed = with_values(
+        recipe, {"data.path": folder, "data.sets": (), "data.format": "metadata", "data.repeats": 1.0}
+    )
     return replace(loaded, recipe=changed, digest=digest_of(changed))
 
 

@@ -37,7 +37,7 @@ sides = st.integers(1, 20_000)
 @limits(max_examples=30)
 @given(legal)
 def test_buckets_respect_area_aspect_and_step_and_are_maximal(settings: DataSettings) -> None:
-    area, step, most = settings.resolution**2, settings.buckets.step, settings.buckets.max_aspect
+    area, step, most = settings.resolution[0] ** 2, settings.buckets.step, settings.buckets.max_aspect
     table = buckets.table(settings)
 
     def fits(width: int, height: int) -> bool:
@@ -54,8 +54,8 @@ def test_buckets_respect_area_aspect_and_step_and_are_maximal(settings: DataSett
 @limits(max_examples=12)
 @given(legal)
 def test_table_has_exactly_the_maximal_sizes(settings: DataSettings) -> None:
-    area, step, most = settings.resolution**2, settings.buckets.step, settings.buckets.max_aspect
-    multiples = range(step, int(settings.resolution * most) + step, step)
+    area, step, most = settings.resolution[0] ** 2, settings.buckets.step, settings.buckets.max_aspect
+    multiples = range(step, int(settings.resolution[0] * most) + step, step)
 
     def fits(width: int, height: int) -> bool:
         return width * height <= area and max(width, height) <= math.floor(min(width, height) * most + 1e-9)
@@ -74,7 +74,7 @@ def test_table_is_sorted_symmetric_unique_and_contains_the_square(settings: Data
     aspects = [size.aspect for size in table]
     assert aspects == sorted(set(aspects))
     assert {Size(size.height, size.width) for size in table} == set(table)
-    assert Size(settings.resolution, settings.resolution) in table
+    assert Size(*settings.resolution * 2) in table
 
 
 @limits(max_examples=30)

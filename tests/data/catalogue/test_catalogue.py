@@ -57,17 +57,18 @@ def test_columns_are_memory_maps_and_pickle_as_an_address(painted: Path, index: 
 def test_other_processes_reuse_the_listing_of_the_first(
     painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data_set = build(settings_of(painted), index)
+    settings = settings_of(painted)
+    data_set = build(settings, index)
     address = to_address(data_set)
     with monkeypatch.context() as patch:
         patch.setattr("mezzotint.data.formats.base.files_below", lambda *_: pytest.fail("files are listed again"))
-        there = at_address(address)
+        there = at_address(address, settings)
     assert there is not None
     assert (there.fingerprint, there.path(3)) == (data_set.fingerprint, data_set.path(3))
     os.utime(data_set.path(3), (1, 1))
-    assert at_address(address) is None, "the files have changed: this process has to list them"
+    assert at_address(address, settings) is None, "the files have changed: this process has to list them"
     shutil.rmtree(data_set.folder)
-    assert at_address(address) is None, "an index on another machine's disk"
+    assert at_address(address, settings) is None, "an index on another machine's disk"
 
 
 def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) -> None:
@@ -162,12 +163,12 @@ def test_control_characters_in_names_are_escaped() -> None:
 
 
 def test_label_of_a_sample_of_several_folders_is_its_path(painted: Path, index: Path) -> None:
-    one, settings = build(settings_of(painted), index), settings_of(painted)
+    one = build(settings_of(painted), index)
     other = painted.parent / "other"
     other.mkdir()
     for file in painted.glob(f"{Path(one.key(0)).stem}.*"):
         shutil.copy(file, other)
-    two = build(settings.model_copy(update={"path": (painted, other)}), index)
+    two = build(settings_of(painted, other), index)
     assert one.label(0) == one.key(0)
     row = list(two.keys()).index(f"1/{one.key(0)}")
     assert two.label(row) == f"{other}/{one.key(0)}"
@@ -212,10 +213,12 @@ def test_buckets_are_the_same_when_assigned_in_chunks(
     settings = settings_of(painted)
     draw = np.random.default_rng(1)
     sizes = [draw.integers(1, 3000, 1000).astype(np.int32) for _ in range(2)]
-    many = replace(build(settings, index), width=sizes[0], height=sizes[1])
+    many = replace(build(settings, index), width=sizes[0], height=sizes[1], set=np.zeros(1000, np.uint16))
     rows = draw.permutation(1000)[:900].astype(np.int32)
     whole = many.buckets_of(rows, settings)
     monkeypatch.setattr(catalogue, "_CHUNK", 64)
-    assert np.array_equal(many.buckets_of(rows, settings), whole)
-    assert len(np.unique(whole)) > 1
-    assert many.buckets_of([], settings).shape == (0,)
+    chunked = many.buckets_of(rows, settings)
+    assert np.array_equal(chunked.bucket, whole.bucket)
+    assert np.array_equal(chunked.sample, np.arange(900))
+    assert len(np.unique(whole.bucket)) > 1
+    assert many.buckets_of([], settings).bucket.shape == (0,)

@@ -25,7 +25,7 @@ def test_fingerprint_depends_on_content_and_not_on_the_path(painted: Path, index
 def test_several_folders_have_separate_keys_and_repeats(tmp_path: Path, index: Path) -> None:
     paint(tmp_path / "a", 2)
     paint(tmp_path / "b", 2)
-    data_set = build(settings_of(tmp_path / "a", tmp_path / "b", repeats=[1, 0.5]), index)
+    data_set = build(settings_of(sets=[{"path": tmp_path / "a"}, {"path": tmp_path / "b", "repeats": 0.5}]), index)
     assert [data_set.key(row) for row in range(4)] == ["0/000.png", "0/001.png", "1/000.png", "1/001.png"]
     assert data_set.path(3) == tmp_path / "b" / "001.png"
     assert data_set.repeats.tolist() == [1, 1, 0.5, 0.5]

@@ -24,6 +24,7 @@ class Rows:
         digests = np.zeros((len(captions), 32), np.uint8)
         digests[masked] = 7
         self.overrides = SimpleNamespace(mask_digest=digests)
+        self.set = np.zeros(len(captions), np.uint16)
         self.conversions = np.zeros(len(captions), np.uint16)
         self.conversions[masked] = Conversion.ALPHA
         self._captions = captions

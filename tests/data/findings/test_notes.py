@@ -82,7 +82,7 @@ def test_kohya_folders_are_reported_for_other_formats(tmp_path: Path) -> None:
     assert finding.sentence.endswith("data.format=image-folder uses every image once")
     assert "data.format=kohya reads the number" in finding.advice
     [finding] = files.of_repeats((tmp_path,), DataSettings(repeats=(8,)))
-    assert finding.sentence.endswith("does not read it; data.repeats applies to all of a folder")
+    assert finding.sentence.endswith("does not read it; data.repeats applies to all of a set")
 
 
 @pytest.mark.parametrize("has_clips", [False, True])

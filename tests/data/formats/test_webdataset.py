@@ -105,7 +105,7 @@ def test_range_is_resolved_next_to_the_recipe(tmp_path: Path) -> None:
     shard(tmp_path / "shards" / "0.tar", ("a.png", image_bytes(1)), ("a.txt", "x"))
     (tmp_path / "recipe.yaml").write_text("data: {path: 'shards/{0..0}.tar', format: webdataset}")
     recipe = resolve_paths(parse([str(tmp_path / "recipe.yaml")], "check"))
-    assert recipe.data.path == (tmp_path / "shards" / "{0..0}.tar",)
+    assert recipe.data.path == tmp_path / "shards" / "{0..0}.tar"
 
 
 @pytest.mark.parametrize("address", ["pipe:curl -s host", "pipe:aws s3 cp s3://bucket/{0..3}.tar -"])

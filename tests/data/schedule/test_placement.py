@@ -46,7 +46,10 @@ def catalogue_of(width: int, height: int) -> Any:
         key_hash=hashes,
         repeats=np.ones(2),
         overrides=overrides,
-        buckets_of=lambda rows, settings: buckets.of_images([width] * len(rows), [height] * len(rows), settings),
+        set=np.zeros(2, np.uint16),
+        buckets_of=lambda rows, settings: buckets.place(
+            [width] * len(rows), [height] * len(rows), [0] * len(rows), settings
+        ),
     )
 
 

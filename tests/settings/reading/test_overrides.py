@@ -36,7 +36,7 @@ from support.messages import only_problem
         ("optim.schedule.points+=[500, 0.1]", "optim.schedule.points", ((500, 0.1),)),
         ("optim.schedule.points+=[[5, 0.1], [6, 0]]", "optim.schedule.points", ((5, 0.1), (6, 0.0))),
         ("optim={lr: 1e-3, clip: {norm: null}}", "optim.clip.norm", None),
-        ("data.path+=/a=b", "data.path", (Path("/a=b"),)),
+        ("data.path=/a=b", "data.path", Path("/a=b")),
         ("schema=1", "version", 1),
     ],
 )

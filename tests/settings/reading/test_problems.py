@@ -99,7 +99,7 @@ def test_checks_ignore_unreadable_values() -> None:
         ),
         ("schema: 2", "schema", "E1007", "must be 1, got 2", LATER),
         ("schema: 0", "schema", "E1007", "must be 1, got 0", "write `schema: 1`, or leave the line out"),
-        ("data: {path: [5]}", "data.path.0", "E1002", "must be a path, got 5; put it in quotes", ""),
+        ("data: {path: [5]}", "data.path", "E1002", "must be a path, got 5; put it in quotes", ""),
         ("run: {name: 7}", "run.name", "E1002", "must be a text, got 7; put it in quotes", ""),
         ("run: {name: ../x}", "run.name", "E1007", "letters, digits, dot, hyphen, underscore", ""),
         ("optim: {part_lr: {denoiser: -1}}", "optim.part_lr.denoiser", "E1007", "must be at least 0, got -1", ""),

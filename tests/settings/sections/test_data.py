@@ -10,7 +10,7 @@ from support.contradictions import contradiction
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["data.path=[a, b]", "data.repeats=[1, 2, 3]"], "has 3 numbers for 2 folders"),
+        (["data.path=[a, b]"], "takes one value; write several in the entries of data.sets"),
         (["data.buckets.shape=list"], "needs sizes"),
         (["data.buckets.sizes=sdxl"], "has no effect with data.buckets.shape=aspect"),
         (["data.buckets.shape=table", "data.resolution=520"], "has no sizes for data.resolution=520; write one of 256"),

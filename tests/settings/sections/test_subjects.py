@@ -14,7 +14,6 @@ DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_c
     [
         (["data.prior.num_class_images=5"], "needs the name of the class; write data.prior.class_prompt="),
         (["data.prior.num_class_images=5", "data.captions.trigger=sks"], "needs the name of the class"),
-        (["data.prior.num_class_images=5", "data.prior.path=[a, b]"], "generates images into one folder"),
         (["data.prior.weight=0.5"], "data.prior has no effect without class images; write data.prior.path=FOLDER"),
         (["data.mask.background=0.1"], "data.mask has no effect without masks"),
         (["data.mask.source=alpha", "data.mask.path=masks"], "is a folder of mask files; write data.mask.source=files"),

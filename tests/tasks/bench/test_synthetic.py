@@ -12,7 +12,8 @@ from mezzotint.tasks.bench import synthetic
 
 def test_synthetic_images_are_deterministic_and_written_once(tmp_path: Path) -> None:
     settings = synthetic.with_images(DataSettings(path=(tmp_path / "nosuch",), resolution=64), 12, tmp_path)
-    [folder] = settings.path
+    folder = settings.path
+    assert folder is not None
     assert len(list(folder.glob("*.png"))) == len(list(folder.glob("*.txt"))) == 12
     assert len({path.read_bytes() for path in folder.iterdir()}) == 24
     with Image.open(folder / "00003.png") as image:

@@ -104,7 +104,8 @@ def test_default_folder_of_class_images_depends_on_model_and_prompt(tmp_path: Pa
 
     plain = prior_of("data.captions.template=a photo of {trigger}")
     assert plain.class_prompt == "a photo of cat"
-    [folder] = plain.path
+    folder = plain.path
+    assert folder is not None
     assert folder.parent == tmp_path / "class-images"
     assert folder.name.startswith("a-photo-of-cat-")
     assert prior_of("data.captions.template=a photo of {trigger}", "run.seed=7", "sample.steps=5") == plain

@@ -88,8 +88,10 @@ def advice(path: str) -> str:
     counterpart, or where to look."""
     if (entry := entry_section(path)) is not None:
         section, _, name = path.rpartition(".")
-        near = difflib.get_close_matches(name, entry.model_fields, 1)
-        return f"did you mean {section}.{near[0]}?" if near else f"it has {format_names(list(entry.model_fields), 30)}"
+        alike = difflib.get_close_matches(name, entry.model_fields, 1)
+        return (
+            f"did you mean {section}.{alike[0]}?" if alike else f"it has {format_names(list(entry.model_fields), 30)}"
+        )
     renamed = new_path(path)
     if renamed is not None:
         return f"it was renamed to {renamed}; `mezzotint migrate RECIPE` renames it in a file"
